@@ -5,7 +5,12 @@
 Starts a private PostgreSQL (with fsync) and a private RabbitMQ, seeds the same rows for each
 mode, runs the real program as a process and prints one table. The reference, measured in the
 same run on the same broker, is a plain pika publisher with a confirm window into the native
-exchanges (``benchmarks/plain_publisher.py``), which keeps no books at all.
+exchanges (``benchmarks/plain_publisher.py``), which records nothing at all.
+
+    .venv/bin/python -m benchmarks.handover --against ../before --rounds 5
+
+runs this checkout and another one by turns, each with its own environment and servers, and prints
+the ratio of the medians: a machine that is busy for a while is then busy for both.
 """
 
 from __future__ import annotations
@@ -14,12 +19,15 @@ import argparse
 import json
 import os
 import secrets
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 from rich.console import Console
@@ -146,6 +154,35 @@ def table(measured: list[Measured], reference_per_second: float, rows: int) -> T
     return shown
 
 
+def compare(other: Path, *, rounds: int, rows: int, modes: list[str]) -> Table:
+    """Return rows per second of *other* and of this checkout, measured by turns."""
+    here = Path(__file__).parents[1]
+    found: defaultdict[tuple[str, Path], list[float]] = defaultdict(list)
+    for turn in range(rounds):
+        for mode in modes:
+            for checkout in (other, here) if turn % 2 else (here, other):
+                done = subprocess.run(
+                    [
+                        *(".venv/bin/python", "-m", "benchmarks.handover"),
+                        *("--modes", mode, "--rows", str(rows)),
+                    ],
+                    cwd=checkout,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                (line,) = (each for each in done.stdout.splitlines() if f"--mode {mode}" in each)
+                found[mode, checkout].append(float(line.split("\u2502")[2].replace(",", "")))
+                print(f"{checkout.name}: {mode} {found[mode, checkout][-1]:,.0f}", file=sys.stderr)
+    shown = Table(title=f"{rows} rows, {rounds} rounds by turns; median rows/s")
+    for column in ("mode", "there", "here", "ratio"):
+        shown.add_column(column, justify="left" if column == "mode" else "right")
+    for mode in modes:
+        there, ours = (statistics.median(found[mode, each]) for each in (other, here))
+        shown.add_row(mode, f"{there:,.0f}", f"{ours:,.0f}", f"{ours / there:.2f}")
+    return shown
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -153,7 +190,14 @@ def main() -> None:
     parser.add_argument("--body-bytes", type=int, default=500)
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--modes", nargs="+", default=["direct", "staged"])
+    parser.add_argument("--against", type=Path, help="another checkout, to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="with --against")
     given = parser.parse_args()
+    if given.against:
+        other = given.against.resolve()
+        shown = compare(other, rounds=given.rounds, rows=given.rows, modes=given.modes)
+        Console(width=110).print(shown)
+        return
     size = {"rows": given.rows, "body_bytes": given.body_bytes}
     extra = {key: value for key, value in os.environ.items() if key.startswith("MIGRATOR_")}
     with PostgresServer(fsync=True) as postgres, RabbitNode() as node:

@@ -110,6 +110,7 @@ _apt_install() {
 }
 
 _AZURITE_VERSION=3.35.0
+_MERMAID_VERSION=11.17.2
 
 # Have the emulator of Azure Storage in .azurite/, from whatever registry npm is set up for.
 ensure_azurite() {
@@ -127,6 +128,20 @@ ensure_azurite() {
             npm install --prefix .azurite --no-save --no-package-lock --no-audit --no-fund --silent \
                 "azurite@$_AZURITE_VERSION" </dev/null >&2
     ) 9>.azurite/lock || { say "npm could not install azurite@$_AZURITE_VERSION"; return 1; }
+}
+
+# Have the program that draws the diagrams of the site in .mermaid/.
+ensure_mermaid() {
+    grep -qs "\"version\": \"$_MERMAID_VERSION\"" .mermaid/node_modules/mermaid/package.json && return
+    command -v npm >/dev/null || _apt_install nodejs npm || {
+        say "not installed here: npm, from which Mermaid is installed"
+        return 1
+    }
+    say "installing Mermaid $_MERMAID_VERSION into .mermaid"
+    mkdir -p .mermaid
+    npm install --prefix .mermaid --no-save --no-package-lock --no-audit --no-fund --silent \
+        "mermaid@$_MERMAID_VERSION" </dev/null >&2 ||
+        { say "npm could not install mermaid@$_MERMAID_VERSION"; return 1; }
 }
 
 # Have RavenDB servers in .ravendb/: those that are named, else the one of the short form; --all.

@@ -123,8 +123,14 @@ def files_to_first_claim() -> int:
         if is_function and not done.is_set() and code.co_filename.startswith(package):
             seen.add(code.co_filename)
 
-    def claimed(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.lstrip().upper().startswith("DELETE FROM") and "TimeoutData" in statement:
+    taken: set[Any] = set()  # preflight tries a claim too, and rolls it back
+
+    def executed(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.lstrip().startswith("DELETE FROM") and "TimeoutData" in statement:
+            taken.add(connection)
+
+    def committed(connection: Any) -> None:
+        if connection in taken:
             done.set()
 
     with tempfile.TemporaryDirectory() as folder, RabbitNode() as node:
@@ -138,7 +144,9 @@ def files_to_first_claim() -> int:
         _quietly(main, "seed", "--endpoint", "Sales", "--count", "1", "--destinations", "Billing")
         _quietly(main, "delays", "create")
         _declare_receiver(node, "Billing")
-        event.listen(Engine, "after_cursor_execute", claimed)
+        event.listen(Engine, "after_cursor_execute", executed)
+        event.listen(Engine, "commit", committed)
+        event.listen(Engine, "rollback", taken.discard)
         threading.setprofile(note)
         sys.setprofile(note)
         _quietly(main, "run", "--once", "--endpoint", "Sales")

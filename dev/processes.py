@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Self
+from typing import Any, NoReturn, Self
 
 LOOPBACK = "127.0.0.1"
 
@@ -213,10 +213,37 @@ class ServerProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
+class ElsewhereProcess(ServerProcess):
+    """A server that another process of ours has started, and that several use."""
+
+    def __init__(self, name: str, log: Path, pid: int) -> None:
+        super().__init__(name, log)
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._pid
+
+    @property
+    def running(self) -> bool:
+        """Whoever has started it answers for that."""
+        return True
+
+    def start(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse."""
+        self.send()
+
+    def send(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse, and with it to stop and to kill."""
+        raise ServerFailedError(f"{self.name} serves all tests: take a private one to disturb it")
+
+
 class PrivateServer:
     """What all servers here share: a process, a data folder, and an end that cannot be forgotten.
 
     Use it as a context manager, or call ``close``; at the end of this process it is closed anyway.
+    A pickled one is the running server as another process sees it, to be used and not disturbed.
     """
 
     def __init__(self, kind: str, data_dir: Path | None, *, name: str) -> None:
@@ -228,6 +255,15 @@ class PrivateServer:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._process = ServerProcess(name, self.data_dir / f"{kind}.log")
         atexit.register(self.close)
+
+    def __getstate__(self) -> dict[str, object]:
+        here = self._process
+        return vars(self) | {"_process": ElsewhereProcess(here.name, here.log, here.pid)}
+
+    @property
+    def shared(self) -> bool:
+        """Whether another process has started it, so that it is not ours to disturb."""
+        return isinstance(self._process, ElsewhereProcess)
 
     @property
     def running(self) -> bool:

@@ -184,7 +184,13 @@ class RabbitNode(PrivateServer):
         self.api("PUT", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}", body)
 
     def set_memory_limit(self, size: int = MEMORY_LIMIT) -> None:
-        """Let the node use *size* bytes before it raises its alarm; 0: it does so at once."""
+        """Let the node use *size* bytes before it raises its alarm; 0: it does so at once.
+
+        Raises:
+            ServerFailedError: Others use the node.
+        """
+        if self.shared:
+            raise ServerFailedError("an alarm stops all publishers: take a private node for it")
         limit = f"{{absolute, {size}}}" if size else "0.0"
         self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({limit}).")
 

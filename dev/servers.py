@@ -9,17 +9,24 @@ one line of JSON with the addresses:
     python dev/servers.py mysql
     python dev/servers.py azurite
     python dev/servers.py ravendb
+    python dev/servers.py all --share /tmp/servers
+
+The last runs one of each kind but MySQL that is installed, for all processes that ``shared`` tells
+of them: tests find them by the variable TEST_SERVERS with that path.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import pickle
 import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,6 +142,38 @@ def _describe(server: Server) -> dict[str, object]:
     return {"url": server.url(), **facts}
 
 
+def shared(kind: str) -> Server | None:
+    """Return the running server of a kind that TEST_SERVERS tells of, if there is one."""
+    path = os.environ.get("TEST_SERVERS")
+    if not path:
+        return None
+    running: dict[str, Server] = pickle.loads(Path(path).read_bytes())  # noqa: S301 - ours
+    return running.get(kind)
+
+
+def _serve_all(share: Path) -> None:
+    """Run one server of each kind, and write down how they are reached; end by a signal."""
+    with ExitStack() as stack:
+
+        def serve(kind: str) -> Server | None:
+            try:
+                server = _MAKERS[kind]()
+            except ServerMissingError as missing:
+                print(missing, file=sys.stderr)
+                return None
+            stack.enter_context(server)
+            return server
+
+        kinds = [kind for kind in _MAKERS if kind != "mysql"]
+        with ThreadPoolExecutor() as pool:
+            served = zip(kinds, pool.map(serve, kinds), strict=True)
+            running = {kind: server for kind, server in served if server}
+        draft = share.with_suffix(".draft")
+        draft.write_bytes(pickle.dumps(running))
+        draft.rename(share)
+        signal.pause()
+
+
 def _until_signalled(server: Server) -> None:
     try:
         while server.running:
@@ -146,15 +185,20 @@ def _until_signalled(server: Server) -> None:
 
 def main() -> int:
     """Run one server until a signal ends it; return the exit code."""
-    parser = argparse.ArgumentParser(description="Run one private server in the foreground.")
-    parser.add_argument("kind", choices=[*_MAKERS])
+    parser = argparse.ArgumentParser(description="Run private servers in the foreground.")
+    parser.add_argument("kind", choices=[*_MAKERS, "all"])
+    parser.add_argument("--share", type=Path, help="with all: tell in this file where they are")
     parser.add_argument(
         "--data-dir", type=Path, help="keep data here (default: temporary, removed)"
     )
     options = parser.parse_args()
-    make = _MAKERS[options.kind]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like SIGINT: KeyboardInterrupt
     try:
+        if options.kind == "all":
+            with suppress(KeyboardInterrupt):
+                _serve_all(options.share)
+            return 0
+        make = _MAKERS[options.kind]
         with make(data_dir=options.data_dir) as server, suppress(KeyboardInterrupt):
             print(json.dumps(_describe(server)), flush=True)
             _until_signalled(server)

@@ -29,7 +29,8 @@ The tree::
     ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
     ├── Interrupted             143  a signal ended the work before it was done
-    └── IllegalTransition         1  the state table does not know this step
+    ├── IllegalTransition         1  the state table does not know this step
+    └── NotChecked                1  a question of a check has no answer; it becomes a finding
 
 Three kinds for a caller: *refused* (nothing changed), *failed* (known state, safe to retry),
 *doubtful* (ask the broker or a person). What cannot be told is doubtful.
@@ -40,7 +41,6 @@ carry a password or a message body.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from typing import ClassVar
@@ -230,9 +230,5 @@ class IllegalTransition(MigratorError):
     """The state table has no such step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotChecked:
-    """In place of an answer that could not be had; never to be read as "fine"."""
-
-    reason: str
-    """Why: no management API, no right to look …"""
+class NotChecked(MigratorError):
+    """There is no answer, and it says why; never to be read as "fine"."""

@@ -1,7 +1,8 @@
-"""Real servers for the tests: per session one private RabbitMQ node and one server per database.
+"""Real servers for the tests: one RabbitMQ node and one server per database for a whole run.
 
-They start when the first test asks for them. Where they cannot be had, tests are skipped with the
-reason; with ``CI`` set in the environment they fail instead.
+``dev/test`` starts them and tells where they are (TEST_SERVERS); without it a session starts its
+own when the first test asks. A test that disturbs a server takes a private one. Where servers
+cannot be had, tests are skipped with the reason; with ``CI`` in the environment they fail instead.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 import trustme
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from dev.cluster import Cluster
 from dev.raven_parts import MAIN
@@ -34,12 +36,16 @@ from dev.servers import (
     new_postgres_server,
     new_rabbit_node,
     new_raven_server,
+    shared,
 )
 from tests.support.mariadb import KIND, new_server
 from tests.support.proxy import Proxy
 from tests.support.raven_real import RealRaven
 
 S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
+
+ONE_BY_ONE: Final = ("alarm", "test_store_mariadb.py")
+"""Tests with this in their names share a private server; in one process it starts only once."""
 
 # How long an example takes is the machine's affair, and how many are thrown away is chance's.
 settings.register_profile(
@@ -54,7 +60,7 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
-_BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
+_BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost", "alarm_vhost"}
 _MARIADB_FIXTURES = {"mariadb_server", "mariadb_database"}
 _DATABASE_FIXTURES = {"postgres_server", "database", *_MARIADB_FIXTURES}
 
@@ -62,6 +68,17 @@ _DATABASE_FIXTURES = {"postgres_server", "database", *_MARIADB_FIXTURES}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a person accept what a snapshot says now, after reading the difference."""
     parser.addoption("--snapshot-update", action="store_true", help="rewrite reviewed snapshots")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Have ``--dist loadscope`` keep together what shares a private server, and nothing else."""
+    return _Together(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+class _Together(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return next((each for each in ONE_BY_ONE if each in nodeid), nodeid)
 
 
 def pytest_configure() -> None:
@@ -93,8 +110,15 @@ def _runs_on_mariadb(item: pytest.Item) -> bool:
     )
 
 
-def _serving(make: Callable[[], S]) -> Iterator[S]:
-    """Yield a server; without its program skip the test, or fail it where servers are promised."""
+def _serving(make: Callable[[], S], kind: str = "", version: str = "") -> Iterator[S]:
+    """Yield the run's server of a *kind*, or one of our own.
+
+    Without its program skip the test, or fail it where servers are promised.
+    """
+    running: Any = shared(kind)
+    if running is not None and (not version or version == running.version):
+        yield running
+        return
     try:
         server = make()
     except ServerMissingError as missing:
@@ -123,20 +147,41 @@ class Vhost:
 
 @pytest.fixture(scope="session")
 def rabbit_node() -> Iterator[RabbitNode]:
-    """The session's RabbitMQ node; whoever kills it starts it again."""
-    yield from _serving(new_rabbit_node)
+    """The run's RabbitMQ node."""
+    yield from _serving(new_rabbit_node, "rabbitmq")
 
 
 @pytest.fixture
 def vhost(rabbit_node: RabbitNode) -> Iterator[Vhost]:
     """A virtual host nobody else uses, deleted afterwards."""
-    if not rabbit_node.running:
-        rabbit_node.start()
+    with _new_vhost(rabbit_node) as made:
+        yield made
+
+
+@contextmanager
+def _new_vhost(node: RabbitNode) -> Iterator[Vhost]:
     name = f"test-{secrets.token_hex(6)}"
-    rabbit_node.create_vhost(name)
-    yield Vhost(name, rabbit_node)
-    if rabbit_node.running:
-        rabbit_node.delete_vhost(name)
+    node.create_vhost(name)
+    yield Vhost(name, node)
+    node.delete_vhost(name)
+
+
+@pytest.fixture(scope="session")
+def _node_for_alarms() -> Iterator[RabbitNode]:
+    yield from _serving(new_rabbit_node)
+
+
+@pytest.fixture
+def alarm_vhost(request: pytest.FixtureRequest, _node_for_alarms: RabbitNode) -> Iterator[Vhost]:
+    """A virtual host of a node that may raise an alarm, which stops all its publishers.
+
+    A test says so in its name. One that kills a node starts its own: when a virtual host with
+    levels is deleted soon after a restart, RabbitMQ 3.10 loses its dead-letter workers for good.
+    """
+    assert "alarm" in request.node.nodeid
+    with _new_vhost(_node_for_alarms) as made:
+        yield made
+        _node_for_alarms.set_memory_limit()
 
 
 @contextmanager
@@ -200,36 +245,35 @@ def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """The session's PostgreSQL server; whoever kills it starts it again."""
-    yield from _serving(new_postgres_server)
+    """The run's PostgreSQL server."""
+    yield from _serving(new_postgres_server, "postgresql")
 
 
 @pytest.fixture
 def database(postgres_server: PostgresServer) -> Iterator[str]:
     """The address of an empty database nobody else uses, dropped afterwards."""
-    if not postgres_server.running:
-        postgres_server.start()
     name = postgres_server.create_database()
     yield postgres_server.url(name)
-    if postgres_server.running:
-        postgres_server.drop_database(name)
+    postgres_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")
 def azurite_server() -> Iterator[AzuriteServer]:
-    """The session's emulator of Azure Storage."""
-    yield from _serving(new_azurite_server)
+    """The run's emulator of Azure Storage."""
+    yield from _serving(new_azurite_server, "azurite")
 
 
 @pytest.fixture(scope="session")
 def raven_servers() -> Iterator[Callable[[str], RavenServer]]:
-    """Start the session's RavenDB server of a version, once; whoever kills it starts it again."""
+    """Start the session's RavenDB server of a version, once, unless the run has one."""
     running: dict[str, RavenServer] = {}
     with ExitStack() as stack:
 
         def of(version: str) -> RavenServer:
             if version not in running:
-                serve = contextmanager(_serving)(lambda: new_raven_server(version=version))
+                serve = contextmanager(_serving)(
+                    lambda: new_raven_server(version=version), "ravendb", version
+                )
                 running[version] = stack.enter_context(serve)
             return running[version]
 
@@ -248,12 +292,9 @@ def raven_server(raven_servers: Callable[[str], RavenServer]) -> RavenServer:
 @pytest.fixture
 def raven_database(raven_server: RavenServer) -> Iterator[str]:
     """The name of an empty RavenDB database nobody else uses, dropped afterwards."""
-    if not raven_server.running:
-        raven_server.start()
     name = raven_server.create_database()
     yield name
-    if raven_server.running:
-        raven_server.drop_database(name)
+    raven_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")
@@ -265,8 +306,6 @@ def lent_raven(raven_server: RavenServer) -> str:
 @pytest.fixture
 def real_raven(raven_server: RavenServer, lent_raven: str) -> Iterator[RealRaven]:
     """RavenDB, without documents, behind a boundary where a test can make requests fail."""
-    if not raven_server.running:
-        raven_server.start()
     with RealRaven(raven_server, lent_raven) as raven:
         raven.empty()
         yield raven
@@ -275,19 +314,22 @@ def real_raven(raven_server: RavenServer, lent_raven: str) -> Iterator[RealRaven
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariadbServer]:
-    """The session's MariaDB server, or MySQL in its place; whoever kills it starts it again."""
+    """The run's MariaDB server, or MySQL in its place."""
+    yield from _serving(new_server, KIND)
+
+
+@pytest.fixture(scope="session")
+def private_mariadb() -> Iterator[MariadbServer]:
+    """A MariaDB server that no other file of tests uses, whose settings may be changed."""
     yield from _serving(new_server)
 
 
 @pytest.fixture
 def mariadb_database(mariadb_server: MariadbServer) -> Iterator[str]:
     """The address of an empty MariaDB database nobody else uses, dropped afterwards."""
-    if not mariadb_server.running:
-        mariadb_server.start()
     name = mariadb_server.create_database()
     yield mariadb_server.url(name)
-    if mariadb_server.running:
-        mariadb_server.drop_database(name)
+    mariadb_server.drop_database(name)
 
 
 # --- the line between ---------------------------------------------------------------------------

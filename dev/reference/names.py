@@ -9,6 +9,7 @@ from typing import Any, Final
 from dev.reference import words
 from dev.reference.markdown import page, table, word
 from migrator import errors
+from migrator.cli.lazy import group_of
 from migrator.cli.root import every_verb
 from migrator.nservicebus.conversion import Reason
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS
@@ -33,6 +34,7 @@ def cli() -> str:
 
 def helps() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield every command as the words one types, with its help."""
+    group_of.cache_clear()  # a command keeps the help option it was first asked for
     yield from _helps(every_verb(), ("migrator",), None)
 
 

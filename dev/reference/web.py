@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.routing import Route
 
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table
-from migrator.web.app import AppState, new_app
-from migrator.web.auth import Listener, RequestFacts, is_page, refusal
-from migrator.web.control import KEYS, Adjust, CommandQueue, Drain, Pause, Resume, Retry, StopNow
+from migrator.web.app import new_app
+from migrator.web.auth import Listener, is_page, refusal
+from migrator.web.control import COMMANDS, Command, CommandQueue
 from migrator.web.metrics import GROUPS, Instruments, Measure
 
 _TOKEN: Final = "any"  # noqa: S105 - a listener wants one, and this one is opened to nobody
@@ -36,14 +38,6 @@ _PAGE: Final = (
     "login",
     "login",
 )
-_COMMANDS: Final[Mapping[str, type]] = {
-    "pause": Pause,
-    "resume": Resume,
-    "set": Adjust,
-    "retry": Retry,
-    "drain": Drain,
-    "stop": StopNow,
-}
 
 
 # ── paths ───────────────────────────────────────────────────────────────────────────────────────
@@ -52,8 +46,8 @@ _COMMANDS: Final[Mapping[str, type]] = {
 def http() -> str:
     """Return every path, who may ask it, and what may come back."""
     commands = [
-        (f"`{verb}`", ", ".join(f"`{key}`" for key in sorted(keys)), first_line(_COMMANDS[verb]))
-        for verb, keys in KEYS.items()
+        (f"`{verb}`", ", ".join(f"`{key}`" for key in keys_of(kind)), first_line(kind))
+        for verb, kind in COMMANDS.items()
     ]
     codes = [(str(code), why) for code, why in words.HTTP_CODES.items()]
     return page(
@@ -74,11 +68,16 @@ def http() -> str:
     )
 
 
+def keys_of(kind: type[Command]) -> Sequence[str]:
+    """Return what may be given with a command."""
+    return sorted(each.name for each in fields(kind))
+
+
 def paths() -> Iterator[tuple[str, Route]]:
     """Yield method and route of all that is served over TCP."""
     panel: Any = None  # nobody asks it
-    state = AppState(status=panel, instruments=Instruments(), commands=CommandQueue(panel))
-    for route in new_app(state, Listener(is_socket=False)).routes:
+    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=False))
+    for route in app.routes:
         if isinstance(route, Route):
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 yield method, route
@@ -94,8 +93,15 @@ def _paths() -> Iterator[tuple[str, ...]]:
 
 def _may(method: str, path: str, listener: Listener, peer: str) -> str:
     """Return what the guard wants."""
-    headers = {"host": "localhost"}
-    asked = RequestFacts(method=method, path=path, headers=headers, peer=peer)
+    asked = Request(
+        {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": [(b"host", b"localhost")],
+            "client": (peer, 1),
+        }
+    )
     return "open" if refusal(asked, listener) is None else "token"
 
 

@@ -5,8 +5,7 @@ it has what every verb may need. ``commands`` builds recall, rollback and verify
 each kind of legacy store, ``dispatchers`` builds the timeout manager's side.
 """
 
-from migrator.app.app import App, Plan
-from migrator.app.faults import FAULT_VARIABLE, fault_point
+from migrator.app.app import FAULT_VARIABLE, App, fault_point
 from migrator.app.telemetry import tracing
 
-__all__ = ["FAULT_VARIABLE", "App", "Plan", "fault_point", "tracing"]
+__all__ = ["FAULT_VARIABLE", "App", "fault_point", "tracing"]

@@ -7,22 +7,19 @@ Nothing connects before it is used, so that `db upgrade` works without a broker 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from migrator.app.broker import BrokerParts
-from migrator.app.faults import FAULT_VARIABLE, fault_point
 from migrator.app.ledger import LedgerParts
 from migrator.config import Settings
 from migrator.config.work import MAX_BATCH_ROWS
-from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused
 from migrator.handover.ports import Link
-from migrator.ledger.states import Mode
-from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import BITS, EndpointName, Lane, QueueName, RunId
 from migrator.stores.ports import Claims, Store
@@ -32,26 +29,14 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.handover.claiming import Claimer, Look
     from migrator.handover.holding import Holding
     from migrator.handover.prepare import Preparer
-    from migrator.handover.staged import StagedHandOver
     from migrator.rabbitmq.publisher import WindowLimits
     from migrator.stores.due_times import DueTimeReading, DueTimeRules
     from migrator.stores.endpoints import Selection
 
+FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
+"""``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How this process works, as plain values."""
-
-    delays: DelaysVersion
-    mode: Mode
-    lanes: int
-    batch_rows: int
-    lease: timedelta
-    sweep_every: timedelta
-    rate_limit_per_s: int
 
 
 class App(BrokerParts, LedgerParts):
@@ -63,20 +48,6 @@ class App(BrokerParts, LedgerParts):
         self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
 
     # ── plain values ────────────────────────────────────────────────────────────────────────
-
-    @property
-    def plan(self) -> Plan:
-        """How this process works."""
-        given = self.settings.handover
-        return Plan(
-            delays=self.settings.broker.delays,
-            mode=given.mode,
-            lanes=given.lanes,
-            batch_rows=given.batch_size,
-            lease=given.lease,
-            sweep_every=given.sweep_interval,
-            rate_limit_per_s=given.rate_limit,
-        )
 
     @property
     def selection(self) -> Selection:
@@ -180,7 +151,9 @@ class App(BrokerParts, LedgerParts):
         from migrator.rabbitmq.names import receipts_queue, staging_name
 
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
-        staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
+        staging = [
+            staging_name(self.settings.broker.delays, self.ledger_id, lane) for lane in lanes
+        ]
         return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
 
     def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
@@ -194,7 +167,7 @@ class App(BrokerParts, LedgerParts):
         """Our exchanges that lead into the levels, whether they exist or not."""
         from migrator.rabbitmq.names import entry_exchange, router_exchange
 
-        version = self.plan.delays
+        version = self.settings.broker.delays
         return [router_exchange(version), *(entry_exchange(version, n) for n in range(BITS))]
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
@@ -215,7 +188,7 @@ class App(BrokerParts, LedgerParts):
             clock=self.clock,
             selection=selection,
             endpoints=runs,
-            mode=self.plan.mode,
+            mode=self.settings.handover.mode,
             max_bytes=self.settings.handover.batch_bytes,
             look=self._look,
             is_held=is_held,
@@ -240,7 +213,7 @@ class App(BrokerParts, LedgerParts):
             books=SqlHeldDestinations(self.engine, self.tables),
             batches=self.batches,
             claims=self.side.claims if isinstance(self.side, SqlBackend) else None,
-            look=lambda names: self.new_destinations().unreachable(names),
+            look_for=lambda names: self.new_destinations().unreachable(names),
             forget=self.destinations.forget,
             clock=self.clock,
             renamed=self.rules.destination_map,
@@ -278,27 +251,13 @@ class App(BrokerParts, LedgerParts):
         given = self.settings.handover
         settings = LinkSettings(
             connection=self.lane_connection(lease.lane),
-            version=self.plan.delays,
+            version=self.settings.broker.delays,
             ledger_id=self.ledger_id,
             limits=self.window_limits,
             use_entries=given.use_entries,
         )
         owner = lease.owner.split("/")[0]
         return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
-
-    def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
-        """Return the staged hand-over of one lane over one link."""
-        from migrator.handover.staged import StagedHandOver
-
-        return StagedHandOver(
-            batches=self.batches,
-            clock=self.clock,
-            staging=link.staging(),
-            lease=lease,
-            receipt_deadline_s=self.settings.handover.receipt_deadline.total_seconds(),
-            fault=self.fault,
-            guard=guard,
-        )
 
     def close(self) -> None:
         """Close what was opened."""
@@ -309,3 +268,23 @@ class App(BrokerParts, LedgerParts):
                 getattr(self, name).dispose()
         if (management := self.__dict__.get("management")) is not None:
             management.close()
+
+
+def fault_point(setting: str) -> FaultPoint:
+    """Return what to call at each step: nothing, unless *setting* names a step to be killed at.
+
+    ``staged.nacked:3`` kills this process with SIGKILL when it reaches that step the third time.
+    """
+    name, _, hit = setting.partition(":")
+    if not name:
+        return lambda _reached: None
+    left = int(hit or 1)
+
+    def reached(step: str) -> None:
+        nonlocal left
+        if step == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached

@@ -86,13 +86,13 @@ class BrokerParts:
 
     def new_destinations(self) -> Destinations:
         """Return one that remembers nothing, and that nobody else waits for."""
-        from migrator.delays.destinations import DestinationRules, Destinations
+        from migrator.delays.destinations import Destinations
 
         given = self.settings.broker
-        rules = DestinationRules(
-            version=given.delays,
+        return Destinations(
+            self.connection,
+            given.delays,
             topology=given.topology,
             bind=not given.all_endpoints_support_delayed_delivery,
+            find_bindings=self.management.bindings_from if self.management else None,
         )
-        find = self.management.bindings_from if self.management else None
-        return Destinations(self.connection, rules, find_bindings=find)

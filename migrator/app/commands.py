@@ -1,4 +1,4 @@
-"""What commands assemble and a daemon never needs: recall, rollback, failover, verify."""
+"""What commands need and a daemon does not: recall, rollback, failover, verify, decommission."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from migrator.app.app import App
+from migrator.config import EndpointMode
+from migrator.decommission.broker import DecommissionBroker
+from migrator.decommission.queries import DecommissionDatabase
+from migrator.decommission.remove import Decommission
+from migrator.decommission.report import Options, Target
 from migrator.delays.access import LevelAccess
 from migrator.delays.scan import utc_now
+from migrator.errors import UnknownEndpoint
 from migrator.failover.settle import FailoverSettlement
 from migrator.ledger.held_destinations import SqlHeldDestinations
-from migrator.nservicebus.timeouts import Lane
+from migrator.ledger.lease_keeper import current_owner
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
 from migrator.recall.recall import Recall
-from migrator.recall.rollback import Rollback
+from migrator.recall.rollback import Releasing, Rollback
 from migrator.verify.levels import Parts
 from migrator.verify.verify import Verify
 
@@ -29,7 +37,9 @@ def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_no
     def staging_queues() -> Sequence[str]:
         lanes = {status.lane for status in app.books.progress().lanes}
         lanes |= {Lane(number) for number in range(app.settings.handover.lanes)}
-        return [staging_name(app.plan.delays, app.ledger_id, lane) for lane in sorted(lanes)]
+        return [
+            staging_name(app.settings.broker.delays, app.ledger_id, lane) for lane in sorted(lanes)
+        ]
 
     return LevelAccess(
         app.connection,
@@ -45,9 +55,9 @@ def new_recall(app: App) -> Recall:
     return Recall(
         recalls=app.side.recalls,
         access=level_access(app, purpose="migrator recall"),
-        version=app.plan.delays,
+        version=app.settings.broker.delays,
         leases=app.leases,
-        lease_duration=app.plan.lease,
+        lease_duration=app.settings.handover.lease,
         books=app.books,
         runs=app.runs,
         clock=app.clock,
@@ -59,10 +69,12 @@ def new_recall(app: App) -> Recall:
 def new_rollback(app: App) -> Rollback:
     """Return what undoes a migration."""
     return Rollback(
-        claims=app.claims,
-        leases=app.leases,
-        lease_duration=app.plan.lease,
-        batches=app.batches,
+        releasing=Releasing(
+            claims=app.claims,
+            leases=app.leases,
+            batches=app.batches,
+            lease_duration=app.settings.handover.lease,
+        ),
         books=app.books,
         runs=app.runs,
         recalls=app.side.recalls,
@@ -83,11 +95,11 @@ def new_settlement(app: App) -> FailoverSettlement:
         failover=app.sql_side(wanted_for="settling a failover").failover,
         adoption=app.adoption,
         access=level_access(app, purpose="migrator recall"),
-        version=app.plan.delays,
-        mode=app.plan.mode,
+        version=app.settings.broker.delays,
+        mode=app.settings.handover.mode,
         cutoff=app.settings.handover.cutoff,
         leases=app.leases,
-        lease_duration=app.plan.lease,
+        lease_duration=app.settings.handover.lease,
         clock=app.clock,
         ledger_id=app.ledger_id,
         fault=app.fault,
@@ -110,6 +122,47 @@ def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
         parts=parts,
         store=app.store,
         leases=app.leases,
-        lease_duration=app.plan.lease,
+        lease_duration=app.settings.handover.lease,
         runs=app.runs,
+    )
+
+
+def new_decommission(app: App, name: str, options: Options) -> Decommission:
+    """Return what removes the things of the endpoint called *name*.
+
+    Raises:
+        UnknownEndpoint: It has no table, and never had one that was dropped here.
+        PreflightRefused: The store is no SQL database.
+    """
+    tables = app.sql_side(wanted_for="decommissioning").store
+    database = DecommissionDatabase(app.engine, app.tables, tables)
+    try:
+        endpoint = tables.find(name)
+    except UnknownEndpoint:
+        endpoint = StoreEndpoint(name=EndpointName(name), source=tables.source_of(name))
+        if not database.was_begun(endpoint.source):
+            raise
+    own = app.settings.endpoint(name)
+    others = {EndpointName(e.name): e for e in app.settings.endpoints if e.name != name}
+    target = Target(
+        endpoint=endpoint,
+        queue=QueueName(own.input_queue),
+        is_dispatched=own.mode is not EndpointMode.MIGRATE,
+        forwarding=[n for n, each in others.items() if each.mode is EndpointMode.FORWARD],
+        sharing=[
+            n
+            for n, each in others.items()
+            if each.input_queue == own.input_queue or tables.source_of(n) == endpoint.source
+        ],
+    )
+    return Decommission(
+        target=target,
+        options=options,
+        broker=DecommissionBroker(app.connection, app.management, ledger_id=app.ledger_id),
+        database=database,
+        runs=app.runs,
+        leases=app.leases,
+        lease=app.settings.handover.lease,
+        owner=current_owner(),
+        fault=app.fault,
     )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
 from migrator.app.app import App
 from migrator.config.work import EndpointMode, NearDue
-from migrator.dispatcher.due import Poller, PollRules
+from migrator.dispatcher.due import Poller
 from migrator.dispatcher.failures import Recoverability
-from migrator.dispatcher.forward import Forwarding
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
-from migrator.dispatcher.receive import DelayedMessageHandler, Storing
-from migrator.dispatcher.routes import RabbitRoutes
+from migrator.dispatcher.link import RabbitRoutes
+from migrator.dispatcher.loop import DispatcherPlan
+from migrator.dispatcher.receive import DelayedMessageHandler, Forwarding, Storing
 from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
@@ -25,7 +23,6 @@ from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
 from migrator.stores.sql.intake import SqlIntake
-from migrator.telemetry.ports import Tracer
 
 _CONSUMING: Final = frozenset({EndpointMode.DISPATCH, EndpointMode.FORWARD})
 _MOVING: Final = frozenset({EndpointMode.MIGRATE, EndpointMode.FORWARD})
@@ -77,7 +74,7 @@ class DispatcherWiring:
             ),
             retry_delays_s=delays_s,
             prefetch=given.dispatch.prefetch,
-            version=self._app.plan.delays,
+            version=self._app.settings.broker.delays,
             limits=self._app.window_limits,
             finishes_only=finishes_only,
         )
@@ -89,34 +86,8 @@ class DispatcherWiring:
         topology = app.settings.broker.topology
         return RabbitRoutes(app.connection, topology=topology, find_bindings=find)
 
-    def new(
-        self,
-        plan: DispatcherPlan,
-        run: RunId,
-        *,
-        storing: Executor,
-        claiming: Executor,
-        sent: Callable[[float], None],
-        settled: Callable[[int, float], None],
-        tracer: Tracer,
-    ) -> Dispatcher:
-        """Return the dispatcher of *plan*; see ``Dispatcher`` for the rest."""
-        app = self._app
-        return Dispatcher(
-            plan=plan,
-            poller=self._poller(plan.endpoint, run),
-            handler=self._handler(plan),
-            connection=app.connection,
-            clock=app.clock,
-            storing=storing,
-            claiming=claiming,
-            fault=app.fault,
-            tracer=tracer,
-            sent=sent,
-            settled=settled,
-        )
-
-    def _poller(self, endpoint: StoreEndpoint, run: RunId) -> Poller:
+    def poller(self, endpoint: StoreEndpoint, run: RunId) -> Poller:
+        """Return what claims and settles stored rows of *endpoint* in *run*."""
         app, given = self._app, self._app.settings.dispatch
         return Poller(
             endpoint=endpoint,
@@ -127,19 +98,18 @@ class DispatcherWiring:
             held=HeldDestinations(SqlHeldDestinations(app.engine, app.tables), endpoint),
             routes=self._routes,
             clock=app.clock,
-            rules=PollRules(
-                every=given.poll_interval,
-                look_ahead=given.look_ahead,
-                max_rows=given.batch_size,
-                max_bytes=app.settings.handover.batch_bytes,
-                remember=given.remember,
-            ),
+            every=given.poll_interval,
+            look_ahead=given.look_ahead,
+            max_rows=given.batch_size,
+            max_bytes=app.settings.handover.batch_bytes,
+            remember=given.remember,
             conversion=app.rules_of(endpoint.name),
             fault=app.fault,
             read_due_times=app.read_due_times,
         )
 
-    def _handler(self, plan: DispatcherPlan) -> DelayedMessageHandler | None:
+    def handler(self, plan: DispatcherPlan) -> DelayedMessageHandler | None:
+        """Return what stores or forwards what comes in; None: nothing is consumed."""
         app, endpoint = self._app, plan.endpoint
         if plan.timeouts_queue is None:
             return None

@@ -7,25 +7,25 @@ import os
 import socket
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from sqlalchemy import Engine
 
 from migrator import __version__
 from migrator.config import Settings, required_secret
-
-if TYPE_CHECKING:  # each part is imported when it is made
-    from sqlalchemy import Engine
-
-    from migrator.ledger.adoption import SqlAdoption
-    from migrator.ledger.batches import SqlBatches
-    from migrator.ledger.clock import DatabaseClock
-    from migrator.ledger.failover import Continuity
-    from migrator.ledger.leases import SqlLeases
-    from migrator.ledger.operator_actions import SqlReturning, SqlUpkeep
-    from migrator.ledger.quarantine import SqlQuarantine
-    from migrator.ledger.queries import SqlBooks, SqlHandOvers
-    from migrator.ledger.runs import SqlRuns
-    from migrator.ledger.tables import LedgerTables
-    from migrator.preflight.queries import LedgerFacts
+from migrator.database.engine import open_engine
+from migrator.ledger.adoption import SqlAdoption
+from migrator.ledger.batches import SqlBatches
+from migrator.ledger.clock import DatabaseClock
+from migrator.ledger.failover import Continuity
+from migrator.ledger.identity import check_identity
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.operator_actions import SqlUpkeep
+from migrator.ledger.quarantine import SqlQuarantine
+from migrator.ledger.queries import SqlBooks, SqlHandOvers
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.tables import LedgerTables, build_tables, names_for
+from migrator.preflight.queries import LedgerFacts
 
 _BESIDE_LANES: Final = 4
 """Connections for all that is no lane."""
@@ -48,8 +48,6 @@ class LedgerParts:
         return self._open_engine()
 
     def _open_engine(self, *, kept_open: int | None = None) -> Engine:
-        from migrator.database.engine import open_engine
-
         given = self.settings
         if given.store.kind.has_own_ledger:
             url = required_secret(given.ledger.url, key="ledger.url")
@@ -60,22 +58,16 @@ class LedgerParts:
     @cached_property
     def tables(self) -> LedgerTables:
         """The ledger's tables, whether they exist or not."""
-        from migrator.ledger.tables import build_tables, names_for
-
         return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
 
     @cached_property
     def ledger_facts(self) -> LedgerFacts:
         """What checks ask the ledger."""
-        from migrator.preflight.queries import LedgerFacts
-
         return LedgerFacts(self.engine, self.tables)
 
     @cached_property
     def hand_overs(self) -> SqlHandOvers:
         """Where timeouts were handed over to."""
-        from migrator.ledger.queries import SqlHandOvers
-
         renamed = self.settings.handover.destination_map
         return SqlHandOvers(self.engine, self.tables, renamed)
 
@@ -86,8 +78,6 @@ class LedgerParts:
         Raises:
             LedgerMissing, LedgerCloned, DatabaseFailedOver: The ledger cannot be used.
         """
-        from migrator.ledger.identity import check_identity
-
         ledger_id = check_identity(self.engine, self.tables)
         self.continuity.begin()
         return ledger_id
@@ -98,8 +88,6 @@ class LedgerParts:
         Raises:
             LedgerMissing, LedgerCloned: The ledger cannot be used.
         """
-        from migrator.ledger.identity import check_identity
-
         self.__dict__["ledger_id"] = check_identity(
             self.engine, self.tables, may_have_failed_over=True
         )
@@ -107,36 +95,26 @@ class LedgerParts:
     @cached_property
     def continuity(self) -> Continuity:
         """Whether the database is still the server it was."""
-        from migrator.ledger.failover import Continuity
-
         return Continuity(self.engine, self.tables, self.lease_engine)
 
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes."""
-        from migrator.ledger.leases import SqlLeases
-
         return SqlLeases(self.lease_engine, self.tables, self.ledger_id, self.continuity)
 
     @cached_property
     def batches(self) -> SqlBatches:
         """The batches."""
-        from migrator.ledger.batches import SqlBatches
-
         return SqlBatches(self.engine, self.tables, self.continuity.note)
 
     @cached_property
     def runs(self) -> SqlRuns:
         """Runs and the audit trail."""
-        from migrator.ledger.runs import SqlRuns
-
         return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
 
     @cached_property
     def clock(self) -> DatabaseClock:
         """The database's time."""
-        from migrator.ledger.clock import DatabaseClock
-
         return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
     # ── for people ──────────────────────────────────────────────────────────────────────────
@@ -144,36 +122,21 @@ class LedgerParts:
     @cached_property
     def books(self) -> SqlBooks:
         """Progress, lanes and history."""
-        from migrator.ledger.queries import SqlBooks
-
         return SqlBooks(self.engine, self.tables)
 
     @cached_property
     def quarantine(self) -> SqlQuarantine:
         """Rows kept aside with a reason."""
-        from migrator.ledger.quarantine import SqlQuarantine
-
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
     def upkeep(self) -> SqlUpkeep:
         """What only an operator may change."""
-        from migrator.ledger.operator_actions import SqlUpkeep
-
         return SqlUpkeep(self.engine, self.tables)
-
-    @cached_property
-    def returning(self) -> SqlReturning:
-        """Rows that go back one by one, where nobody can finish that."""
-        from migrator.ledger.operator_actions import SqlReturning
-
-        return SqlReturning(self.engine, self.tables)
 
     @cached_property
     def adoption(self) -> SqlAdoption:
         """What becomes of a ledger that is not where it was created."""
-        from migrator.ledger.adoption import SqlAdoption
-
         return SqlAdoption(self.engine, self.tables, self.runs)
 
 

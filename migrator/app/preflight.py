@@ -18,7 +18,7 @@ from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks_store import due_times_of
-from migrator.preflight.context import MOVING, Choices, Context, Satellites
+from migrator.preflight.context import MOVING, Context, Satellites
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks, refuse
 from migrator.preview.count import survey
@@ -44,11 +44,12 @@ def count_rows(
     """
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
+    moved = {e.name for e in endpoints if app.settings.endpoint(e.name).mode in MOVING}
     return [
         survey(
             app.store,
             endpoint,
-            selection=app.selection if mode_of(app, endpoint.name) in MOVING else all_rows,
+            selection=app.selection if endpoint.name in moved else all_rows,
             rules=app.rules_of(endpoint.name),
             now=now,
             progress=partial(progress, endpoint.name),
@@ -71,17 +72,17 @@ def take_preview(
         PreflightRefused: Due times are of another zone than they are read in: no count of when
             rows are due would be true.
     """
-    plan, endpoints = app.plan, chosen_endpoints(app.store, names)
+    given, endpoints = app.settings.handover, chosen_endpoints(app.store, names)
     refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
     taken_at = app.clock.now()
     found = count_rows(app, endpoints, progress=progress)
-    modes = {preview.endpoint: mode_of(app, preview.endpoint) for preview in found}
+    modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
     return Preview(
         taken_at=taken_at,
         cutoff=app.selection.cutoff,
         horizon=app.selection.horizon,
-        version=plan.delays,
-        rate_per_s=min(rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf")),
+        version=app.settings.broker.delays,
+        rate_per_s=min(rate or CAUTIOUS_RATES[given.mode], given.rate_limit or float("inf")),
         endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
         dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
         modes=modes,
@@ -89,16 +90,10 @@ def take_preview(
     )
 
 
-def mode_of(app: App, endpoint: str) -> EndpointMode:
-    """Return what is done for *endpoint* by the settings of *app*."""
-    modes = {given.name: given.mode for given in app.settings.endpoints}
-    return modes.get(endpoint, EndpointMode.MIGRATE)
-
-
 def sends_near_due(app: App, endpoint: str) -> bool:
     """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
     is_wished = app.settings.handover.near_due is NearDue.DISPATCH
-    return is_wished or mode_of(app, endpoint) is not EndpointMode.MIGRATE
+    return is_wished or app.settings.endpoint(endpoint).mode is not EndpointMode.MIGRATE
 
 
 def check_context(
@@ -116,21 +111,19 @@ def check_context(
         accepts_suffix_collisions=given.handover.accept_suffix_collisions,
         endpoint_names=names,
         previews=previews,
-        choices=Choices(
-            mode=given.handover.mode,
-            cutoff=given.handover.cutoff,
-            may_bind=not given.broker.all_endpoints_support_delayed_delivery,
-            own_queues=_own_queues(app),
-            own_exchanges=app.own_exchanges,
-            modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
-            queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
-            satellites=satellites(given, names),
-            sends_near_due=given.handover.near_due is NearDue.DISPATCH,
-            due_times=app.due_times,
-            vhost=_vhost(app),
-            held=_held(app),
-            other_commits=_other_commits(app),
-        ),
+        chosen_mode=given.handover.mode,
+        cutoff=given.handover.cutoff,
+        may_bind=not given.broker.all_endpoints_support_delayed_delivery,
+        own_queues=_own_queues(app),
+        own_exchanges=app.own_exchanges,
+        modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
+        queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
+        satellites=satellites(given, names),
+        sends_near_due=given.handover.near_due is NearDue.DISPATCH,
+        due_times=app.due_times,
+        vhost=_vhost(app),
+        held=_held(app),
+        other_commits=_other_commits(app),
     )
 
 

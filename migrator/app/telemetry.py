@@ -21,14 +21,14 @@ def tracing(given: Telemetry) -> Iterator[Tracer]:
         yield NoTracer()
         return
     try:
-        from migrator.telemetry.spans import OtelTracer, new_exporter
+        from migrator.telemetry.spans import OtelTracer
     except ImportError as exc:
         raise ConfigError(
             "telemetry.traces is true, but OpenTelemetry is not installed: install migrator[otel]"
         ) from exc
     try:
         tracer = OtelTracer(
-            new_exporter(given.endpoint),
+            given.endpoint,
             spans_per_batch=given.spans_per_batch,
             flush_s=given.flush_timeout.total_seconds(),
         )

@@ -2,7 +2,7 @@
 
 A verb parses options, calls ``app``, ``service`` or a capability, and prints the result; it decides
 nothing. Start with ``root``: the verbs, the global options and the exit codes. ``lazy`` imports a
-verb when it is called, ``opening`` builds the ``App``, ``output`` and ``results`` write results.
+verb when it is called, ``session`` finds its settings and opens the ``App``, ``output`` writes.
 """
 
 from migrator.cli.root import main

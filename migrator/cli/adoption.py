@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from migrator.app import App
 from migrator.app.commands import new_settlement
 from migrator.app.preflight import satellites
-from migrator.cli.output import say, write_json
-from migrator.cli.recalled import watched
+from migrator.cli.output import say
+from migrator.cli.recall import watched
 from migrator.cli.session import Session, confirmed
 from migrator.config.work import EndpointMode
 from migrator.delays.walk import WalkTerms
@@ -43,10 +43,7 @@ def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
     what = "the ledger would get a new id, and batches under way would become doubtful"
     confirmed(yes=yes, what=what)
     adopted = app.adoption.adopt()
-    if session.wants_json:
-        write_json("db-adopt", {"ledger": adopted})
-    else:
-        say(f"this ledger is {adopted} now")
+    session.tell("db-adopt", {"ledger": adopted}, f"this ledger is {adopted} now")
 
 
 def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> None:
@@ -68,7 +65,7 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
     if is_dry_run:
         return
     if not yes:
-        _say_remarks(remarks)
+        say("\n".join(_looks(remarks)))
     confirmed(
         yes=yes,
         what=f"ledger {found.ledger_id} of {found.created_in} would go on in {found.present}, and "
@@ -141,34 +138,34 @@ def _tell(
     remarks: Sequence[str] = (),
     is_done: bool,
 ) -> None:
-    if session.wants_json:
-        document = {
-            "ledger": found.ledger_id,
-            "created_in": found.created_in,
-            "present": found.present,
-            "is_moved": found.is_moved,
-            "batches": dict(found.batches),
-            "refusals": list(refusals),
-            "remarks": list(remarks),
-            "is_done": is_done,
-        }
-        write_json("db-adopt", document)
-        return
+    document = {
+        "ledger": found.ledger_id,
+        "created_in": found.created_in,
+        "present": found.present,
+        "is_moved": found.is_moved,
+        "batches": dict(found.batches),
+        "refusals": list(refusals),
+        "remarks": list(remarks),
+        "is_done": is_done,
+    }
+    session.tell("db-adopt", document, *_lines(found, remarks, is_done=is_done))
+
+
+def _lines(found: Whereabouts, remarks: Sequence[str], *, is_done: bool) -> Iterator[str]:
     if not found.is_moved:
-        say(f"ledger {found.ledger_id} is where it was created, in {found.present}: nothing to do")
+        yield f"ledger {found.ledger_id} is where it was created, in {found.present}: nothing to do"
         return
-    say(f"ledger {found.ledger_id} was created in {found.created_in}, and is in {found.present}")
+    yield f"ledger {found.ledger_id} was created in {found.created_in}, and is in {found.present}"
     under_way = ", ".join(f"{count} {state}" for state, count in sorted(found.batches.items()))
-    say(f"batches under way: {under_way or 'none'}")
-    _say_remarks(remarks)
+    yield f"batches under way: {under_way or 'none'}"
+    yield from _looks(remarks)
     if is_done:
-        say("it goes on here under the same id; the next `migrator run` finishes what is under way")
-    say(f"not checked: {_NOT_SEEN}")
+        yield "it goes on here under its id; the next `migrator run` finishes what is under way"
+    yield f"not checked: {_NOT_SEEN}"
 
 
-def _say_remarks(remarks: Sequence[str]) -> None:
-    for each in remarks:
-        say(f"look at this first: {each}")
+def _looks(remarks: Sequence[str]) -> Iterator[str]:
+    yield from (f"look at this first: {each}" for each in remarks)
 
 
 # ── after a failover ──────────────────────────────────────────────────────────────────────────────
@@ -215,27 +212,28 @@ def _moved(app: App) -> Sequence[StoreEndpoint]:
 
 
 def _tell_settled(session: Session, settled: Settlement | None, *, is_done: bool) -> None:
-    if session.wants_json:
-        counts = {} if settled is None else settled.counts
-        document = {"has_failed_over": settled is not None, **counts, "is_done": is_done}
-        write_json("db-adopt-after-failover", document)
-        return
+    counts = {} if settled is None else settled.counts
+    document = {"has_failed_over": settled is not None, **counts, "is_done": is_done}
+    session.tell("db-adopt-after-failover", document, *_settled_lines(settled, is_done=is_done))
+
+
+def _settled_lines(settled: Settlement | None, *, is_done: bool) -> Iterator[str]:
     if settled is None:
-        say("the database is on the server that it was on: nothing to do")
+        yield "the database is on the server that it was on: nothing to do"
         return
-    say(f"{settled.from_store} rows are in the store, and their messages wait in the levels")
-    say(f"{settled.from_batches} rows of batches under way wait in the levels as well")
-    say(f"{settled.not_sent} rows of batches under way have not been sent, and are to go yet")
+    met, under_way = settled.handed_over_from_store, settled.handed_over_from_batches
+    yield f"{met} rows are in the store, and their messages wait in the levels"
+    yield f"{under_way} rows of batches under way wait in the levels as well"
+    yield f"{settled.not_sent} rows of batches under way have not been sent, and are to go yet"
     if settled.nowhere:
-        say(f"{settled.nowhere} messages of ours come from rows that are not here any more")
+        yield f"{settled.nowhere} messages of ours come from rows that are not here any more"
     if settled.doubtful:
         named = "" if not is_done else f" (batches {', '.join(map(str, settled.doubtful_batches))})"
-        say(
+        yield (
             f"{settled.doubtful} rows were due by now and are met nowhere: they may have been "
             f"delivered{named}; decide with `migrator batch resolve`"
         )
-    say(
-        "the ledger goes on here; the next `migrator run` finishes what is under way"
-        if is_done
-        else "nothing was changed"
-    )
+    if is_done:
+        yield "the ledger goes on here; the next `migrator run` finishes what is under way"
+    else:
+        yield "nothing was changed"

@@ -6,16 +6,16 @@ operator says; what is recorded is recorded with the evidence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from migrator.app import App
-from migrator.cli.opening import opened
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import Json, Yes, confirmed, session_of
-from migrator.cli.status import status_document
+from migrator.cli.session import DryRun, Json, Yes, confirmed, session_of
 from migrator.errors import (
     ConfigError,
     ExitCode,
@@ -34,44 +34,43 @@ from migrator.ledger.operator_actions import (
 from migrator.ledger.states import HALF_DONE, BatchState, RowState
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
+from migrator.web.status import progress_document
 
 if TYPE_CHECKING:
+    from sqlalchemy import Insert
+
     from migrator.stores.documents.claims import DocumentClaims
 
-verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")
+verbs = new_group("Batches whose outcome is doubtful: list, resolve.")
 _OUTCOMES: Final = ("handed-over", "claimed", "quarantined", "written-off")
 
 
-@verbs.command(
-    "list",
-    epilog="""\b
-Examples:
-  migrator batch list
-  migrator batch list --json
-
-\b
-Exit codes: 0 there is none; 6 there are doubtful batches.""",
-)
+@verbs.command("list")
 def list_batches(context: typer.Context, as_json: Json = False) -> None:
     """List doubtful batches, oldest first, and what is half claimed or half put back.
 
     A half-done batch is finished by its lane's owner, rows that go back one by one by the next
     `migrator rollback` or `migrator recall`; what stays has a store that does not answer, or is
     gone.
+
+    Examples:
+      migrator batch list
+      migrator batch list --json
+
+    Exit codes: 0 there is none; 6 there are doubtful batches.
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
+    session = session_of(context)
+    with session.opened(with_ledger=True) as app:
         progress = app.books.progress()
         half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
-        going_back = app.returning.under_way()
+        going_back = app.upkeep.going_back()
     if session.wants_json:
         write_json(
             "batches",
             {
-                "doubtful": status_document(progress)["doubtful"],
+                "doubtful": progress_document(progress)["doubtful"],
                 "half_done": [_half_done(each) for each in half_done],
-                "going_back": [_going_back(each) for each in going_back],
+                "going_back": [asdict(each) for each in going_back],
             },
         )
     else:
@@ -103,26 +102,7 @@ def _half_done(batch: Batch) -> dict[str, object]:
     }
 
 
-def _going_back(going: GoingBack) -> dict[str, object]:
-    return {
-        "batch": going.batch,
-        "towards": going.towards,
-        "endpoint": going.endpoint,
-        "source": going.source,
-        "rows": going.rows,
-    }
-
-
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator batch resolve 42 --as handed-over --yes
-  migrator batch resolve 42 --as claimed --yes
-  migrator batch resolve 43 --as written-off --dry-run
-
-\b
-How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker."""
-)
+@verbs.command()
 def resolve(
     context: typer.Context,
     batch: Annotated[int, typer.Argument(metavar="BATCH", help="The batch's number.")],
@@ -143,9 +123,7 @@ def resolve(
             help="Of what is half done: its store does not answer, and never will again.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -161,15 +139,20 @@ def resolve(
     The same for rows of a settled batch that go back one by one: `quarantined` or `written-off`
     for those out of quarantine, `handed-over` for those of a recall, whose messages the broker
     still has.
+
+    Examples:
+      migrator batch resolve 42 --as handed-over --yes
+      migrator batch resolve 42 --as claimed --yes
+      migrator batch resolve 43 --as written-off --dry-run
+
+    How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker.
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load()
+    session = session_of(context)
     if outcome not in _OUTCOMES:
         raise ConfigError(f"--as {outcome!r} must be handed-over, claimed or written-off")
-    with opened(loaded) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         found = app.batches.find(BatchId(batch))
-        going = app.returning.under_way(BatchId(batch))
+        going = app.upkeep.going_back(BatchId(batch))
         closing = _Closing(app, store_is_gone=store_is_gone, yes=yes, is_dry_run=dry_run)
         if found is not None and found.state in HALF_DONE:
             told = closing.batch(found, outcome)
@@ -235,18 +218,15 @@ class _Closing:
             "evidence": evidence,
         }
         say(f"batch {batch.id} is {batch.state}, {batch.size} rows of {batch.source}: {evidence}")
-        if self._is_dry_run:
-            return told
-        confirmed(yes=self._yes, what=f"batch {batch.id} would be recorded as {outcome}")
-        event = self._app.runs.event("batch_resolved", detail=told, batch=batch.id)
-        self._app.upkeep.close_half_done(batch.id, towards, evidence=evidence, event=event)
+        if (event := self._agreed(told, f"batch {batch.id}")) is not None:
+            self._app.upkeep.close_half_done(batch.id, towards, evidence=evidence, event=event)
         return told
 
     def rows(self, under_way: Sequence[GoingBack], outcome: str) -> dict[str, object]:
         """Record *outcome* of rows of one settled batch; see ``batch``, which raises the same."""
         decided = _return_outcome(outcome, under_way)
         (going,) = [each for each in under_way if each.towards is TOWARDS[decided]]
-        ids = self._app.returning.ids(going)
+        ids = self._app.upkeep.ids_going_back(going)
         endpoint = StoreEndpoint(name=going.endpoint, source=going.source)
         evidence = self._evidence(
             lambda claims: claims.count_there(endpoint, ids),
@@ -261,12 +241,16 @@ class _Closing:
             "evidence": evidence,
         }
         say(f"{going.rows} rows of batch {going.batch} go back to {going.source}: {evidence}")
-        if self._is_dry_run:
-            return told
-        confirmed(yes=self._yes, what=f"{going.rows} rows would be recorded as {outcome}")
-        event = self._app.runs.event("batch_resolved", detail=told, batch=going.batch)
-        self._app.returning.close(going, decided, evidence=evidence, event=event)
+        if (event := self._agreed(told, f"{going.rows} rows")) is not None:
+            self._app.upkeep.close_going_back(going, decided, evidence=evidence, event=event)
         return told
+
+    def _agreed(self, told: Mapping[str, Any], what: str) -> Insert | None:
+        """Demand that a person agrees; return what the audit trail gets, or None in a dry run."""
+        if self._is_dry_run:
+            return None
+        confirmed(yes=self._yes, what=f"{what} would be recorded as {told['as']}")
+        return self._app.runs.event("batch_resolved", detail=told, batch=told["batch"])
 
     def _evidence(self, count: Callable[[DocumentClaims], int], *, finish: str) -> str:
         """Return how it is known that the store is gone; *count* asks how many timeouts it has.

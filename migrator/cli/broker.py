@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from migrator.app.preflight import satellites
-from migrator.cli.output import write_json, write_text
-from migrator.cli.session import Delays, Json, given, session_of
+from migrator.cli.lazy import new_group
+from migrator.cli.session import Delays, Json, session_of
 from migrator.config import NearDue, Settings
 from migrator.delays.routing import delays_prefix
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
@@ -17,20 +18,10 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.names import grants_text, least_grants
 
-verbs = typer.Typer(help="The broker: grants.", no_args_is_help=True)
+verbs = new_group("The broker: grants.")
 
 
-@verbs.callback()
-def _group() -> None:
-    """The broker: grants."""
-
-
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator broker grants --user migrator
-  migrator broker grants --user migrator --vhost prod --destination Sales --destination Billing"""
-)
+@verbs.command()
 def grants(
     context: typer.Context,
     user: Annotated[
@@ -52,9 +43,13 @@ def grants(
     """Print the permissions the daemon needs, and no more. Connects nowhere.
 
     Endpoints in mode dispatch or forward need more: their satellites are consumed.
+
+    Examples:
+      migrator broker grants --user migrator
+      migrator broker grants --user migrator --vhost prod --destination Sales --destination Billing
     """
-    session = session_of(context, as_json=as_json)
-    settings = session.load(given("broker.delays", delays, "--delays")).settings
+    session = session_of(context)
+    settings = session.load().settings
     known_user, known_vhost = _from_url(settings)
     wanted = least_grants(
         delays_prefix(settings.broker.delays),
@@ -65,11 +60,8 @@ def grants(
         sends_when_due=settings.handover.near_due is NearDue.DISPATCH,
     )
     name, host = user or known_user, vhost or known_vhost
-    if session.wants_json:
-        patterns = {"configure": wanted.configure, "write": wanted.write, "read": wanted.read}
-        write_json("broker-grants", {"user": name, "vhost": host, **patterns})
-    else:
-        write_text(grants_text(wanted, user=name, vhost=host))
+    document = {"user": name, "vhost": host, **asdict(wanted)}
+    session.write("broker-grants", document, grants_text(wanted, user=name, vhost=host))
 
 
 def _satellite_queues(settings: Settings) -> Sequence[str]:

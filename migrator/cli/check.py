@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from migrator.app import App
-from migrator.app.preflight import check_context
-from migrator.cli.opening import endpoint_names, opened, surveyed
-from migrator.cli.output import say, write_json, write_table
+from migrator.app.preflight import check_context, count_rows
+from migrator.cli.lazy import new_group
+from migrator.cli.output import rows_read, say, write_json, write_table
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
@@ -24,8 +25,7 @@ from migrator.cli.session import (
     Mode,
     NearDue,
     duration,
-    given,
-    selection_options,
+    endpoint_names,
     session_of,
 )
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
@@ -34,16 +34,10 @@ from migrator.preflight.findings import Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE, check_delays, run_checks
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
-EPILOG = """\b
-Examples:
-  migrator check
-  migrator check --endpoint Sales --mode direct
-  migrator check --all-endpoints --cutoff 0s --json
-
-\b
-Exit codes: 0 nothing refused; 3 refused; 4 store or broker unreachable."""
+verbs = new_group()
 
 
+@verbs.command()
 def check(
     context: typer.Context,
     endpoint: Endpoints = None,
@@ -59,19 +53,16 @@ def check(
     """Look at store, ledger and broker, and say what would go wrong. Changes nothing.
 
     What cannot be asked is listed as not_checked, which is not the same as fine.
+
+    Examples:
+      migrator check
+      migrator check --endpoint Sales --mode direct
+      migrator check --all-endpoints --cutoff 0s --json
+
+    Exit codes: 0 nothing refused; 3 refused; 4 store or broker unreachable.
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load(
-        *selection_options(
-            mode=mode,
-            cutoff=cutoff,
-            near_due=near_due,
-            horizon=horizon,
-            delays=delays,
-            rename=rename,
-        ),
-    )
-    with opened(loaded) as app:
+    session = session_of(context)
+    with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
         findings = run_checks(check_context(app, names, _previews(app, names)))
     show(findings, name="check", as_json=session.wants_json)
@@ -80,7 +71,8 @@ def check(
 
 def _previews(app: App, names: Sequence[str]) -> Sequence[EndpointPreview] | None:
     try:
-        return surveyed(app, chosen_endpoints(app.store, names))
+        with rows_read() as progress:
+            return count_rows(app, chosen_endpoints(app.store, names), progress=progress)
     except (StoreError, LedgerError, PreflightRefused):  # the store's own check says what is wrong
         return None
 
@@ -88,27 +80,14 @@ def _previews(app: App, names: Sequence[str]) -> Sequence[EndpointPreview] | Non
 def show(findings: Sequence[Finding], *, name: str, as_json: bool) -> None:
     """Write *findings* as a table and their verdict as talk, or both as the document *name*."""
     if as_json:
-        write_json(name, {"verdict": verdict(findings), "findings": documents(findings)})
+        found = [asdict(each) for each in findings]
+        write_json(name, {"verdict": verdict(findings), "findings": found})
         return
     write_table(
         ("check", "level", "subject", "text", "remedy"),
         ((f.check, f.level, f.subject, f.text, f.remedy) for f in findings),
     )
     say(f"verdict: {verdict(findings)}")
-
-
-def documents(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """Return *findings* as plain values for JSON."""
-    return [
-        {
-            "check": f.check,
-            "level": str(f.level),
-            "subject": f.subject,
-            "text": f.text,
-            "remedy": f.remedy,
-        }
-        for f in findings
-    ]
 
 
 def exit_code(findings: Iterable[Finding]) -> ExitCode:
@@ -122,14 +101,6 @@ def exit_code(findings: Iterable[Finding]) -> ExitCode:
 # ── the native delays alone ────────────────────────────────────────────────────────────────────
 
 
-DELAYS_EPILOG = """\b
-Examples:
-  migrator delays verify
-  migrator delays verify --watch-for 30s --json
-
-\b
-Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable."""
-
 WatchFor = Annotated[
     str,
     typer.Option(
@@ -139,6 +110,7 @@ WatchFor = Annotated[
 ]
 
 
+@verbs.command("verify")
 def verify_delays(
     context: typer.Context,
     delays: Delays = None,
@@ -148,10 +120,16 @@ def verify_delays(
     """Look at the broker's native delays, and say what is wrong and what mends it.
 
     Changes nothing, and takes no message out. Looks for a while only when messages are held.
+
+    Examples:
+      migrator delays verify
+      migrator delays verify --watch-for 30s --json
+
+    Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
     watch = Watch(span_s=duration("--watch-for", watch_for).total_seconds(), wait=time.sleep)
-    session = session_of(context, as_json=as_json)
-    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
+    session = session_of(context)
+    with session.opened() as app:
         findings = check_delays(_context(app, watch))
     show(findings, name="delays-verify", as_json=session.wants_json)
     raise typer.Exit(exit_code(findings))
@@ -162,7 +140,7 @@ def _context(app: App, watch: Watch) -> DelaysContext:
     has_store = url is not None and bool(url.get_secret_value())
     return DelaysContext(
         broker=app.broker_facts,
-        version=app.plan.delays,
+        version=app.settings.broker.delays,
         accepts_suffix_collisions=app.settings.handover.accept_suffix_collisions,
         hand_overs=app.hand_overs if has_store else None,
         wall_clock=lambda: datetime.now(UTC),

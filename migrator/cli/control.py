@@ -9,49 +9,29 @@ from typing import Annotated
 
 import typer
 
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import Json, Session, session_of
 from migrator.config.process import AUTO
 from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.reports.documents import fields_of
 from migrator.web.client import DaemonClient
 from migrator.web.control import (
     NO_REASON,
     Adjust,
     Command,
     Drain,
-    Order,
     Pause,
     Resume,
     RuntimeSetting,
     StopNow,
-    answer_document,
     build_order,
     parse_order,
 )
 from migrator.web.listener import chosen, listening
 
-PAUSE_EPILOG = """\b
-Examples:
-  migrator pause --reason "index rebuild until 6"
-  migrator pause --endpoint Sales --reason "its queue is full\""""
-RESUME_EPILOG = """\b
-Examples:
-  migrator resume
-  migrator resume --endpoint Sales"""
-SET_EPILOG = """\b
-Examples:
-  migrator set batch_size 200
-  migrator set rate_limit 500
-  migrator set lanes 4
-  migrator set cutoff 5m"""
-DRAIN_EPILOG = """\b
-Examples:
-  migrator drain
-  migrator drain --socket /run/migrator/control.sock"""
-STOP_EPILOG = """\b
-Examples:
-  migrator stop"""
+verbs = new_group()
 
 Socket = Annotated[
     Path | None,
@@ -65,6 +45,7 @@ Endpoint = Annotated[
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; shown wherever the pause is.")]
 
 
+@verbs.command()
 def pause(
     context: typer.Context,
     endpoint: Endpoint = None,
@@ -72,11 +53,17 @@ def pause(
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
-    """Claim nothing more; what is claimed is finished. Lasts until resumed, restarts included."""
-    command = Pause(endpoint=_name(endpoint), reason=reason)
-    _give(command, session_of(context, as_json=as_json), socket)
+    """Claim nothing more; what is claimed is finished. Lasts until resumed, restarts included.
+
+    Examples:
+      migrator pause --reason "index rebuild until 6"
+      migrator pause --endpoint Sales --reason "its queue is full"
+    """
+    whom = EndpointName(endpoint) if endpoint is not None else None
+    _give(Pause(endpoint=whom, reason=reason), session_of(context), socket, whom)
 
 
+@verbs.command()
 def resume(
     context: typer.Context,
     endpoint: Endpoint = None,
@@ -86,11 +73,16 @@ def resume(
     """Lift a pause; without --endpoint every pause. Other reasons to wait stay.
 
     Where nothing is paused, a database clock that jumped is believed from now on.
+
+    Examples:
+      migrator resume
+      migrator resume --endpoint Sales
     """
-    command = Resume(endpoint=_name(endpoint))
-    _give(command, session_of(context, as_json=as_json), socket)
+    whom = EndpointName(endpoint) if endpoint is not None else None
+    _give(Resume(endpoint=whom), session_of(context), socket, whom)
 
 
+@verbs.command("set")
 def adjust(
     context: typer.Context,
     knob: Annotated[
@@ -101,18 +93,36 @@ def adjust(
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
-    """Change a setting of [handover] until the daemon is started again."""
-    _give(Adjust(knob=knob, value=value), session_of(context, as_json=as_json), socket)
+    """Change a setting of [handover] until the daemon is started again.
+
+    Examples:
+      migrator set batch_size 200
+      migrator set rate_limit 500
+      migrator set lanes 4
+      migrator set cutoff 5m
+    """
+    _give(Adjust(knob=knob, value=value), session_of(context), socket)
 
 
+@verbs.command()
 def drain(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
-    """Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the end."""
-    _give(Drain(), session_of(context, as_json=as_json), socket)
+    """Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the end.
+
+    Examples:
+      migrator drain
+      migrator drain --socket /run/migrator/control.sock
+    """
+    _give(Drain(), session_of(context), socket)
 
 
+@verbs.command()
 def stop(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
-    """End between two steps: as the second SIGTERM does. The next start goes on from there."""
-    _give(StopNow(), session_of(context, as_json=as_json), socket)
+    """End between two steps: as the second SIGTERM does. The next start goes on from there.
+
+    Examples:
+      migrator stop
+    """
+    _give(StopNow(), session_of(context), socket)
 
 
 def client_of(
@@ -155,27 +165,21 @@ def _usual(endpoint: EndpointName | None) -> Path:
     return path
 
 
-def _give(command: Command, session: Session, socket: Path | None) -> None:
-    order = Order(command=command, who=_caller())
+def _give(
+    command: Command, session: Session, socket: Path | None, endpoint: EndpointName | None = None
+) -> None:
+    who = _caller()
     try:
-        parse_order(build_order(order))
+        parse_order(build_order(command, who))
     except ValueError as exc:
         raise ConfigError(str(exc)) from exc
-    answer = client_of(session, socket, _whom(command)).give(order)
+    answer = client_of(session, socket, endpoint).give(command, who)
     if session.wants_json:
-        write_json("control", answer_document(answer))
+        write_json("control", fields_of(answer))
     if not answer.is_done:
         raise CommandRefused(f"refused: {answer.text}")
     if not session.wants_json:
         write_text(answer.text)
-
-
-def _whom(command: Command) -> EndpointName | None:
-    return command.endpoint if isinstance(command, Pause | Resume) else None
-
-
-def _name(endpoint: str | None) -> EndpointName | None:
-    return None if endpoint is None else EndpointName(endpoint)
 
 
 def _caller() -> str | None:

@@ -7,10 +7,20 @@ from typing import Annotated
 import typer
 
 from migrator.cli.adoption import adopt_ledger, keep_ledger, settle_lost_window
-from migrator.cli.opening import endpoint_names, opened
-from migrator.cli.output import say, write_json, write_text
-from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of
-from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, duration, session_of
+from migrator.cli.lazy import new_group
+from migrator.cli.recall import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of
+from migrator.cli.session import (
+    AllEndpoints,
+    DryRun,
+    Endpoints,
+    Json,
+    Run,
+    Yes,
+    confirmed,
+    duration,
+    endpoint_names,
+    session_of,
+)
 from migrator.errors import ConfigError
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
@@ -19,59 +29,48 @@ from migrator.nservicebus.timeouts import RunId
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.stores.sql.legacy_table import LegacyTable
 
-verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")
+verbs = new_group("The ledger's tables: upgrade, current, sql, grants, adopt.")
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator db upgrade
-  migrator --store-url postgresql+psycopg://owner@db/sales db upgrade"""
-)
+@verbs.command()
 def upgrade(context: typer.Context, as_json: Json = False) -> None:
     """Create the ledger, or bring it to the version this program needs.
 
     Needs the right to create tables. Repeating is harmless; two at once wait for each other.
+
+    Examples:
+      migrator db upgrade
+      migrator --store-url postgresql+psycopg://owner@db/sales db upgrade
     """
     from migrator.ledger import migrations
 
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
+    session = session_of(context)
+    with session.opened() as app:
         before = version.current(app.engine, app.tables)
         migrations.upgrade(app.engine, app.tables)
         after = version.current(app.engine, app.tables)
-    if session.wants_json:
-        write_json("db-upgrade", {"before": before, "after": after})
-    elif before == after:
-        say(f"the ledger has version {after} already")
-    else:
-        say(f"the ledger has version {after} now (before: {before or 'none'})")
+    text = "already" if before == after else f"now (before: {before or 'none'})"
+    document = {"before": before, "after": after}
+    session.tell("db-upgrade", document, f"the ledger has version {after} {text}")
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator db current
-  migrator db current --json"""
-)
+@verbs.command()
 def current(context: typer.Context, as_json: Json = False) -> None:
-    """Show the ledger's version, and the one this program needs."""
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
+    """Show the ledger's version, and the one this program needs.
+
+    Examples:
+      migrator db current
+      migrator db current --json
+    """
+    session = session_of(context)
+    with session.opened() as app:
         found = version.current(app.engine, app.tables)
     needed = version.head()
-    if session.wants_json:
-        write_json("db-current", {"current": found, "needed": needed, "fits": found == needed})
-    else:
-        write_text(f"{found or 'none'} (needed: {needed})")
+    document = {"current": found, "needed": needed, "fits": found == needed}
+    session.write("db-current", document, f"{found or 'none'} (needed: {needed})")
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator db sql > ledger.sql
-  migrator db sql --dialect postgresql --schema migrator"""
-)
+@verbs.command()
 def sql(
     context: typer.Context,
     dialect: Annotated[
@@ -90,24 +89,19 @@ def sql(
     """Print the SQL that makes the ledger in an empty database, for a DBA to read and run.
 
     It is what `db upgrade` would do. Connects nowhere.
+
+    Examples:
+      migrator db sql > ledger.sql
+      migrator db sql --dialect postgresql --schema migrator
     """
     from migrator.ledger import migrations
 
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     text = migrations.sql(dialect, schema or session.load().settings.store.ledger_schema)
-    if session.wants_json:
-        write_json("db-sql", {"dialect": dialect, "sql": text})
-    else:
-        write_text(text.rstrip("\n"))
+    session.write("db-sql", {"dialect": dialect, "sql": text}, text.rstrip("\n"))
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator db grants --role migrator_daemon
-  migrator db grants --role migrator_daemon --endpoint Sales > grants.sql
-  migrator db grants --role migrator@10.0.0.7"""
-)
+@verbs.command()
 def grants(
     context: typer.Context,
     role: Annotated[str, typer.Option(metavar="NAME", help="The daemon's database user.")],
@@ -118,9 +112,14 @@ def grants(
     """Print the GRANTs the daemon needs, and no more. Changes nothing.
 
     With a ledger beside a store that is no SQL database, those on the ledger.
+
+    Examples:
+      migrator db grants --role migrator_daemon
+      migrator db grants --role migrator_daemon --endpoint Sales > grants.sql
+      migrator db grants --role migrator@10.0.0.7
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
+    session = session_of(context)
+    with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
         if app.settings.store.kind.has_own_ledger:
             tables = []
@@ -129,10 +128,7 @@ def grants(
             found = chosen_endpoints(store, names)
             tables = [_granted(store.legacy_table(each.source)) for each in found]
         text = ledger_grants(app.tables.names, role, tables)
-    if session.wants_json:
-        write_json("db-grants", {"role": role, "sql": text})
-    else:
-        write_text(text.rstrip("\n"))
+    session.write("db-grants", {"role": role, "sql": text}, text.rstrip("\n"))
 
 
 def _granted(legacy: LegacyTable) -> GrantedTable:
@@ -140,15 +136,7 @@ def _granted(legacy: LegacyTable) -> GrantedTable:
     return GrantedTable(schema=table.schema or "", name=table.name, lock_column=legacy.lock_column)
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator db adopt --yes
-  migrator db adopt --moved --dry-run
-  migrator db adopt --moved --yes
-  migrator db adopt --after-failover --dry-run
-  migrator db adopt --after-failover --yes"""
-)
+@verbs.command()
 def adopt(
     context: typer.Context,
     moved: Annotated[
@@ -168,9 +156,7 @@ def adopt(
     margin: Margin = MARGIN,
     hold: Hold = HOLD,
     deepest: Deepest = DEEPEST,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -190,13 +176,19 @@ def adopt(
     resolve`. --margin, --hold and --deepest are as in `migrator recall`. PostgreSQL only.
 
     Each needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
+
+    Examples:
+      migrator db adopt --yes
+      migrator db adopt --moved --dry-run
+      migrator db adopt --moved --yes
+      migrator db adopt --after-failover --dry-run
+      migrator db adopt --after-failover --yes
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load()
+    session = session_of(context)
     if moved and after_failover:
         raise ConfigError("--moved and --after-failover exclude each other")
     terms = terms_of(margin, hold, deepest)
-    with opened(loaded) as app:
+    with session.opened() as app:
         if after_failover:
             raise typer.Exit(settle_lost_window(session, app, terms, yes=yes, is_dry_run=dry_run))
         if moved:
@@ -205,49 +197,36 @@ def adopt(
             adopt_ledger(session, app, yes=yes and not dry_run)
 
 
-ledger_verbs = typer.Typer(help="What is kept of settled rows: purge.", no_args_is_help=True)
+ledger_verbs = new_group("What is kept of settled rows: purge.")
 
 
-@ledger_verbs.callback()
-def _ledger_group() -> None:
-    """What is kept of settled rows: purge."""
-
-
-@ledger_verbs.command(
-    epilog="""\b
-Examples:
-  migrator ledger purge --older-than 90d --yes
-  migrator ledger purge --run 12 --yes"""
-)
+@ledger_verbs.command()
 def purge(
     context: typer.Context,
     older_than: Annotated[
         str,
         typer.Option(metavar="DURATION", help="Only rows settled, and due, longer ago than this."),
     ] = "30d",
-    run: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only rows that this run claimed.")
-    ] = None,
+    run: Run = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Delete bodies and headers of rows that were handed over or given back long ago.
 
     The counts stay; rows in quarantine stay, and rows that are not due yet.
+
+    Examples:
+      migrator ledger purge --older-than 90d --yes
+      migrator ledger purge --run 12 --yes
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load()
+    session = session_of(context)
     age = duration("--older-than", older_than)
     confirmed(
         yes=yes, what=f"rows settled and due more than {older_than} ago would be deleted for good"
     )
-    with opened(loaded) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         before = app.clock.now() - age
         count = app.upkeep.purge(before=before, run=None if run is None else RunId(run))
         detail = {"before": before.isoformat(), "run": run, "rows": count}
         app.runs.record("ledger_purged", detail=detail, batch=None)
-    if session.wants_json:
-        write_json("ledger-purge", {"before": before, "rows": count})
-    else:
-        say(f"{count} rows deleted")
+    session.tell("ledger-purge", {"before": before, "rows": count}, f"{count} rows deleted")

@@ -4,45 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Final, TextIO
+from dataclasses import replace
+from typing import Annotated, TextIO
 
 import typer
 
-from migrator.app import App
-from migrator.cli.opening import opened
+from migrator.app.commands import new_decommission
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import Json, Yes, confirmed, duration, session_of
-from migrator.config import EndpointMode
-from migrator.decommission.broker import DecommissionBroker
-from migrator.decommission.queries import DecommissionLedger, DecommissionStore
-from migrator.decommission.remove import Decommission
-from migrator.decommission.report import Options, Report, Statement, Target, bindings_record
+from migrator.cli.session import DryRun, Json, Yes, confirmed, duration, session_of
+from migrator.decommission.report import Options, Plan, Target, bindings_record
 from migrator.decommission.rules import HOW_TO_DISABLE
-from migrator.errors import ConfigError, ExitCode, UnknownEndpoint
-from migrator.ledger.lease_keeper import current_owner
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.errors import ConfigError, ExitCode
 from migrator.rabbitmq.entities import Binding, Entity
 
-EPILOG: Final = """\b
-Examples:
-  migrator decommission --endpoint Sales --dry-run
-  migrator decommission --endpoint Sales --yes
-  migrator decommission --endpoint Sales --drop-table --yes
-
-\b
-Exit codes: 0 done, or nothing prevents it (--dry-run); 2 not confirmed; 3 refused, with all
-  reasons; 4 store or broker unreachable."""
+verbs = new_group()
 
 
+@verbs.command()
 def decommission(
     context: typer.Context,
     endpoint: Annotated[
         str, typer.Option(metavar="NAME", help="The endpoint; as its input queue is spelled.")
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     drop_table: Annotated[
         bool, typer.Option("--drop-table", help="Drop the legacy table, too, if it is empty.")
     ] = False,
@@ -64,9 +49,16 @@ def decommission(
 
     Switch the timeout manager off first. Refuses, with all reasons, while anything is left: rows,
     messages, consumers, batches. Prints the SQL that archives or drops the table.
+
+    Examples:
+      migrator decommission --endpoint Sales --dry-run
+      migrator decommission --endpoint Sales --yes
+      migrator decommission --endpoint Sales --drop-table --yes
+
+    Exit codes: 0 done, or nothing prevents it (--dry-run); 2 not confirmed; 3 refused, with all
+      reasons; 4 store or broker unreachable.
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load()
+    session = session_of(context)
     options = Options(
         drops_table=drop_table,
         gives_up_recall=give_up_recall,
@@ -75,63 +67,24 @@ def decommission(
     if not dry_run and not sys.stdin.isatty():
         what = f"decommission deletes queues; it wants to know that {endpoint}'s timeout manager"
         confirmed(yes=yes, what=f"{what} is switched off ({HOW_TO_DISABLE})")
-    with opened(loaded) as app:
-        app.ledger_facts.verify()
-        work = opened_work(app, endpoint, options, owner=current_owner())
-        report = work.planned(is_dry=dry_run)
-        if not dry_run and (not report.refusals or report.bind_again):
+    with session.opened(with_ledger=True) as app:
+        work = new_decommission(app, endpoint, options)
+        sql = work.statements()
+        plan = work.planned()
+        if not dry_run and (not plan.refusals or plan.bind_again):
             if not yes:
-                _show(report, stream=sys.stderr)  # what is asked about is talk
+                _show(plan, sql, options, stream=sys.stderr)  # what is asked about is talk
                 _ask(endpoint)
-            report = work.carried_out(report)
+            with work.alone() as guard:
+                plan = work.run(guard)
+        elif not dry_run:  # what is refused is not done
+            plan = replace(plan, unbind=(), delete=(), drops_table=False)
     if session.wants_json:
-        write_json("decommission", _document(report))
+        write_json("decommission", _document(work.target, plan, sql, options, is_dry=dry_run))
     else:
-        _show(report)
-    if report.refusals:
+        _show(plan, sql, options)
+    if plan.refusals:
         raise typer.Exit(ExitCode.PREFLIGHT_REFUSED)
-
-
-def opened_work(app: App, name: str, options: Options, *, owner: str) -> Decommission:
-    """Return what removes the things of the endpoint called *name*.
-
-    Raises:
-        UnknownEndpoint: It has no table, and never had one that was dropped here.
-    """
-    tables = app.sql_side(wanted_for="decommissioning").store
-    ledger = DecommissionLedger(app.engine, app.tables)
-    try:
-        endpoint = tables.find(name)
-    except UnknownEndpoint:
-        endpoint = StoreEndpoint(name=EndpointName(name), source=tables.source_of(name))
-        if not ledger.knows(endpoint.source):
-            raise
-    own = app.settings.endpoint(name)
-    others = {EndpointName(e.name): e for e in app.settings.endpoints if e.name != name}
-    target = Target(
-        endpoint=endpoint,
-        queue=QueueName(own.input_queue),
-        is_dispatched=own.mode is not EndpointMode.MIGRATE,
-        forwarding=[n for n, each in others.items() if each.mode is EndpointMode.FORWARD],
-        sharing=[
-            n
-            for n, each in others.items()
-            if each.input_queue == own.input_queue or tables.source_of(n) == endpoint.source
-        ],
-    )
-    return Decommission(
-        target=target,
-        options=options,
-        broker=DecommissionBroker(app.connection, app.management, ledger_id=app.ledger_id),
-        store=DecommissionStore(app.engine, tables),
-        ledger=ledger,
-        runs=app.runs,
-        leases=app.leases,
-        lease=app.plan.lease,
-        dispatcher_lane=app.leases.dispatcher_lane,
-        owner=owner,
-        fault=app.fault,
-    )
 
 
 def _ask(endpoint: str) -> None:
@@ -143,31 +96,31 @@ def _ask(endpoint: str) -> None:
 # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _show(report: Report, *, stream: TextIO | None = None) -> None:
-    rows = [("unbind", _binding(each), "") for each in report.unbind]
-    rows += [("delete", f"{each.kind} {each.name}", "") for each in report.delete]
-    rows += [("keep", f"{each.entity.kind} {each.entity.name}", each.why) for each in report.keep]
-    rows += [("bind again", _binding(each), "") for each in report.bind_again]
+def _show(
+    plan: Plan, sql: Mapping[str, str], options: Options, *, stream: TextIO | None = None
+) -> None:
+    rows = [("unbind", _binding(each), "") for each in plan.unbind]
+    rows += [("delete", f"{each.kind} {each.name}", "") for each in plan.delete]
+    rows += [("keep", f"{each.entity.kind} {each.entity.name}", each.why) for each in plan.keep]
+    rows += [("bind again", _binding(each), "") for each in plan.bind_again]
     if rows:
         write_table(["", "what", "why"], rows, stream=stream)
+    is_wanted = options.drops_table and not plan.refusals
+    fates = {
+        "archive": "run it yourself, or none",
+        "drop": "--yes does it" if is_wanted else "--drop-table --yes does it",
+    }
+    if plan.is_done and plan.drops_table:
+        fates["drop"] = "was done"
     tell = write_text if stream is None else say
-    for statement in report.sql:
-        tell(f"-- {_fate(report, statement)}\n{statement.sql};")
-    for note in report.notes:
+    for purpose, statement in sql.items():
+        tell(f"-- {purpose}: {fates[purpose]}\n{statement};")
+    for note in plan.notes:
         say(f"note: {note}")
-    for refusal in report.refusals:
+    for refusal in plan.refusals:
         say(f"refused ({refusal.code}): {refusal.text}; {refusal.remedy}")
-    if report.is_done:
+    if plan.is_done:
         say("done")
-
-
-def _fate(report: Report, statement: Statement) -> str:
-    if statement.purpose != "drop":
-        return f"{statement.purpose}: run it yourself, or none"
-    if report.is_table_dropped:
-        return "drop: was done"
-    wanted = report.wants_drop and not report.refusals
-    return "drop: --yes does it" if wanted else "drop: --drop-table --yes does it"
 
 
 def _binding(binding: Binding) -> str:
@@ -175,36 +128,34 @@ def _binding(binding: Binding) -> str:
     return f"exchange {binding.source} → {binding.target.kind} {binding.target.name}{key}"
 
 
-def _document(report: Report) -> Mapping[str, object]:
-    target = report.target
+def _document(
+    target: Target, plan: Plan, sql: Mapping[str, str], options: Options, *, is_dry: bool
+) -> Mapping[str, object]:
     return {
         "endpoint": target.endpoint.name,
         "queue": target.queue,
-        "source": target.endpoint.source,
-        "dry_run": report.is_dry,
-        "done": report.is_done,
+        "source": target.source,
+        "dry_run": is_dry,
+        "done": plan.is_done,
         "refusals": [
-            {"code": each.code, "text": each.text, "remedy": each.remedy}
-            for each in report.refusals
+            {"code": each.code, "text": each.text, "remedy": each.remedy} for each in plan.refusals
         ],
-        "unbind": bindings_record(report.unbind),
-        "delete": [_entity(each) for each in report.delete],
-        "keep": [_entity(each.entity) | {"why": each.why} for each in report.keep],
-        "bind_again": bindings_record(report.bind_again),
-        "sql": [_statement(report, each) for each in report.sql],
-        "notes": list(report.notes),
+        "unbind": bindings_record(plan.unbind),
+        "delete": [_entity(each) for each in plan.delete],
+        "keep": [_entity(each.entity) | {"why": each.why} for each in plan.keep],
+        "bind_again": bindings_record(plan.bind_again),
+        "sql": [
+            {
+                "purpose": purpose,
+                "sql": statement,
+                "wanted": purpose == "drop" and options.drops_table,
+                "done": purpose == "drop" and plan.is_done and plan.drops_table,
+            }
+            for purpose, statement in sql.items()
+        ],
+        "notes": list(plan.notes),
     }
 
 
 def _entity(entity: Entity) -> dict[str, str]:
     return {"kind": str(entity.kind), "name": entity.name}
-
-
-def _statement(report: Report, statement: Statement) -> Mapping[str, object]:
-    is_drop = statement.purpose == "drop"
-    return {
-        "purpose": statement.purpose,
-        "sql": statement.sql,
-        "wanted": is_drop and report.wants_drop,
-        "done": is_drop and report.is_table_dropped,
-    }

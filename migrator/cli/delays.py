@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from migrator.cli.lazy import LazyGroup, Verb
-from migrator.cli.opening import opened
+from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.output import say, write_drawn, write_json, write_table
-from migrator.cli.session import Delays, Json, duration, given, session_of
+from migrator.cli.session import Delays, Json, duration, session_of
 from migrator.delays.depths import LevelDepth, LevelDepths, span_text
 from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import parse_levels, probe_delay_s
@@ -24,35 +23,17 @@ from migrator.web.status import ladder_document
 class Verbs(LazyGroup):
     """Those with a module of their own."""
 
-    verbs = (
-        Verb(
-            "verify",
-            "check:verify_delays",
-            "Look at the broker's native delays, and say what is wrong and what mends it.",
-            epilog="DELAYS_EPILOG",
-        ),
-        Verb(
-            "migrate",
-            "transfer:migrate",
-            "Move what waits in the delays v1 into the delays v2 of the same broker.",
-            epilog="MIGRATE_EPILOG",
-        ),
-        Verb(
-            "transfer",
-            "transfer:transfer",
-            "Move what waits in the delays of this broker into those of another one.",
-            epilog="TRANSFER_EPILOG",
-        ),
-        Verb(
-            "delete",
-            "delays_delete:delete",
-            "Delete every exchange and queue of a generation, once no message is in it.",
-        ),
-    )
+    lines: ClassVar = {
+        "verify": "Say what is wrong with the broker's native delays, and what mends it.",
+        "migrate": "Move what waits in the delays v1 into the delays v2 of the same broker.",
+        "transfer": "Move what waits in the delays of this broker into those of another.",
+        "delete": "Delete a generation of the delays, once no message is in it.",
+    }
+    modules: ClassVar = {"verify": "check", "migrate": "transfer", "delete": "delays_delete"}
 
 
-verbs = typer.Typer(
-    cls=Verbs, help="The native delay levels: make them, look into them, verify them, try them."
+verbs = new_group(
+    "The native delay levels: make them, look into them, verify them, try them.", cls=Verbs
 )
 
 
@@ -66,44 +47,38 @@ Patience = Annotated[
 ]
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator delays create
-  migrator delays create --delays v1"""
-)
+@verbs.command()
 def create(context: typer.Context, delays: Delays = None, as_json: Json = False) -> None:
     """Declare every exchange, queue and binding, exactly as the endpoints' installers do.
 
     Repeating is harmless. Nothing else in migrator ever makes them.
+
+    Examples:
+      migrator delays create
+      migrator delays create --delays v1
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        create_delays(app.connection, app.plan.delays)
-        version = str(app.plan.delays)
-    if session.wants_json:
-        write_json("delays-create", {"delays": version})
-    else:
-        say(f"delays {version} are complete")
+    session = session_of(context)
+    with session.opened() as app:
+        create_delays(app.connection, app.settings.broker.delays)
+        version = str(app.settings.broker.delays)
+    session.tell("delays-create", {"delays": version}, f"delays {version} are complete")
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator delays inspect
-  migrator delays inspect --delays v1 --json
-
-\b
-Exit codes: 0 shown; 3 levels are missing; 4 broker unreachable."""
-)
+@verbs.command()
 def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False) -> None:
     """Show what waits in each delay level. Takes no message out and changes nothing.
 
     Without the management API only what is ready is known, and never shown as nothing else.
+
+    Examples:
+      migrator delays inspect
+      migrator delays inspect --delays v1 --json
+
+    Exit codes: 0 shown; 3 levels are missing; 4 broker unreachable.
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        depths = app.broker_facts.level_depths(app.plan.delays)
+    session = session_of(context)
+    with session.opened() as app:
+        depths = app.broker_facts.level_depths(app.settings.broker.delays)
     if session.wants_json:
         write_json("delays-inspect", ladder_document(depths))
     elif not depths.is_absent:
@@ -122,16 +97,7 @@ def _missing(depths: LevelDepths) -> str:
     return f"{len(depths.missing)} levels are missing: {remedy}"
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator delays canary
-  migrator delays canary --levels 0,5 --patience 1m --json
-
-\b
-Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
-the delays are not right; 4 broker unreachable."""
-)
+@verbs.command()
 def canary(
     context: typer.Context,
     levels: Levels = "0,1,2,3",
@@ -142,14 +108,21 @@ def canary(
     """Send one probe through each level into a queue of its own, and tell how late each came.
 
     The queue is removed; when a probe is lost it stays for a day, in case the probe still comes.
+
+    Examples:
+      migrator delays canary
+      migrator delays canary --levels 0,5 --patience 1m --json
+
+    Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
+    the delays are not right; 4 broker unreachable.
     """
     patience_s = duration("--patience", patience).total_seconds()
     chosen = _probed(levels, patience, patience_s)
-    session = session_of(context, as_json=as_json)
-    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
+    session = session_of(context)
+    with session.opened() as app:
         flight = send_probes(
             app.connection,
-            app.plan.delays,
+            app.settings.broker.delays,
             chosen,
             patience_s=patience_s,
             find_bindings=app.management.bindings_from if app.management else None,
@@ -220,9 +193,7 @@ def level_table(depths: LevelDepths) -> Table:
     most = max((step.known for step in depths.steps), default=0)
     for step in depths.steps:
         table.add_row(*_cells(step, most), style="dim" if step.known == 0 else "")
-    sums = depths.totals
-    numbers = (sums.ready, sums.unacknowledged, sums.held, sums.consumers)
-    table.add_row("", "total", "", *map(_count, numbers), "", style="bold")
+    table.add_row("", "total", "", *map(_count, depths.totals.values()), "", style="bold")
     return table
 
 

@@ -8,23 +8,16 @@ from typing import Annotated
 import typer
 
 from migrator.app import App
-from migrator.cli.opening import opened
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import Delays, Json, Yes, confirmed, duration, given, session_of
+from migrator.cli.session import Delays, DryRun, Json, Yes, confirmed, duration, session_of
 from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.errors import ExitCode, PreflightRefused
 
-EPILOG = """\b
-Examples:
-  migrator delays delete --delays v1 --dry-run
-  migrator delays delete --delays v1 --yes
-  migrator delays delete --delays v1 --even-if-bound --yes
-
-\b
-Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
-  4 broker unreachable."""
+verbs = new_group()
 
 
+@verbs.command()
 def delete(
     context: typer.Context,
     delays: Delays = None,
@@ -35,9 +28,7 @@ def delete(
         str,
         typer.Option(metavar="DURATION", help="How long the broker's counts may lag behind."),
     ] = "12s",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only report what prevents it.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -46,12 +37,19 @@ def delete(
     Refused while a level holds anything, something of migrator leads into it, or an endpoint is
     bound to it. Should anything go wrong meanwhile, or a message come, everything is declared
     again. Needs the management API. After a crash, the same command goes on.
+
+    Examples:
+      migrator delays delete --delays v1 --dry-run
+      migrator delays delete --delays v1 --yes
+      migrator delays delete --delays v1 --even-if-bound --yes
+
+    Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
+      4 broker unreachable.
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load(given("broker.delays", delays, "--delays"))
+    session = session_of(context)
     settle_s = duration("--settle", settle).total_seconds()
-    with opened(loaded) as app:
-        version = app.plan.delays
+    with session.opened() as app:
+        version = app.settings.broker.delays
         if not dry_run:
             confirmed(yes=yes, what=f"delays {version} would be deleted, for every endpoint")
         removal = _removal(app, settle_s)
@@ -76,7 +74,7 @@ def _removal(app: App, settle_s: float) -> DelaysRemoval:
     return DelaysRemoval(
         app.connection,
         app.management,
-        app.plan.delays,
+        app.settings.broker.delays,
         settle=lambda: time.sleep(settle_s),
         fault=app.fault,
     )

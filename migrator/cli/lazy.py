@@ -1,14 +1,13 @@
 """Groups of verbs that are imported when they are called.
 
-Each verb has a module of its own, and what that imports may cost a second: a database layer, a
-broker client, a web server. The list of verbs, ``--help`` and the shell's completion need none of
-it: names and first lines are declared beside the group. A test compares them with the modules.
+What a verb's module imports may cost a second: a database layer, a broker client, a web server. The
+list of verbs and ``--help`` need none of it: each has one line beside the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -16,58 +15,63 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """One verb, or one group of them, as far as it is known without its module."""
-
-    name: str
-    place: str
-    """``module:function`` below ``migrator.cli``; ``module:verbs`` is a group."""
-    help: str
-    """The first line of its help."""
-    epilog: str = "EPILOG"
-    """The constant of that module with the end of a function's help."""
-
-    def load(self) -> TyperCommand | TyperGroup:
-        """Import the module, and return the command."""
-        module_name, _, attribute = self.place.partition(":")
-        module = import_module(f"migrator.cli.{module_name}")
-        found = getattr(module, attribute)
-        holder = typer.Typer(rich_markup_mode=None)
-        if isinstance(found, typer.Typer):
-            holder.add_typer(found, name=self.name)
-        else:
-            holder.command(self.name, epilog=getattr(module, self.epilog))(found)
-        made: Any = typer.main.get_group(holder).commands[self.name]
-        return made  # type: ignore[no-any-return]  # typer types it as its copy of click's class
+def new_group(text: str | None = None, **more: Any) -> typer.Typer:
+    """Return a group of verbs; *text* is its help. A module calls the one it has ``verbs``."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, **more)
 
 
 class LazyGroup(TyperGroup):
-    """Knows its verbs by name and first line, and loads the one that is called."""
+    """Knows its verbs by name and one line, and loads the one that is called."""
 
-    verbs: ClassVar[Sequence[Verb]] = ()
+    lines: ClassVar[Mapping[str, str]] = {}
+    """What the list of verbs says of each, by name and in order."""
+    modules: ClassVar[Mapping[str, str]] = {}
+    """By name: the module of ``migrator.cli``, where it has another name, and what to take of it.
+
+    It has a command of the verb's name, or is the whole group.
+    """
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for verb in self.verbs:
-            self.add_command(TyperCommand(verb.name, help=verb.help))
+        for name, line in self.lines.items():
+            self.add_command(TyperCommand(name, short_help=line))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and arguments of the verb that *args* begin with."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if name is not None:
-            self._load(name)
-            command = self.commands[name]
-        return name, command, rest
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and self.load(name), rest
+
+    def load(self, name: str) -> Any:
+        """Import a verb, if it is not yet, and return its command."""
+        if name in self.lines:
+            group = group_of(self.modules.get(name, name))
+            command = group.commands.get(name, group)
+            command.short_help = self.lines[name]
+            self.add_command(command, name)
+        return self.commands[name]
 
     def load_all(self) -> None:
         """Import every verb, for whoever goes through ``commands``; groups inside as well."""
-        for name, command in list(self.commands.items()):
-            self._load(name)
-            if isinstance(command := self.commands[name], LazyGroup):
+        for name in list(self.commands):
+            if isinstance(command := self.load(name), LazyGroup):
                 command.load_all()
 
-    def _load(self, name: str) -> None:
-        for verb in self.verbs:
-            if verb.name == name:
-                self.add_command(verb.load())
+
+@cache  # typer reads all signatures anew
+def group_of(place: str) -> Any:
+    """Return the commands of a module, ``module:attribute``; the same ones each time."""
+    module, _, attribute = place.partition(":")
+    holder = getattr(import_module(f"migrator.cli.{module}"), attribute or "verbs")
+    group = typer.main.get_group(holder)
+    for each in group.commands.values():
+        _end_in_examples(each)
+    return group
+
+
+def _end_in_examples(command: Any) -> None:
+    """Let the help end in what the docstring has from ``Examples:`` on, line by line."""
+    text, is_there, examples = (command.help or "").partition("\n\nExamples:\n")
+    if is_there:
+        command.help = text
+        parts = f"Examples:\n{examples}".split("\n\n")
+        command.epilog = "\n\n".join(f"\b\n{part}" for part in parts)

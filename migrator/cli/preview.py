@@ -10,9 +10,17 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app.preflight import take_preview
-from migrator.cli.opening import endpoint_names, opened, progress_bar
-from migrator.cli.output import json_text, write_table
-from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
+from migrator.cli.lazy import new_group
+from migrator.cli.output import (
+    Format,
+    Output,
+    about_of,
+    chosen_form,
+    json_text,
+    rows_read,
+    write_result,
+    write_table,
+)
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
@@ -23,7 +31,7 @@ from migrator.cli.session import (
     Map,
     Mode,
     NearDue,
-    selection_options,
+    endpoint_names,
     session_of,
 )
 from migrator.config import EndpointMode
@@ -32,12 +40,7 @@ from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
 from migrator.reports.preview import preview_page
 from migrator.stores.endpoints import EndpointPreview
 
-EPILOG = """\b
-Examples:
-  migrator preview --endpoint Sales
-  migrator preview --all-endpoints --cutoff 0s --horizon 30d
-  migrator preview --format json --output preview.json
-  migrator preview --endpoint Sales --format html --output preview.html"""
+verbs = new_group()
 
 _NOTES: Final[Mapping[str, str]] = {
     EndpointMode.MIGRATE: "",
@@ -51,6 +54,7 @@ Rate = Annotated[
 ]
 
 
+@verbs.command()
 def preview(
     context: typer.Context,
     endpoint: Endpoints = None,
@@ -66,22 +70,19 @@ def preview(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Count what a migration would do, endpoint by endpoint. Reads the store, writes nothing."""
-    session = session_of(context, as_json=as_json)
+    """Count what a migration would do, endpoint by endpoint. Reads the store, writes nothing.
+
+    Examples:
+      migrator preview --endpoint Sales
+      migrator preview --all-endpoints --cutoff 0s --horizon 30d
+      migrator preview --format json --output preview.json
+      migrator preview --endpoint Sales --format html --output preview.html
+    """
+    session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
-    loaded = session.load(
-        *selection_options(
-            mode=mode,
-            cutoff=cutoff,
-            near_due=near_due,
-            horizon=horizon,
-            delays=delays,
-            rename=rename,
-        ),
-    )
-    with opened(loaded) as app:
+    with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        with progress_bar() as progress:
+        with rows_read() as progress:
             found = take_preview(app, names, progress=progress, rate=rate)
         if form == "html":
             about, document = about_of(app, context.params), json.loads(rendered(found, "json"))

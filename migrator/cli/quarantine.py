@@ -6,14 +6,14 @@ import base64
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
 import typer
 
 from migrator.app import App
-from migrator.cli.opening import opened
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import Json, session_of
 from migrator.errors import ConfigError, ExitCode
@@ -23,7 +23,7 @@ from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
 from migrator.reports.documents import plain
 
-verbs = typer.Typer(help="Rows kept aside with a reason: list, show, retry, export.")
+verbs = new_group("Rows kept aside with a reason: list, show, retry, export.")
 
 _BODY_SHOWN_BYTES: Final = 2000
 
@@ -42,16 +42,7 @@ def _filter(endpoint: str | None, reason: str | None, timeout_id: str | None) ->
     return QuarantineFilter(endpoint=endpoint, reason=reason, timeout_id=timeout_id)
 
 
-@verbs.command(
-    "list",
-    epilog="""\b
-Examples:
-  migrator quarantine list
-  migrator quarantine list --endpoint Sales --reason destination-unknown --json
-
-\b
-Exit codes: 0 there is none; 5 there are rows.""",
-)
+@verbs.command("list")
 def list_rows(
     context: typer.Context,
     endpoint: Endpoint = None,
@@ -59,11 +50,17 @@ def list_rows(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """List rows in quarantine, without their content."""
-    session = session_of(context, as_json=as_json)
+    """List rows in quarantine, without their content.
+
+    Examples:
+      migrator quarantine list
+      migrator quarantine list --endpoint Sales --reason destination-unknown --json
+
+    Exit codes: 0 there is none; 5 there are rows.
+    """
+    session = session_of(context)
     which = _filter(endpoint, reason, None)
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         rows = app.quarantine.page(which, limit=limit)
     if session.wants_json:
         write_json("quarantine", {"rows": [_row_document(row) for row in rows]})
@@ -76,22 +73,21 @@ def list_rows(
     raise typer.Exit(ExitCode.QUARANTINED if rows else ExitCode.DONE)
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
-  migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json"""
-)
+@verbs.command()
 def show(
     context: typer.Context,
     timeout_id: Annotated[str, typer.Argument(metavar="ID", help="The timeout's id.")],
     endpoint: Endpoint = None,
     as_json: Json = False,
 ) -> None:
-    """Show one row with its headers and its body."""
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
+    """Show one row with its headers and its body.
+
+    Examples:
+      migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
+      migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
+    """
+    session = session_of(context)
+    with session.opened(with_ledger=True) as app:
         found = app.quarantine.full(_filter(endpoint, None, timeout_id), limit=PAGE_ROWS)
     if not found:
         raise ConfigError(f"no timeout {timeout_id!r} is in quarantine")
@@ -102,12 +98,7 @@ def show(
         _write_one(each)
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator quarantine retry --reason destination-unbound
-  migrator quarantine retry --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"""
-)
+@verbs.command()
 def retry(
     context: typer.Context,
     endpoint: Endpoint = None,
@@ -119,32 +110,28 @@ def retry(
 
     They go to lane 0; a running `migrator run`, or the next one, hands them over. Those that a
     dispatcher was to send go back into their tables, where it finds them.
+
+    Examples:
+      migrator quarantine retry --reason destination-unbound
+      migrator quarantine retry --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
     """
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
         count = returned + app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
         detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
         app.runs.record("quarantine_retried", detail=detail, batch=None)
-    if session.wants_json:
-        write_json("quarantine-retry", {"rows": count})
-    else:
-        say(
-            f"{count} rows are tried again: by a running `migrator run` within seconds, else by the"
-            " next one"
-        )
-        if returned:
-            say(f"{returned} of them are back in their tables, where a dispatcher finds them")
+    session.tell(
+        "quarantine-retry",
+        {"rows": count},
+        f"{count} rows are tried again: by a running `migrator run` within seconds, else by the"
+        " next one",
+        *([f"{returned} of them are back in their tables for a dispatcher"] if returned else ()),
+    )
 
 
-@verbs.command(
-    epilog="""\b
-Examples:
-  migrator quarantine export --output quarantine.jsonl
-  migrator quarantine export --endpoint Sales > quarantine.jsonl"""
-)
+@verbs.command()
 def export(
     context: typer.Context,
     endpoint: Endpoint = None,
@@ -157,11 +144,14 @@ def export(
     """Write rows with everything the store had, one JSON document per line; bodies as base64.
 
     The first line names the form: migrator/quarantine-export/1. Nothing leaves the quarantine.
+
+    Examples:
+      migrator quarantine export --output quarantine.jsonl
+      migrator quarantine export --endpoint Sales > quarantine.jsonl
     """
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     which = _filter(endpoint, reason, None)
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         if output is None:
             count = _export(app, which, sys.stdout)
         else:
@@ -194,29 +184,16 @@ def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
 
 
 def _row_document(row: QuarantinedRow) -> dict[str, object]:
-    return {
-        "endpoint": row.endpoint,
-        "source": row.source,
-        "id": row.timeout_id,
-        "batch": row.batch,
-        "destination": row.destination,
-        "due_at": row.due_at,
-        "body_bytes": row.body_bytes,
-        "reason": row.reason,
-        "detail": row.detail,
-    }
+    document = asdict(row)
+    del document["key"]
+    return document | {"id": document.pop("timeout_id")}
 
 
 def _document(found: QuarantinedTimeout) -> dict[str, object]:
+    document = asdict(found) | {"row": None, "body": None}
     body = None if found.body is None else base64.b64encode(found.body).decode("ascii")
-    return {
-        **_row_document(found.row),
-        "saga_id": found.saga_id,
-        "persistence_version": found.persistence_version,
-        "content_hash": found.content_hash,
-        "headers_text": found.headers_text,
-        "body_base64": body,
-    }
+    del document["row"], document["body"]
+    return {**_row_document(found.row), **document, "body_base64": body}
 
 
 def _write_one(found: QuarantinedTimeout) -> None:

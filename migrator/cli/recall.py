@@ -1,32 +1,73 @@
-"""``migrator recall``: bring some of the handed-over timeouts back from the broker."""
+"""``migrator recall``: bring some of the handed-over timeouts back; how any walk is asked for."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
 
 from migrator.app.commands import new_recall
-from migrator.cli.opening import opened
-from migrator.cli.output import say, write_json
-from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of, watched
-from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
+from migrator.cli.lazy import new_group
+from migrator.cli.output import progress
+from migrator.cli.session import (
+    Delays,
+    DryRun,
+    Json,
+    Run,
+    Yes,
+    confirmed,
+    duration,
+    session_of,
+)
+from migrator.delays.walk import WalkProgress, WalkTerms
 from migrator.errors import ExitCode
 from migrator.nservicebus.timeouts import RunId
+from migrator.recall import rules
 from migrator.recall.recall import RecallReport, forecast
 from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.service.hooks import fire_rollback, hooked
 
-EPILOG = """\b
-Examples:
-  migrator recall --endpoint Sales --dry-run
-  migrator recall --endpoint Sales --yes
-  migrator recall --destination Billing --due-from 2026-12-24T00:00Z --yes
+verbs = new_group()
 
-\b
-Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker unreachable;
-  5 done, but some stayed in the levels."""
+Margin = Annotated[
+    str, typer.Option(metavar="DURATION", help="Leave to the broker what is due within this.")
+]
+Hold = Annotated[
+    str, typer.Option(metavar="DURATION", help="Hold messages of others no longer than this.")
+]
+Deepest = Annotated[int, typer.Option(metavar="N", help="Refuse when a level holds more messages.")]
+MARGIN: Final = f"{rules.MARGIN // timedelta(minutes=1)}m"
+HOLD: Final = "20s"
+DEEPEST: Final = 200_000
+
+
+def terms_of(margin: str, hold: str, deepest: int) -> WalkTerms:
+    """Return the options as values.
+
+    Raises:
+        ConfigError: One is no duration, or nothing is to be held for any time.
+    """
+    return WalkTerms(
+        margin=duration("--margin", margin),
+        hold=duration("--hold", hold, is_some=True),
+        deepest=deepest,
+    )
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[WalkProgress], None]]:
+    """Show how far a walk is: a line at a terminal, else one every five seconds."""
+    began_s = time.monotonic()
+    with progress("recalling", every_s=5) as show:
+        yield lambda found: show(
+            f"level {found.level:02d}, {found.seen} messages seen, {found.restored} rows restored, "
+            f"{found.seen / max(time.monotonic() - began_s, 0.001):.0f} messages/s"
+        )
+
 
 Moment = Annotated[
     datetime | None,
@@ -34,14 +75,13 @@ Moment = Annotated[
 ]
 
 
+@verbs.command()
 def recall(
     context: typer.Context,
     endpoint: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only timeouts of this endpoint.")
     ] = None,
-    run: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only what this run handed over.")
-    ] = None,
+    run: Run = None,
     destination: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Only timeouts for this destination.")
     ] = None,
@@ -51,9 +91,7 @@ def recall(
     hold: Hold = HOLD,
     deepest: Deepest = DEEPEST,
     delays: Delays = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count, by the ledger; the broker is not asked.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -63,14 +101,20 @@ def recall(
     for byte, so that the endpoint's own timeout manager can send it. Messages of others go back
     where they were, with their time unchanged. Nobody may claim meanwhile: stop every
     `migrator run` first. After a crash, the same command goes on.
+
+    Examples:
+      migrator recall --endpoint Sales --dry-run
+      migrator recall --endpoint Sales --yes
+      migrator recall --destination Billing --due-from 2026-12-24T00:00Z --yes
+
+    Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker
+      unreachable; 5 done, but some stayed in the levels.
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load(given("broker.delays", delays, "--delays"))
+    session = session_of(context)
     terms = terms_of(margin, hold, deepest)
     if not dry_run:
         confirmed(yes=yes, what="recall puts handed-over timeouts back into their tables")
-    with opened(loaded) as app:
-        app.ledger_facts.verify()
+    with session.opened(with_ledger=True) as app:
         scope = RecallScope(
             source=app.store.find(endpoint).source if endpoint else None,
             run=None if run is None else RunId(run),
@@ -79,17 +123,15 @@ def recall(
             due_until=_utc(due_until),
         )
         expected = forecast(app.side.recalls, app.clock, scope, terms.margin)
-        report = RecallReport(expected=expected, done=None)
+        report = RecallReport(expected=expected)
         if not dry_run:
-            with watched() as progress:
-                report = new_recall(app).bring_back(scope, terms, expected, progress)
-    if session.wants_json:
-        write_json("recall", {"dry_run": dry_run, **report.document})
-    else:
-        say_recalled(report)
+            with watched() as show:
+                report = new_recall(app).run(scope, terms, expected, show)
+    document = {"dry_run": dry_run, **report.document}
+    session.tell("recall", document, *recalled_lines(report))
     if not dry_run:
-        with hooked(loaded.settings.hooks) as hooks:
-            fire_rollback(hooks.fire, "recall", {"dry_run": False, **report.document})
+        with hooked(app.settings.hooks) as hooks:
+            fire_rollback(hooks.fire, "recall", document)
     raise typer.Exit(ExitCode.DONE if report.is_whole else ExitCode.QUARANTINED)
 
 
@@ -100,28 +142,28 @@ def _utc(moment: datetime | None) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def say_recalled(report: RecallReport) -> None:
-    """Tell a person about it."""
-    expected, done = report.expected, report.done
-    say(
+def recalled_lines(report: RecallReport) -> Iterator[str]:
+    """Yield what a person is told about it."""
+    expected, counts = report.expected, report.counts
+    yield (
         f"by the ledger, {expected.in_levels} are in the levels, {expected.too_near} are due too "
         f"soon to be touched, {expected.left} have left already"
     )
     if expected.possible_until is not None:
-        say(f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC")
-    if done is None:
+        yield f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
+    if report.outcomes is None:
         return
-    say(f"{done.restored} rows are back in their tables")
+    yield f"{counts[RecallOutcome.RESTORED]} rows are back in their tables"
     for outcome, text in _REMARKS.items():
-        if count := done.outcomes.get(outcome, 0):
-            say(f"{count} messages {text}")
-    for level in done.unfinished:
-        say(
+        if count := counts[outcome]:
+            yield f"{count} messages {text}"
+    for level in report.unfinished:
+        yield (
             f"level {level:02d} was not seen to its end: it holds too much for --hold, or somebody "
             "else consumes it; run it again"
         )
     if report.not_found:
-        say(
+        yield (
             f"{report.not_found} that the ledger expects were met nowhere; run it again, and see "
             "what `migrator delays verify` says"
         )

@@ -5,124 +5,52 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 import migrator
-from migrator.cli.lazy import LazyGroup, Verb
+from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import TRACEBACKS, Json, Session, given, session_of
+from migrator.cli.session import TRACEBACKS, Json, Session, session_of
 from migrator.errors import ExitCode, MigratorError
 
 
 class Verbs(LazyGroup):
     """What ``migrator --help`` lists, in its order."""
 
-    verbs = (
-        Verb(
-            "run",
-            "run:run",
-            "Move stored timeouts into the broker's native delays, until stopped or, with --once,"
-            " done.",
-        ),
-        Verb(
-            "preview",
-            "preview:preview",
-            "Count what a migration would do, endpoint by endpoint. Reads the store, writes"
-            " nothing.",
-        ),
-        Verb(
-            "check",
-            "check:check",
-            "Look at store, ledger and broker, and say what would go wrong. Changes nothing.",
-        ),
-        Verb(
-            "endpoints",
-            "store:endpoints",
-            "List the endpoints that have a timeouts table, with what is done for each.",
-            epilog="ENDPOINTS_EPILOG",
-        ),
-        Verb(
-            "status",
-            "status:status",
-            "Show progress, quarantine, doubtful batches and lanes, as the ledger has them.",
-        ),
-        Verb(
-            "pause",
-            "control:pause",
-            "Claim nothing more; what is claimed is finished. Lasts until resumed, restarts"
-            " included.",
-            epilog="PAUSE_EPILOG",
-        ),
-        Verb(
-            "resume",
-            "control:resume",
-            "Lift a pause; without --endpoint every pause. Other reasons to wait stay.",
-            epilog="RESUME_EPILOG",
-        ),
-        Verb(
-            "set",
-            "control:adjust",
-            "Change a setting of [handover] until the daemon is started again.",
-            epilog="SET_EPILOG",
-        ),
-        Verb(
-            "drain",
-            "control:drain",
-            "Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the"
-            " end.",
-            epilog="DRAIN_EPILOG",
-        ),
-        Verb(
-            "stop",
-            "control:stop",
-            "End between two steps: as the second SIGTERM does. The next start goes on from there.",
-            epilog="STOP_EPILOG",
-        ),
-        Verb(
-            "verify",
-            "verify:verify",
-            "Compare store, ledger and broker, and say whether every timeout is accounted for.",
-        ),
-        Verb(
-            "rollback",
-            "rollback:rollback",
-            "Undo a migration: put all rows back into their tables, byte for byte.",
-        ),
-        Verb(
-            "recall",
-            "recall:recall",
-            "Take some handed-over timeouts out of the delay levels, back into their tables.",
-        ),
-        Verb(
-            "decommission",
-            "decommission:decommission",
-            "Remove the queues of an endpoint's timeout manager, and ours when nobody needs them.",
-        ),
-        Verb(
-            "seed",
-            "store:seed",
-            "Write invented timeouts into the store, and make the table where there is none.",
-            epilog="SEED_EPILOG",
-        ),
-        Verb(
-            "quarantine",
-            "quarantine:verbs",
-            "Rows kept aside with a reason: list, show, retry, export.",
-        ),
-        Verb("batch", "batch:verbs", "Batches whose outcome is doubtful: list, resolve."),
-        Verb(
-            "delays",
-            "delays:verbs",
-            "The native delay levels: make them, look into them, verify them, try them.",
-        ),
-        Verb("db", "db:verbs", "The ledger's tables: upgrade, current, sql, grants, adopt."),
-        Verb("broker", "broker:verbs", "The broker: grants."),
-        Verb("ledger", "db:ledger_verbs", "What is kept of settled rows: purge."),
-        Verb("config", "root:config_verbs", "Show the settings in force."),
-    )
+    lines: ClassVar = {
+        "run": "Move stored timeouts into the native delays, or be the timeout manager.",
+        "preview": "Count what a migration would do. Reads the store, writes nothing.",
+        "check": "Say what would go wrong with store, ledger and broker. Changes nothing.",
+        "endpoints": "List the endpoints that have timeouts, with what is done for each.",
+        "status": "Show progress, quarantine, doubtful batches and lanes.",
+        "pause": "Claim nothing more, until resumed; what is claimed is finished.",
+        "resume": "Lift a pause; without --endpoint every pause.",
+        "set": "Change a setting of [handover] until the daemon is started again.",
+        "drain": "Finish what is claimed, then end: as the first SIGTERM does.",
+        "stop": "End between two steps: as the second SIGTERM does.",
+        "verify": "Compare store, ledger and broker: is every timeout accounted for?",
+        "rollback": "Undo a migration: put all rows back into their tables, byte for byte.",
+        "recall": "Take some handed-over timeouts out of the delay levels, back into tables.",
+        "decommission": "Remove the queues of an endpoint's timeout manager, and ours.",
+        "seed": "Write invented timeouts into the store, for rehearsals.",
+        "quarantine": "Rows kept aside with a reason: list, show, retry, export.",
+        "batch": "Batches whose outcome is doubtful: list, resolve.",
+        "delays": "The native delay levels: make, inspect, verify, try, move or delete them.",
+        "db": "The ledger's tables: upgrade, current, sql, grants, adopt.",
+        "broker": "The broker: grants.",
+        "ledger": "What is kept of settled rows: purge.",
+        "config": "Show the settings in force.",
+    }
+    modules: ClassVar = {
+        **dict.fromkeys(("endpoints", "seed"), "store"),
+        **dict.fromkeys(("pause", "resume", "set", "drain", "stop"), "control"),
+        "ledger": "db:ledger_verbs",
+        "config": "root:config_verbs",
+    }
 
 
 program = typer.Typer(
@@ -203,40 +131,30 @@ def _global_options(
     """
     session = session_of(context)
     session.file = config
-    session.wants_json = as_json
     session.verbosity = verbose
-    urls = (
-        given("store.url", store_url, "--store-url"),
-        given("broker.url", broker_url, "--broker-url"),
-        given("broker.management_url", management_url, "--management-url"),
-    )
-    session.options = [option for option in urls if option is not None]
 
 
-config_verbs = typer.Typer(help="Show the settings in force.", no_args_is_help=True)
+config_verbs = new_group("Show the settings in force.")
 
 
-@config_verbs.command(
-    epilog="""\b
-Examples:
-  migrator config show
-  migrator --config /etc/migrator/migrator.toml config show --json
-  MIGRATOR_HANDOVER__CUTOFF=0s migrator config show"""
-)
+@config_verbs.command()
 def show(context: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value, where it came from and what it means.
 
     Secrets are masked. Nothing is connected to.
+
+    Examples:
+      migrator config show
+      migrator --config /etc/migrator/migrator.toml config show --json
+      MIGRATOR_HANDOVER__CUTOFF=0s migrator config show
     """
     from migrator import config
 
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     loaded = session.load()
     rows = config.describe(loaded)
     if session.wants_json:
-        settings = [
-            {"key": r.key, "value": r.value, "origin": r.origin, "meaning": r.meaning} for r in rows
-        ]
+        settings = [asdict(row) for row in rows]
         write_json("config", {"file": loaded.file and str(loaded.file), "settings": settings})
         return
     say(f"settings file: {loaded.file or 'none'}")
@@ -246,10 +164,9 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     )
 
 
-def every_verb() -> LazyGroup:
-    """Return the program with all its verbs imported, for whoever goes through them."""
-    made: Any = typer.main.get_command(program)
-    whole: LazyGroup = made  # by its ``cls``
+def every_verb() -> Any:
+    """Return the program's command with all its verbs imported, for whoever goes through them."""
+    whole: Any = typer.main.get_command(program)
     whole.load_all()
     return whole
 

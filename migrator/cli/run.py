@@ -13,14 +13,15 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
-from migrator.app.preflight import check_context, new_rechecks, take_preview
+from migrator.app.preflight import check_context, count_rows, new_rechecks, take_preview
 from migrator.cli import preview as preview_verb
-from migrator.cli.opening import named_endpoints, opened, progress_bar, surveyed
-from migrator.cli.output import console, write_json, write_table, write_text
+from migrator.cli.lazy import new_group
+from migrator.cli.output import progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
     Delays,
+    DryRun,
     Endpoints,
     Horizon,
     Json,
@@ -28,47 +29,30 @@ from migrator.cli.session import (
     Mode,
     NearDue,
     Session,
-    given,
-    selection_options,
+    endpoint_names,
     session_of,
 )
 from migrator.cli.status import lane_name, write_endpoints
-from migrator.config import Loaded
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import HeldRows, Progress
+from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.findings import Level
 from migrator.preflight.registry import refuse, run_checks
-from migrator.service.hooks import Fire, fire_exit, hooked
+from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.web.status import endpoint_documents
 
+verbs = new_group()
+
 _log = logging.getLogger(__name__)
-
-EPILOG = """\b
-Examples:
-  migrator run --endpoint Sales
-  migrator run --endpoint Sales --once --cutoff 0s
-  migrator run --all-endpoints --mode direct --map Old.Sales=Sales
-  migrator run --endpoint Sales --near-due dispatch
-  migrator run --endpoint Sales --dry-run
-
-\b
-The mode of an endpoint is set in [[endpoints]]:
-  migrate   move its stored timeouts into the native delays (the default)
-  dispatch  be its timeout manager: store what comes to .Timeouts, send when due
-  forward   migrate, and put what comes to .Timeouts straight into the native delays
-
-\b
-Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
-  5 done, but rows are in quarantine, or wait in the store for a destination that
-  cannot be reached; 6 the outcome of a batch is doubtful."""
 
 PREFLIGHT_ROWS: Final = 20_000
 """Rows looked at before starting: a restart must not wait for a survey of millions."""
 _LOOK_EVERY_S: Final = 2.0
 
 
+@verbs.command()
 def run(
     context: typer.Context,
     endpoint: Endpoints = None,
@@ -86,9 +70,7 @@ def run(
         int | None,
         typer.Option(metavar="N", help="Batches side by side.  [env: MIGRATOR_HANDOVER__LANES]"),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only preview; writes nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Move stored timeouts into the broker's native delays, until stopped or, with --once, done.
@@ -97,73 +79,66 @@ def run(
 
     Ctrl-C or SIGTERM finishes the batch in hand; a second one stops at once. Either is safe, and
     so is a kill: the next run goes on where this one was.
+
+    Examples:
+      migrator run --endpoint Sales
+      migrator run --endpoint Sales --once --cutoff 0s
+      migrator run --all-endpoints --mode direct --map Old.Sales=Sales
+      migrator run --endpoint Sales --near-due dispatch
+      migrator run --endpoint Sales --dry-run
+
+    The mode of an endpoint is set in [[endpoints]]:
+      migrate   move its stored timeouts into the native delays (the default)
+      dispatch  be its timeout manager: store what comes to .Timeouts, send when due
+      forward   migrate, and put what comes to .Timeouts straight into the native delays
+
+    Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
+      5 done, but rows are in quarantine, or wait in the store for a destination that
+      cannot be reached; 6 the outcome of a batch is doubtful.
     """
-    session = session_of(context, as_json=as_json)
-    options = [
-        given("handover.lanes", lanes, "--lanes"),
-        *selection_options(
-            mode=mode,
-            cutoff=cutoff,
-            near_due=near_due,
-            horizon=horizon,
-            delays=delays,
-            rename=rename,
-        ),
-    ]
-
-    def load() -> Loaded:
-        return session.load(*options)
-
-    with opened(load()) as app:
-        chosen = partial(named_endpoints, app, endpoint, all_endpoints=all_endpoints)
+    session = session_of(context)
+    with session.opened() as app:
+        chosen = partial(
+            endpoint_names, app, endpoint, all_endpoints=all_endpoints, is_demanded=True
+        )
         if dry_run:
-            with progress_bar() as progress:
-                found = take_preview(app, chosen(), progress=progress)
+            with rows_read() as advance:
+                found = take_preview(app, chosen(), progress=advance)
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
         with hooked(app.settings.hooks) as hooks:
             held: list[HeldRows] = []
-            code = _migrate(app, chosen(), once=once, load=load, fire=hooks.fire, held=held.extend)
+            names = chosen()
+            endpoints = chosen_endpoints(app.store, names)
+            _preflight(app, names, endpoints)
+            with _watching(app) as watch:
+                code = launch(
+                    app,
+                    endpoints,
+                    once=once,
+                    watch=watch,
+                    describe=lambda: _progress_line(app),
+                    load=lambda: session.load().settings,
+                    fire=hooks.fire,
+                    checks=new_rechecks(app, names),
+                    held=held.extend,
+                )
             if once:
                 _summarise(app, code, held, session)
             fire_exit(hooks.fire, code)
     raise typer.Exit(code)
 
 
-def _migrate(
-    app: App,
-    names: Sequence[str],
-    *,
-    once: bool,
-    load: Callable[[], Loaded],
-    fire: Fire,
-    held: Callable[[Sequence[HeldRows]], None],
-) -> ExitCode:
-    endpoints = chosen_endpoints(app.store, names)
-    app.ledger_facts.verify()
-    app.broker_facts.server()
-    _preflight(app, names)
-    with _watching(app) as watch:
-        return launch(
-            app,
-            endpoints,
-            once=once,
-            watch=watch,
-            describe=lambda: _progress_line(app),
-            load=lambda: load().settings,
-            fire=fire,
-            checks=new_rechecks(app, names),
-            held=held,
-        )
-
-
-def _preflight(app: App, names: Sequence[str]) -> None:
+def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint]) -> None:
     """Refuse what would go wrong; say what may.
 
     Raises:
         PreflightRefused: Nothing was changed.
     """
-    previews = surveyed(app, chosen_endpoints(app.store, names), max_rows=PREFLIGHT_ROWS)
+    app.ledger_facts.verify()
+    app.broker_facts.server()
+    with rows_read() as advance:
+        previews = count_rows(app, endpoints, progress=advance, max_rows=PREFLIGHT_ROWS)
     findings = run_checks(check_context(app, names, previews))
     refuse(findings)
     for finding in findings:
@@ -189,52 +164,48 @@ def _watching(app: App) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     last_s = float("-inf")
-    with console(sys.stderr).status("starting") as line:
+    with progress("running") as tell:
 
         def watch() -> None:
             nonlocal last_s
-            if app.clock.monotonic_s() - last_s < _LOOK_EVERY_S:
-                return
-            last_s = app.clock.monotonic_s()
-            line.update(_progress_line(app))
+            if app.clock.monotonic_s() - last_s >= _LOOK_EVERY_S:
+                last_s = app.clock.monotonic_s()
+                tell(_progress_line(app))
 
         yield watch
 
 
 def _progress_line(app: App) -> str:
     try:
-        progress = app.books.progress()
+        return progress_line(app.books.progress())
     except MigratorError:
         return "the ledger cannot be read now"
-    return progress_line(progress)
 
 
-def progress_line(progress: Progress) -> str:
-    """Return *progress* in one line."""
-    done = sum(endpoint.handed_over for endpoint in progress.endpoints)
-    flying = sum(endpoint.in_flight for endpoint in progress.endpoints)
-    aside = sum(endpoint.quarantined for endpoint in progress.endpoints)
-    sent = sum(endpoint.dispatched for endpoint in progress.endpoints)
-    doing = ", ".join(
-        f"{lane_name(lane)}: {lane.doing}" for lane in progress.lanes if lane.is_alive
-    )
+def progress_line(found: Progress) -> str:
+    """Return what was *found* in one line."""
+    done = sum(endpoint.handed_over for endpoint in found.endpoints)
+    flying = sum(endpoint.in_flight for endpoint in found.endpoints)
+    aside = sum(endpoint.quarantined for endpoint in found.endpoints)
+    sent = sum(endpoint.dispatched for endpoint in found.endpoints)
+    doing = ", ".join(f"{lane_name(lane)}: {lane.doing}" for lane in found.lanes if lane.is_alive)
     counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
     counts += [f"{flying} in flight", f"{aside} in quarantine"]
-    counts += [f"{len(progress.held)} destinations held"] if progress.held else []
+    counts += [f"{len(found.held)} destinations held"] if found.held else []
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
 def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Session) -> None:
     try:
-        progress = app.books.progress()
+        found = app.books.progress().endpoints
     except MigratorError:  # the exit code says what is wrong; the ledger can be read later
         return
     if session.wants_json:
-        endpoints = endpoint_documents(progress.endpoints)
-        document = {"exit_code": int(code), "outcome": code.name.lower(), "endpoints": endpoints}
-        write_json("run", document | {"held": [asdict(each) for each in held]})
+        outcome = {"exit_code": int(code), "outcome": code.name.lower()}
+        rows = [asdict(each) for each in held]
+        write_json("run", {**outcome, "endpoints": endpoint_documents(found), "held": rows})
     else:
-        write_endpoints(progress.endpoints)
+        write_endpoints(found)
         if held:
             columns = ("held destination", "endpoint", "reason", "rows in the store")
             write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])

@@ -6,32 +6,25 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
 import typer
 
-from migrator.app import App
 from migrator.cli.control import Socket, client_of
-from migrator.cli.opening import opened
-from migrator.cli.output import console, json_text, write_json, write_table, write_text
-from migrator.cli.session import Json, Session, duration, session_of
+from migrator.cli.lazy import new_group
+from migrator.cli.output import console, json_text, write_table, write_text
+from migrator.cli.session import Json, duration, session_of
 from migrator.delays.depths import span_text
 from migrator.delays.routing import PROBED
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
+from migrator.recall.restore import Recalls
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
 from migrator.reports.documents import plain
-from migrator.web.client import DaemonClient
 from migrator.web.status import progress_document
 
-EPILOG = """\b
-Examples:
-  migrator status
-  migrator status --watch --interval 5s
-  migrator status --daemon
-  migrator status --json"""
+verbs = new_group()
 
 pause: Callable[[float], None] = time.sleep
 """Waits between two looks; tests replace it."""
@@ -46,6 +39,7 @@ Interval = Annotated[
 ]
 
 
+@verbs.command()
 def status(
     context: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Look again until Ctrl-C.")] = False,
@@ -62,36 +56,58 @@ def status(
     With --watch --json, each look is one line.
 
     With --daemon: what the daemon works on, how fast, and why it waits; no database is asked.
+
+    Examples:
+      migrator status
+      migrator status --watch --interval 5s
+      migrator status --daemon
+      migrator status --json
     """
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     pause_s = max(duration("--interval", interval).total_seconds(), 0.1)
     if daemon or socket is not None:
-        _ask_daemon(session, client_of(session, socket), pause_s if watch else None)
+        client = client_of(session, socket)
+        for _ in _looks(pause_s, is_repeated=watch):
+            found = client.status()
+            if session.wants_json:
+                _write_json(found, is_repeated=watch)
+            else:
+                _clear(is_repeated=watch)
+                _show_daemon(found)
         return
-    with opened(session.load()) as app:
-        app.ledger_facts.verify()
-        way_back = _WayBack(app)
-        while True:
+    with session.opened(with_ledger=True) as app:
+        way_back = _WayBack(app.side.recalls)
+        for _ in _looks(pause_s, is_repeated=watch):
             progress = app.books.progress()
-            more = Besides(rollback=way_back.at(progress), canary=_canary(app))
-            show(progress, more, as_json=session.wants_json, is_repeated=watch)
-            if not watch:
-                return
-            pause(pause_s)
+            rollback, canary = way_back.at(progress), None
+            if app.settings.canary.every is not None:
+                canary = app.books.latest_event(PROBED)
+            if session.wants_json:
+                more = {
+                    "rollback": rollback and rollback.document,
+                    "canary": canary and {**canary.detail, "at": canary.at},
+                }
+                document = {"schema": "migrator/status/1", **progress_document(progress), **more}
+                _write_json(document, is_repeated=watch)
+            else:
+                _clear(is_repeated=watch)
+                show(progress, rollback, canary)
 
 
-def _ask_daemon(session: Session, client: DaemonClient, pause_s: float | None) -> None:
-    """Show what the daemon says: once, or again and again with a pause."""
-    while True:
-        found = client.status()
-        if not session.wants_json:
-            _clear(is_repeated=pause_s is not None)
-            _show_daemon(found)
-        else:
-            write_text(json_text(found) if pause_s is None else json.dumps(found))
-        if pause_s is None:
-            return
+def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:
+    """Yield once, or again and again with a pause."""
+    yield
+    while is_repeated:
         pause(pause_s)
+        yield
+
+
+def _write_json(document: Mapping[str, object], *, is_repeated: bool) -> None:
+    """Write a document, in one line if more follow."""
+    if is_repeated:
+        write_text(json.dumps(document, ensure_ascii=False, default=plain))
+    else:
+        write_text(json_text(document))
 
 
 def _clear(*, is_repeated: bool) -> None:
@@ -102,8 +118,8 @@ def _clear(*, is_repeated: bool) -> None:
 class _WayBack:
     """How much of what was handed over could be rolled back, asked no oftener than needed."""
 
-    def __init__(self, app: App) -> None:
-        self._recalls = app.side.recalls
+    def __init__(self, recalls: Recalls) -> None:
+        self._recalls = recalls
         self._asked_s = -math.inf
         self._found: RecallForecast | None = None
 
@@ -112,62 +128,21 @@ class _WayBack:
         if not any(endpoint.handed_over for endpoint in progress.endpoints):
             return None
         if time.monotonic() - self._asked_s >= _WAY_BACK_EVERY_S:
-            now = progress.taken_at
+            now, until = progress.taken_at, progress.taken_at + MARGIN
             self._found = self._recalls.forecast(
-                RecallScope(),
-                now=now,
-                not_before=now + MARGIN,
-                exact_rows=_EXACT_ROWS,
+                RecallScope(), now=now, not_before=until, exact_rows=_EXACT_ROWS
             )
             self._asked_s = time.monotonic()
         return self._found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Besides:
-    """What is shown beside the progress, as far as there is anything."""
-
-    rollback: RecallForecast | None = None
-    """What a rollback could bring back."""
-    canary: AuditEvent | None = None
-    """What came of the latest probes through the delay levels."""
-
-
-def _canary(app: App) -> AuditEvent | None:
-    """Return the latest look of the canary; None: it never flew, or is not wanted."""
-    return app.books.latest_event(PROBED) if app.settings.canary.every is not None else None
-
-
 def show(
-    progress: Progress,
-    besides: Besides = Besides(),
-    *,
-    as_json: bool,
-    is_repeated: bool = False,
+    progress: Progress, rollback: RecallForecast | None = None, canary: AuditEvent | None = None
 ) -> None:
-    """Write *progress*, and what there is beside it, to stdout."""
-    if not as_json:
-        _clear(is_repeated=is_repeated)
-        _write_tables(progress)
-        for line in (*_way_back(besides.rollback), *_flight(besides.canary)):
-            write_text(line)
-    elif is_repeated:
-        document = {"schema": "migrator/status/1", **status_document(progress, besides)}
-        write_text(json.dumps(document, ensure_ascii=False, default=plain))
-    else:
-        write_json("status", status_document(progress, besides))
-
-
-def status_document(
-    progress: Progress,
-    besides: Besides = Besides(),
-) -> dict[str, object]:
-    """Return *progress* as plain values for JSON."""
-    return {
-        **progress_document(progress),
-        "rollback": None if besides.rollback is None else besides.rollback.document,
-        "canary": _flight_document(besides.canary),
-    }
+    """Write *progress*, what a rollback could bring back, and the latest probes, for people."""
+    _write_tables(progress)
+    for line in (*_way_back(rollback), *_flight(canary)):
+        write_text(line)
 
 
 def write_endpoints(endpoints: Sequence[EndpointProgress]) -> None:
@@ -231,10 +206,6 @@ def _way_back(expected: RecallForecast | None) -> Iterator[str]:
     if expected.possible_until is not None:
         until = f"{expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
-
-
-def _flight_document(canary: AuditEvent | None) -> dict[str, object] | None:
-    return None if canary is None else {**canary.detail, "at": canary.at}
 
 
 def _flight(canary: AuditEvent | None) -> Iterator[str]:

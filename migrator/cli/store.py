@@ -12,8 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from migrator.app.preflight import mode_of
-from migrator.cli.opening import opened
+from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, session_of
 from migrator.config.values import parse_duration
@@ -22,23 +21,25 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
 from migrator.stores.sql.seeding import Invention, SeedRow, invent
 
-ENDPOINTS_EPILOG = """\b
-Examples:
-  migrator endpoints
-  migrator --store-url postgresql+psycopg://nsb@db/sales endpoints --json"""
+verbs = new_group()
 
 
+@verbs.command()
 def endpoints(context: typer.Context, as_json: Json = False) -> None:
     """List the endpoints that have a timeouts table, with what is done for each.
 
     A table does not tell dots from underscores: name the endpoint in [[endpoints]] as it is
     called, and it is listed so.
+
+    Examples:
+      migrator endpoints
+      migrator --store-url postgresql+psycopg://nsb@db/sales endpoints --json
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load()) as app:
+    session = session_of(context)
+    with session.opened() as app:
         found = app.store.endpoints()
         configured = {endpoint.name for endpoint in app.settings.endpoints}
-        modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in found}
+        modes = {endpoint.name: app.settings.endpoint(endpoint.name).mode for endpoint in found}
     if session.wants_json:
         rows = [
             {
@@ -60,12 +61,7 @@ def endpoints(context: typer.Context, as_json: Json = False) -> None:
         say(f"the store has no endpoint's timeouts; check the database and {where}")
 
 
-SEED_EPILOG = """\b
-Examples:
-  migrator seed --endpoint Sales --count 1000
-  migrator seed --endpoint Sales --count 500 --destinations Billing,Shipping --due-to 1h --bad 5"""
-
-
+@verbs.command()
 def seed(
     context: typer.Context,
     endpoint: Annotated[str, typer.Option(metavar="NAME", help="Whose timeouts.")],
@@ -91,14 +87,17 @@ def seed(
     """Write invented timeouts into the store, and make the table where there is none.
 
     For rehearsals only: nothing tells these rows from real ones afterwards.
+
+    Examples:
+      migrator seed --endpoint Sales --count 1000
+      migrator seed --endpoint Sales --count 500 --destinations Billing,Shipping --due-to 1h --bad 5
     """
-    session = session_of(context, as_json=as_json)
-    loaded = session.load()
+    session = session_of(context)
     soonest, latest = _span(due_from, due_to)
     if bad > count:
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
-    with opened(loaded) as app:
+    with session.opened() as app:
         now = app.clock.now()
         what = Invention(
             endpoint=endpoint,
@@ -110,10 +109,11 @@ def seed(
             seed=random.getrandbits(63) if random_seed is None else random_seed,
         )
         source, written = app.side.seed(endpoint, spoiled(invent(what), bad))
-    if session.wants_json:
-        write_json("seed", {"endpoint": endpoint, "source": source, "rows": written, "bad": bad})
-    else:
-        say(f"{written} invented timeouts are in {source}, {bad} of them bad")
+    session.tell(
+        "seed",
+        {"endpoint": endpoint, "source": source, "rows": written, "bad": bad},
+        f"{written} invented timeouts are in {source}, {bad} of them bad",
+    )
 
 
 def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:
@@ -122,11 +122,6 @@ def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:
     for row in itertools.islice(rows, bad):
         yield next(ways)(row)
     yield from rows
-
-
-def _headers_with(row: SeedRow, key: str, value: str | None) -> str:
-    headers = json.loads(row.headers_text or "{}")
-    return json.dumps({**headers, key: value})
 
 
 def _without_destination(row: SeedRow) -> SeedRow:
@@ -140,13 +135,11 @@ _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
     Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text='{"NServiceBus.MessageId": 1'),
     Reason.NO_DESTINATION: _without_destination,
     Reason.DESTINATION_UNKNOWN: lambda row: replace(  # with it in the column, the row would wait
-        row, destination=None, headers_text=_headers_with(row, ROUTE_EXPIRED_TO, "Nobody.Home")
-    ),
-    Reason.PROPERTY_TOO_LONG: lambda row: replace(
-        row, headers_text=_headers_with(row, "NServiceBus.MessageId", "m" * 300)
-    ),
-    Reason.HEADERS_TOO_LARGE: lambda row: replace(
-        row, headers_text=_headers_with(row, "NServiceBus.Large", "x" * 200_000)
+        row,
+        destination=None,
+        headers_text=json.dumps(
+            {**json.loads(row.headers_text or "{}"), ROUTE_EXPIRED_TO: "Nobody.Home"}
+        ),
     ),
 }
 

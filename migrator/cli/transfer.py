@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from migrator.app import App
-from migrator.cli.opening import opened
-from migrator.cli.output import console, say, write_json, write_table
-from migrator.cli.session import Delays, Json, Session, Yes, confirmed, given, session_of
+from migrator.cli.lazy import new_group
+from migrator.cli.output import progress, say, write_json, write_table
+from migrator.cli.session import Delays, Json, Session, Yes, confirmed, session_of
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.transfer.move import TransferSettings, open_transfer
 from migrator.transfer.report import Outcome, TransferRequest
 
-_ENDINGS: Final = """
-\b
-Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
-  5 done, but messages were left or put aside."""
-MIGRATE_EPILOG: Final = f"""\b
-Examples:
-  migrator delays migrate --dry-run
-  migrator delays migrate --yes
-{_ENDINGS}"""
-TRANSFER_EPILOG: Final = f"""\b
-Examples:
-  migrator delays transfer --to-url amqp://migrator@rabbit-2/prod --dry-run
-  migrator delays transfer --to-url-file /etc/migrator/target --yes
-  migrator delays transfer --delays v1 --to-url-file /etc/migrator/target --yes
-{_ENDINGS}"""
+verbs = new_group()
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only count; everything goes back where it was.")
@@ -49,6 +34,7 @@ Distrust = Annotated[
 ]
 
 
+@verbs.command()
 def migrate(
     context: typer.Context,
     dry_run: DryRun = False,
@@ -60,8 +46,15 @@ def migrate(
 
     Killed at any moment, it loses nothing and is simply run again; at most the last 2000
     messages may then exist twice, with the same message id. Never early.
+
+    Examples:
+      migrator delays migrate --dry-run
+      migrator delays migrate --yes
+
+    Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
+      5 done, but messages were left or put aside.
     """
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     request = TransferRequest(
         verb="migrate",
         source=DelaysVersion.V1,
@@ -69,10 +62,11 @@ def migrate(
         believe_headers=not distrust_headers,
         is_dry=dry_run,
     )
-    with opened(session.load()) as app:
+    with session.opened() as app:
         _transfer(app, session, request, yes=yes)
 
 
+@verbs.command()
 def transfer(
     context: typer.Context,
     to_url: Annotated[
@@ -94,12 +88,20 @@ def transfer(
     """Move what waits in the delays of this broker into those of another one.
 
     As `delays migrate`. Certificates are those of broker.tls for both brokers.
+
+    Examples:
+      migrator delays transfer --to-url amqp://migrator@rabbit-2/prod --dry-run
+      migrator delays transfer --to-url-file /etc/migrator/target --yes
+      migrator delays transfer --delays v1 --to-url-file /etc/migrator/target --yes
+
+    Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
+      5 done, but messages were left or put aside.
     """
-    session = session_of(context, as_json=as_json)
-    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
+    session = session_of(context)
+    with session.opened() as app:
         request = TransferRequest(
             verb="transfer",
-            source=app.plan.delays,
+            source=app.settings.broker.delays,
             target=to_delays,
             target_url=_target_url(to_url, to_url_file),
             believe_headers=not distrust_headers,
@@ -123,23 +125,21 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
         confirmed(yes=yes, what=what)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    stderr, is_quiet = console(sys.stderr), not _is_terminal()
-    with Progress(*columns, console=stderr, transient=True, disable=is_quiet) as bar:
-        task = bar.add_task("moving", total=None)
+    with progress("moving") as tell:
 
         def advance(outcome: Outcome) -> None:
-            level = f"level {min(outcome.levels, default=0):02d}"
-            bar.update(task, completed=outcome.moved, description=level)
+            level = min(outcome.levels, default=0)
+            tell(f"level {level:02d}, {outcome.moved} messages moved")
 
         with open_transfer(request, _settings(app), on_progress=advance) as moving:
-            bar.update(task, total=moving.waiting())
+            tell(f"{moving.waiting()} messages wait")
             if not moving.has_our_clock:
                 say("the broker's clock is not this machine's: its times are not gone by")
             try:
                 outcome = moving.run()
             except (MigratorError, KeyboardInterrupt):
-                _say_interrupted(moving.outcome)
+                moved = moving.outcome.moved
+                say(f"{moved} messages were moved, nothing is lost; run again to go on")
                 raise
     if session.wants_json:
         write_json(f"delays-{request.verb}", _document(outcome, request))
@@ -162,10 +162,6 @@ def _settings(app: App) -> TransferSettings:
     )
 
 
-def _is_terminal() -> bool:
-    return sys.stderr.isatty()
-
-
 # ── what is said ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,19 +180,11 @@ def _document(outcome: Outcome, request: TransferRequest) -> dict[str, object]:
             "late_by_at_most_s": outcome.largest_uncertainty.total_seconds(),
         },
         "levels": [
-            {
-                "level": number,
-                "found": level.found,
-                "moved": level.moved,
-                "left": level.left,
-                "poison": level.poison,
-                "is_complete": level.is_complete,
-            }
+            {"level": number, "found": level.found, **asdict(level)}
             for number, level in outcome.levels.items()
         ],
         "destinations": [
-            {"name": name, "moved": found.moved, "left": found.left, "detail": found.detail}
-            for name, found in sorted(outcome.destinations.items())
+            {"name": name, **asdict(found)} for name, found in sorted(outcome.destinations.items())
         ],
         "collisions": [
             {"catcher": catcher, "caught": caught} for catcher, caught in _collisions(outcome)
@@ -246,7 +234,3 @@ def _remarks(outcome: Outcome, request: TransferRequest) -> Iterator[str]:
         yield f"messages for {caught} reach {catcher} as well: its name is the end of the other"
     if not request.is_dry:
         yield "what was published meanwhile into higher levels is met by running again"
-
-
-def _say_interrupted(outcome: Outcome) -> None:
-    say(f"{outcome.moved} messages were moved, nothing is lost; run again to go on")

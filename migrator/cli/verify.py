@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from migrator.app.commands import new_verify
-from migrator.cli.opening import opened
-from migrator.cli.output import console, json_text, say, write_table, write_text
-from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
-from migrator.cli.session import Endpoints, Json, given, session_of, some_time
+from migrator.cli.lazy import new_group
+from migrator.cli.output import (
+    Format,
+    Output,
+    about_of,
+    chosen_form,
+    json_text,
+    progress,
+    say,
+    write_result,
+    write_table,
+    write_text,
+)
+from migrator.cli.session import Endpoints, Json, duration, session_of
 from migrator.delays.scan import ScanLimits
 from migrator.errors import ExitCode
 from migrator.ledger.states import RowState
@@ -33,18 +42,10 @@ from migrator.verify.report import (
     document,
 )
 
-EPILOG: Final = """\b
-Examples:
-  migrator verify
-  migrator verify --scan --endpoint Sales
-  migrator verify --scan --rate 5000 --evidence sales.jsonl
-  migrator verify --scan --format html --output sales.html
-
-\b
-Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
-  5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful."""
+verbs = new_group()
 
 
+@verbs.command()
 def verify(
     context: typer.Context,
     scan: Annotated[
@@ -84,22 +85,31 @@ def verify(
 
     Changes nothing, and may run beside `migrator run`. Without --scan the levels are counted
     only; with it, messages of everybody are held for a moment, and can be late by as much.
+
+    Examples:
+      migrator verify
+      migrator verify --scan --endpoint Sales
+      migrator verify --scan --rate 5000 --evidence sales.jsonl
+      migrator verify --scan --format html --output sales.html
+
+    Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
+      5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful.
     """
-    session = session_of(context, as_json=as_json)
+    session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
-    loaded = session.load(given("broker.delays", delays, "--delays"))
-    plan = VerifyPlan(
-        endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
-        is_scan=scan,
-        delays=None if delays is None else loaded.settings.broker.delays,
-        scan=ScanLimits(hold_s=some_time("--hold", hold).total_seconds()),
-        deepest=deepest,
-        rate=rate,
-    )
-    with opened(loaded) as app:
-        app.ledger_facts.verify()
-        with _progress() as progress:
-            found, digest = new_verify(app, progress).run(plan, evidence)
+    limits = ScanLimits(hold_s=duration("--hold", hold, is_some=True).total_seconds())
+    with session.opened(with_ledger=True) as app:
+        plan = VerifyPlan(
+            endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
+            is_scan=scan,
+            delays=app.settings.broker.delays if delays else None,
+            scan=limits,
+            deepest=deepest,
+            rate=rate,
+        )
+        with progress("verifying") as tell:
+            work = new_verify(app, lambda what, done: tell(f"{what}, {done} looked at"))
+            found, digest = work.run(plan, evidence)
         about = about_of(app, context.params)
     if form == "table" and output is None:
         show(found)
@@ -116,15 +126,6 @@ def exit_code(found: Verification) -> ExitCode:
         return ExitCode.DOUBTFUL
     quarantined = sum(each.count(RowState.QUARANTINED) for each in found.endpoints)
     return ExitCode.QUARANTINED if quarantined else ExitCode.DONE
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _what, _done: None
-        return
-    with console(sys.stderr).status("verifying") as line:
-        yield lambda what, done: line.update(f"verifying: {what}, {done} looked at")
 
 
 # ── what is said ────────────────────────────────────────────────────────────────────────────────

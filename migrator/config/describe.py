@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 
-from migrator.config.load import DEFAULT, Loaded, leaves
+from migrator.config.load import DEFAULT, Loaded, Origin, leaves
 from migrator.config.secrets import MASK, mask
 from migrator.config.values import build_duration
 from migrator.config.work import Endpoint
@@ -46,35 +48,21 @@ def show_text(value: Plain) -> str:
 
 
 def _rows(loaded: Loaded) -> Iterator[Row]:
+    settings = loaded.settings
     for path, field in leaves():
         if path == ("endpoints",):
-            yield from _endpoint_rows(loaded)
-            continue
-        yield Row(
-            key=".".join(path),
-            value=_plain(_value(loaded.settings, path)),
-            origin=loaded.origin(path).text,
-            meaning=field.description or "",
-        )
+            for index, endpoint in enumerate(settings.endpoints):
+                for (key,), inner in leaves(Endpoint):
+                    is_set = _attribute(key) in endpoint.model_fields_set
+                    origin = loaded.origin(("endpoints", index)) if is_set else DEFAULT
+                    yield _row(f"endpoints[{index}].{key}", endpoint, (key,), origin, inner)
+        else:
+            yield _row(".".join(path), settings, path, loaded.origin(path), field)
 
 
-def _endpoint_rows(loaded: Loaded) -> Iterator[Row]:
-    for index, endpoint in enumerate(loaded.settings.endpoints):
-        for (key,), field in leaves(Endpoint):
-            is_set = _attribute(key) in endpoint.model_fields_set
-            yield Row(
-                key=f"endpoints[{index}].{key}",
-                value=_plain(_value(endpoint, (key,))),
-                origin=(loaded.origin(("endpoints", index)) if is_set else DEFAULT).text,
-                meaning=field.description or "",
-            )
-
-
-def _value(model: BaseModel, path: Sequence[str]) -> object:
-    value: object = model
-    for key in path:
-        value = getattr(value, _attribute(key))
-    return value
+def _row(key: str, model: object, path: Sequence[str], origin: Origin, field: FieldInfo) -> Row:
+    value = reduce(getattr, map(_attribute, path), model)
+    return Row(key=key, value=_plain(value), origin=origin.text, meaning=field.description or "")
 
 
 def _attribute(key: str) -> str:

@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path as FilePath
@@ -126,16 +127,17 @@ def from_file(file: FilePath) -> Flat:
         raise ValueError(f"{file} is not UTF-8 text") from exc
     except tomllib.TOMLDecodeError as exc:
         raise ValueError(f"{file} is not TOML: {str(exc)[:1].lower()}{str(exc)[1:]}") from exc
-    origin = Origin(Rank.FILE, f"file {file}")
-    return {path: Sourced(value, origin) for path, value in _flatten(tables)}
+    return dict(_flat(tables, Origin(Rank.FILE, f"file {file}")))
 
 
 def from_options(options: Sequence[Option]) -> Flat:
     """Return the values of command options; mappings are laid over those of other sources."""
     return {
-        path: Sourced(value, Origin(Rank.OPTION, f"option {option.name}"))
-        for option in options
-        for path, value in _nested(option.path, option.value)
+        path: sourced
+        for each in options
+        for path, sourced in _flat(
+            each.value, Origin(Rank.OPTION, f"option {each.name}"), each.path
+        )
     }
 
 
@@ -152,9 +154,10 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Flat, Sequence[str]]:
         name = variable(path)
         known.add(name)
         if name in ours:
-            origin = Origin(Rank.ENVIRONMENT, f"env {name}")
-            value = _decoded(ours[name]) if is_json else ours[name]
-            values |= {key: Sourced(each, origin) for key, each in _nested(path, value)}
+            value: object = ours[name]
+            with suppress(ValueError):
+                value = json.loads(ours[name]) if is_json else value
+            values |= dict(_flat(value, Origin(Rank.ENVIRONMENT, f"env {name}"), path))
     unknown = [name for name in ours if name not in known and not _NOT_SETTINGS.fullmatch(name)]
     return values, sorted(unknown)
 
@@ -166,31 +169,12 @@ def _variables() -> dict[Path, bool]:
     return found | dict.fromkeys(sections, True)
 
 
-def _decoded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _nested(path: Path, value: object) -> Iterator[tuple[Path, object]]:
+def _flat(value: object, origin: Origin, path: Path = ()) -> Iterator[tuple[Path, Sourced]]:
     if isinstance(value, dict):
-        yield from _flatten(value, path)
+        for key, inner in value.items():
+            yield from _flat(inner, origin, (*path, key))
     else:
-        yield path, value
-
-
-def _flatten(tables: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, object]]:
-    for key, value in tables.items():
-        yield from _nested((*above, key), value)
-
-
-def merged(*flats: Flat) -> dict[Path, Sourced]:
-    """Return the values of all sources, later ones winning."""
-    together: dict[Path, Sourced] = {}
-    for flat in flats:
-        together.update(flat)
-    return together
+        yield path, Sourced(value, origin)
 
 
 def nested(flat: Flat) -> dict[str, object]:
@@ -221,16 +205,6 @@ class Loaded:
         return _origin(self.origins, path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
-    key: str
-    origin: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.key} ({self.origin}): {self.text}"
-
-
 def load(
     *,
     file: FilePath | None = None,
@@ -254,8 +228,9 @@ def load(
     except ValueError as exc:
         raise ConfigError(str(exc)) from exc
     from_env, unknown = from_environment(environ)
-    values = merged(from_toml, from_env, from_options(options))
-    problems = [_unknown_variable(name) for name in unknown]
+    values = {**from_toml, **from_env, **from_options(options)}
+    known = [variable(path) for path, _ in leaves()]
+    problems = [f"{name} (environment): {_unknown(name, known)}" for name in unknown]
     problems += _resolve_secrets(values, beside=file and file.parent, environ=environ)
     origins = {path: sourced.origin for path, sourced in values.items()}
     try:
@@ -278,7 +253,7 @@ def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath 
 
 def _resolve_secrets(
     values: dict[Path, Sourced], *, beside: FilePath | None, environ: Mapping[str, str]
-) -> Iterator[_Problem]:
+) -> Iterator[str]:
     """Read ``…_file`` keys into *values*; a plain value from a stronger source makes them moot."""
     for path in SECRETS:
         file_path = (*path[:-1], f"{path[-1]}_file")
@@ -286,10 +261,9 @@ def _resolve_secrets(
         if named is None or not isinstance(named.value, str) or not named.value:
             continue
         if plain is not None and plain.origin.rank == named.origin.rank:
-            yield _Problem(
-                key=dotted(file_path),
-                origin=named.origin.text,
-                text=f"{dotted(path)} is set as well ({plain.origin.text}); keep one of the two",
+            yield (
+                f"{dotted(file_path)} ({named.origin.text}): {dotted(path)} is set as well "
+                f"({plain.origin.text}); keep one of the two"
             )
         elif plain is None or plain.origin.rank < named.origin.rank:
             in_file = named.origin.rank is Rank.FILE
@@ -298,12 +272,7 @@ def _resolve_secrets(
                 text = read_secret(found, may_be_list=path in _LISTS)
                 values[path] = Sourced(text, Origin(named.origin.rank, f"file {found}"))
             except ValueError as exc:
-                yield _Problem(key=dotted(file_path), origin=named.origin.text, text=str(exc))
-
-
-def _unknown_variable(name: str) -> _Problem:
-    known = [variable(path) for path, _ in leaves()]
-    return _Problem(key=name, origin="environment", text=_unknown(name, known))
+                yield f"{dotted(file_path)} ({named.origin.text}): {exc}"
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -311,32 +280,25 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
 
 
-def _invalid(error: ValidationError, origins: Mapping[Path, Origin]) -> Iterator[_Problem]:
+def _invalid(error: ValidationError, origins: Mapping[Path, Origin]) -> Iterator[str]:
     for found in error.errors(include_url=False):
         loc = found["loc"]
         key = dotted(loc)
         if found["type"] == "extra_forbidden":
             text = _unknown(key, _known_keys(loc))
         else:
-            text = _allowed(found)
-            if _may_be_shown(loc, found["input"]):
-                key += f" = {_short(found['input'])}"
-        yield _Problem(key=key, origin=_origin(origins, loc).text, text=text)
+            text, given = _allowed(found), found["input"]
+            if loc not in SECRETS and isinstance(given, str | int | float):
+                shown = mask(repr(given))
+                is_long = len(shown) > _LONGEST_SHOWN_VALUE
+                key += f" = {shown[:_LONGEST_SHOWN_VALUE]}" + "…" * is_long
+        yield f"{key} ({_origin(origins, loc).text}): {text}"
 
 
 def _known_keys(loc: Sequence[str | int]) -> list[str]:
     if loc[0] == "endpoints" and len(loc) > 1:
         return [dotted((*loc[:2], *path)) for path, _ in leaves(Endpoint)]
     return [dotted(path) for path, _ in leaves()]
-
-
-def _may_be_shown(loc: Sequence[str | int], value: object) -> bool:
-    return tuple(loc) not in SECRETS and isinstance(value, str | int | float | bool)
-
-
-def _short(value: object) -> str:
-    text = mask(repr(value))
-    return text if len(text) <= _LONGEST_SHOWN_VALUE else text[:_LONGEST_SHOWN_VALUE] + "…"
 
 
 def _allowed(found: Any) -> str:
@@ -365,8 +327,7 @@ def _origin(origins: Mapping[Path, Origin], loc: Sequence[str | int]) -> Origin:
     return Origin(max(o.rank for o in inside), ", ".join(dict.fromkeys(o.text for o in inside)))
 
 
-def _refusal(problems: Sequence[_Problem]) -> ConfigError:
+def _refusal(problems: Sequence[str]) -> ConfigError:
     if len(problems) == 1:
         return ConfigError(f"wrong setting: {problems[0]}")
-    listed = "".join(f"\n  {problem}" for problem in problems)
-    return ConfigError(f"{len(problems)} wrong settings:{listed}")
+    return ConfigError("\n  ".join((f"{len(problems)} wrong settings:", *problems)))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
@@ -27,13 +26,21 @@ from migrator.config.values import (
     Size,
     SomeTime,
     ZoneName,
+    checked,
+    demand,
     parse_interval,
 )
 from migrator.delays.routing import DelaysVersion, Topology
 from migrator.stores.azure.partitions import parse_scope
 
-_TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
-_CONTAINER: Final = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+_TABLE: Final = demand(
+    re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}").fullmatch,
+    "must be 3 to 63 letters and digits, a letter first",
+)
+_CONTAINER: Final = demand(
+    re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*").fullmatch,
+    "must be 3 to 63 lower case letters, digits and single hyphens",
+)
 _COLUMNS: Final = ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers")
 _NIGHTLY: Final = "0 3 * * *"
 
@@ -55,47 +62,23 @@ class StoreKind(StrEnum):
 class Azure(Section):
     """Azure Storage Persistence: where its timeouts are, when the defaults do not say."""
 
-    table: str = Field(
-        default="TimeoutDataTableName", description="the timeouts' table (TimeoutDataTableName)"
-    )
-    container: str = Field(
-        default="timeoutstate", description="the bodies' container (TimeoutStateContainerName)"
-    )
-    partition_key_scope: str = Field(
-        default="yyyyMMddHH", description="format of time entries' partition keys"
-    )
-    requests: int = Field(default=32, ge=1, le=256, description="requests under way at a time")
-
-    @field_validator("table")
-    @classmethod
-    def _names_a_table(cls, value: str) -> str:
-        if not _TABLE.fullmatch(value):
-            raise ValueError("must be 3 to 63 letters and digits, a letter first")
-        return value
-
-    @field_validator("container")
-    @classmethod
-    def _names_a_container(cls, value: str) -> str:
-        if not _CONTAINER.fullmatch(value):
-            raise ValueError("must be 3 to 63 lower case letters, digits and single hyphens")
-        return value
-
-    @field_validator("partition_key_scope")
-    @classmethod
-    def _is_a_scope(cls, value: str) -> str:
-        parse_scope(value)
-        return value
+    table: Annotated[str, _TABLE] = "TimeoutDataTableName"
+    """the timeouts' table (TimeoutDataTableName)"""
+    container: Annotated[str, _CONTAINER] = "timeoutstate"
+    """the bodies' container (TimeoutStateContainerName)"""
+    partition_key_scope: Annotated[str, checked(parse_scope)] = "yyyyMMddHH"
+    """format of time entries' partition keys"""
+    requests: int = Field(default=32, ge=1, le=256)
+    """requests under way at a time"""
 
 
 class NHibernate(Section):
     """NHibernate: how the table of all endpoints is called, when the defaults do not say."""
 
-    table: str = Field(
-        default="TimeoutEntity", min_length=1, description="the table, in any letter case"
-    )
-    columns: dict[str, str] = Field(
-        default={}, description="names of columns, by those of NServiceBus, where they differ"
-    )
+    table: str = Field(default="TimeoutEntity", min_length=1)
+    """the table, in any letter case"""
+    columns: dict[str, str] = Field(default={})
+    """names of columns, by those of NServiceBus, where they differ"""
 
     @field_validator("columns")
     @classmethod
@@ -117,44 +100,18 @@ class RavenVersion(StrEnum):
     """This one and all later ones."""
 
 
-def _some(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("must name at least one")
-    return names
-
-
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 
-class RavenDb(Section):
-    """RavenDB; only read when store.kind is ravendb."""
+class ClientTls(Section):
+    """What TLS to a server wants."""
 
-    database: _Name | None = Field(
-        default=None, description="the database, on the server that store.url names"
-    )
-    version: RavenVersion = Field(
-        default=RavenVersion.AUTO,
-        description="3.5; 4 for that and later ones; auto: the server is asked",
-    )
-    collections: Annotated[tuple[_Name, ...], AfterValidator(_some)] = Field(
-        default=("TimeoutDatas", "TimeoutData"), description="where timeouts are"
-    )
-    prefixes: tuple[_Name, ...] = Field(
-        default=(),
-        description="what ids of timeouts begin with; none: each collection's name and a slash",
-    )
-    unowned: Annotated[_Name | None, EMPTY_IS_NONE] = Field(
-        default=None,
-        description="the endpoint that timeouts without an owner belong to; empty: none is claimed",
-    )
-    ca_file: Path | None = Field(
-        default=None, description="certificates to trust, instead of the system's"
-    )
-    cert_file: Path | None = Field(default=None, description="client certificate (PEM)")
-    key_file: Path | None = Field(default=None, description="key of the client certificate (PEM)")
-    request_timeout: SomeTime = Field(
-        default=timedelta(seconds=30), description="longest wait for a part of an answer"
-    )
+    ca_file: Path | None = None
+    """certificates to trust, instead of the system's"""
+    cert_file: Path | None = None
+    """client certificate (PEM)"""
+    key_file: Path | None = None
+    """key of the client certificate (PEM)"""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -163,32 +120,46 @@ class RavenDb(Section):
         return self
 
 
+class RavenDb(ClientTls):
+    """RavenDB; only read when store.kind is ravendb."""
+
+    database: _Name | None = None
+    """the database, on the server that store.url names"""
+    version: RavenVersion = RavenVersion.AUTO
+    """3.5; 4 for that and later ones; auto: the server is asked"""
+    collections: Annotated[tuple[_Name, ...], demand(bool, "must name at least one")] = (
+        "TimeoutDatas",
+        "TimeoutData",
+    )
+    """where timeouts are"""
+    prefixes: tuple[_Name, ...] = ()
+    """what ids of timeouts begin with; none: each collection's name and a slash"""
+    unowned: Annotated[_Name | None, EMPTY_IS_NONE] = None
+    """the endpoint that timeouts without an owner belong to; empty: none is claimed"""
+    request_timeout: SomeTime = timedelta(seconds=30)
+    """longest wait for a part of an answer"""
+
+
 class Store(Section):
     """The legacy store; in a SQL database, the ledger lives beside it."""
 
-    kind: StoreKind = Field(default=StoreKind.SQL, description="kind of legacy store")
-    url: SecretStr | None = Field(
-        default=None, description="database URL, or connection string of Azure Storage"
-    )
-    url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
-    )
-    schema_name: str | None = Field(
-        default=None, alias="schema", min_length=1, description="schema of the timeout tables"
-    )
-    ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
-    time_zone: ZoneName = Field(
-        default=UTC_NAME,
-        description="zone of the due column, where Npgsql 6 or later wrote local time",
-    )
-    accept_shifted_due_times: bool = Field(
-        default=False,
-        description="true: the due column counts, though it is whole quarter hours from the "
-        "Expire header",
-    )
-    nhibernate: NHibernate = Field(default=NHibernate(), description="")
-    azure: Azure = Field(default=Azure(), description="")
-    ravendb: RavenDb = Field(default=RavenDb(), description="")
+    kind: StoreKind = StoreKind.SQL
+    """kind of legacy store"""
+    url: SecretStr | None = None
+    """database URL, or connection string of Azure Storage"""
+    url_file: Path | None = None
+    """file that holds the URL; a bare name is a systemd credential"""
+    schema_name: str | None = Field(default=None, alias="schema", min_length=1)
+    """schema of the timeout tables"""
+    ledger_schema: str = Field(default="migrator", min_length=1)
+    """schema of the ledger"""
+    time_zone: ZoneName = UTC_NAME
+    """zone of the due column, where Npgsql 6 or later wrote local time"""
+    accept_shifted_due_times: bool = False
+    """true: the due column counts, though it is whole quarter hours from the Expire header"""
+    nhibernate: NHibernate = NHibernate()
+    azure: Azure = Azure()
+    ravendb: RavenDb = RavenDb()
 
     @property
     def local_zone(self) -> str | None:
@@ -206,53 +177,35 @@ class Store(Section):
         return self
 
 
+def _check_rhythm(text: str) -> None:
+    if text != _NIGHTLY:  # a verb that does not purge need not import the scheduler for it
+        parse_interval(text)
+
+
 class Ledger(Section):
     """The ledger: its database, if the store is none, and how long settled rows are kept."""
 
-    url: SecretStr | None = Field(
-        default=None, description="database URL of the ledger; for a SQL store leave it empty"
-    )
-    url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
-    )
-    purge_after: MaybeTime = Field(
-        default=None,
-        description="rows settled and due longer ago lose their content for good, as by `migrator "
-        "ledger purge`; empty: never",
-    )
-    purge_when: str = Field(
-        default=_NIGHTLY,
-        description="when that is done: a cron expression in UTC, or a duration between two",
-    )
+    url: SecretStr | None = None
+    """database URL of the ledger; for a SQL store leave it empty"""
+    url_file: Path | None = None
+    """file that holds the URL; a bare name is a systemd credential"""
+    purge_after: MaybeTime = None
+    """rows settled and due longer ago lose their content for good, as by `migrator ledger purge`;
+    empty: never"""
+    purge_when: Annotated[str, checked(_check_rhythm)] = _NIGHTLY
+    """when that is done: a cron expression in UTC, or a duration between two"""
 
     @property
     def purge_rhythm(self) -> timedelta | Cron:
         """When to purge, parsed."""
         return parse_interval(self.purge_when)
 
-    @field_validator("purge_when")
-    @classmethod
-    def _is_rhythm(cls, value: str) -> str:
-        if value != _NIGHTLY:  # a verb that does not purge need not import the scheduler for it
-            parse_interval(value)
-        return value
 
-
-class Tls(Section):
+class Tls(ClientTls):
     """TLS to the broker, for ``amqps://`` addresses."""
 
-    ca_file: Path | None = Field(
-        default=None, description="certificates to trust, instead of the system's"
-    )
-    cert_file: Path | None = Field(default=None, description="client certificate (PEM)")
-    key_file: Path | None = Field(default=None, description="key of the client certificate (PEM)")
-    verify: bool = Field(default=True, description="check the broker's certificate and name")
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("must have both cert_file and key_file, or neither")
-        return self
+    verify: bool = True
+    """check the broker's certificate and name"""
 
 
 _BETWEEN: Final = re.compile(r"[\r\n]+|,\s*(?=(?:amqps?|https?)://|host\s*=)", re.IGNORECASE)
@@ -276,41 +229,27 @@ Addresses = Annotated[SecretStr, BeforeValidator(_one_per_line)]
 class Broker(Section):
     """RabbitMQ, where messages wait from now on."""
 
-    url: Addresses | None = Field(
-        default=None,
-        description="amqp:// URL, or the transport's host=…;username=… form; "
-        "a list: one per node of the cluster",
-    )
-    url_file: Path | None = Field(
-        default=None,
-        description="file that holds the URL, or one per line; a bare name is a systemd credential",
-    )
-    management_url: Addresses | None = Field(
-        default=None,
-        description="management API, or a list of them; without it some checks are not made",
-    )
-    management_url_file: Path | None = Field(
-        default=None,
-        description="file that holds the URL, or one per line; a bare name is a systemd credential",
-    )
-    delays: DelaysVersion = Field(
-        default=DelaysVersion.V2, description="generation of native delays"
-    )
-    topology: Topology = Field(default=Topology.AUTO, description="how endpoints are reached")
-    all_endpoints_support_delayed_delivery: bool = Field(
-        default=False, description="true: never bind a destination, a missing binding is refused"
-    )
-    tls: Tls = Field(default=Tls(), description="")
-    blocked_deadline: SomeTime = Field(
-        default=timedelta(minutes=5), description="longest wait for a broker under a resource alarm"
-    )
-    confirm_deadline: SomeTime = Field(
-        default=timedelta(minutes=1), description="longest wait for an answer to a publish"
-    )
-    recheck_interval: MaybeTime = Field(
-        default=timedelta(minutes=10),
-        description="how often a running daemon makes the checks of the broker again; empty: never",
-    )
-    max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = Field(
-        default=134_217_728, description="the broker's limit for a message body"
-    )
+    url: Addresses | None = None
+    """amqp:// URL, or the transport's host=…;username=… form; a list: one per node of the
+    cluster"""
+    url_file: Path | None = None
+    """file that holds the URL, or one per line; a bare name is a systemd credential"""
+    management_url: Addresses | None = None
+    """management API, or a list of them; without it some checks are not made"""
+    management_url_file: Path | None = None
+    """file that holds the URL, or one per line; a bare name is a systemd credential"""
+    delays: DelaysVersion = DelaysVersion.V2
+    """generation of native delays"""
+    topology: Topology = Topology.AUTO
+    """how endpoints are reached"""
+    all_endpoints_support_delayed_delivery: bool = False
+    """true: never bind a destination, a missing binding is refused"""
+    tls: Tls = Tls()
+    blocked_deadline: SomeTime = timedelta(minutes=5)
+    """longest wait for a broker under a resource alarm"""
+    confirm_deadline: SomeTime = timedelta(minutes=1)
+    """longest wait for an answer to a publish"""
+    recheck_interval: MaybeTime = timedelta(minutes=10)
+    """how often a running daemon makes the checks of the broker again; empty: never"""
+    max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = 134_217_728
+    """the broker's limit for a message body"""

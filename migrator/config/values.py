@@ -8,7 +8,7 @@ Monday and everybody else from Sunday. Source: docs/throttling.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -38,21 +38,25 @@ _WINDOW: Final = re.compile(
     r"(?P<start>[0-9]{2}:[0-9]{2})-(?P<end>[0-9]{2}:[0-9]{2})"
 )
 _MINUTES: Final = 24 * 60
-SAME_FILE: Final = ", so that everybody means the same file"
 _CRON_FIELDS: Final = 5
 _LONGEST_GAP: Final = timedelta(days=9 * 365)
 """Between two leap days there are eight years, once in a century."""
 
 
 class Section(BaseModel):
-    """Frozen, and without keys nobody knows; defaults are checked like given values."""
+    """Frozen, and without keys nobody knows; defaults are checked like given values.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    The string below a key is what ``config show`` and the reference say of it.
+    """
 
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
 
-def none_when_empty(value: object) -> object:
-    """Return None for an empty text, which says in a file or a variable that nothing is set."""
-    return None if value == "" else value
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for each in cls.model_fields.values():
+            each.description = " ".join((each.description or "").split())
 
 
 def parse_duration(text: str) -> timedelta:
@@ -172,12 +176,12 @@ def parse_cron(text: str) -> Cron:
     now = datetime.now(UTC)
     try:
         trigger = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
-        bounded = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
     except (ValueError, LookupError) as exc:
         raise ValueError(_not_cron()) from exc
-    bounded.end_date = now + _LONGEST_GAP
-    if bounded.get_next_fire_time(None, now) is None:
+    trigger.end_date = now + _LONGEST_GAP  # else it would look for a time for ever
+    if trigger.get_next_fire_time(None, now) is None:
         raise ValueError(f"{text!r} never comes; {_not_cron()}")
+    trigger.end_date = None
     return Cron(" ".join(words), trigger)
 
 
@@ -219,11 +223,6 @@ def find_zone(name: str) -> tzinfo:
         ) from exc
 
 
-def _known_zone(name: str) -> str:
-    find_zone(name)
-    return name
-
-
 def _as_duration(value: object) -> object:
     if isinstance(value, str):
         return parse_duration(value)
@@ -232,23 +231,23 @@ def _as_duration(value: object) -> object:
     return value
 
 
-def longer_than(shortest: timedelta) -> AfterValidator:
-    """Return the rule that a duration is longer than *shortest*."""
+def demand(is_fine: Callable[[Any], object], text: str) -> AfterValidator:
+    """Return the rule that a value, if there is one, passes *is_fine*; *text* is the complaint."""
 
-    def check(value: timedelta) -> timedelta:
-        if value <= shortest:
-            raise ValueError(f"must be longer than {build_duration(shortest)}")
+    def check(value: Any) -> Any:
+        if value is not None and not is_fine(value):
+            raise ValueError(text)
         return value
 
     return AfterValidator(check)
 
 
-def at_least(shortest: timedelta, why: str) -> AfterValidator:
-    """Return the rule that a duration is not shorter than *shortest*, with its reason."""
+def checked(parse: Callable[[Any], object]) -> AfterValidator:
+    """Return the rule that *parse* takes a value, if there is one, or raises ``ValueError``."""
 
-    def check(value: timedelta) -> timedelta:
-        if value < shortest:
-            raise ValueError(f"must be at least {build_duration(shortest)}: {why}")
+    def check(value: Any) -> Any:
+        if value is not None:
+            parse(value)
         return value
 
     return AfterValidator(check)
@@ -256,34 +255,26 @@ def at_least(shortest: timedelta, why: str) -> AfterValidator:
 
 def at_most(longest: timedelta) -> AfterValidator:
     """Return the rule that a duration is not longer than *longest*."""
-
-    def check(value: timedelta) -> timedelta:
-        if value > longest:
-            raise ValueError(f"must be at most {build_duration(longest)}")
-        return value
-
-    return AfterValidator(check)
+    return demand(lambda span: span <= longest, f"must be at most {build_duration(longest)}")
 
 
-def absolute(message: str) -> AfterValidator:
-    """Return the rule that a file, if one is given, is named from the root; else *message*."""
-
-    def check(value: Path | str | None) -> Path | str | None:
-        if isinstance(value, Path) and not value.is_absolute():
-            raise ValueError(f"must be an absolute path{message}")
-        return value
-
-    return AfterValidator(check)
+def longer_than(shortest: timedelta) -> AfterValidator:
+    """Return the rule that a duration is longer than *shortest*."""
+    return demand(lambda span: span > shortest, f"must be longer than {build_duration(shortest)}")
 
 
-SOME_TIME: Final = longer_than(timedelta(0))
-EMPTY_IS_NONE: Final = BeforeValidator(none_when_empty)
+EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
+"""In a file or a variable, an empty text says that nothing is set."""
+SAME_FILE: Final = demand(
+    lambda file: not isinstance(file, Path) or file.is_absolute(),
+    "must be an absolute path, so that everybody means the same file",
+)
 Duration = Annotated[timedelta, BeforeValidator(_as_duration)]
-SomeTime = Annotated[Duration, SOME_TIME]
+SomeTime = Annotated[Duration, longer_than(timedelta(0))]
 MaybeTime = Annotated[SomeTime | None, EMPTY_IS_NONE]
 """A duration; empty: none."""
 Size = Annotated[
     int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value)
 ]
-ZoneName = Annotated[str, AfterValidator(_known_zone)]
+ZoneName = Annotated[str, checked(find_zone)]
 """An IANA name of a time zone that this machine knows."""

@@ -15,7 +15,6 @@ from pydantic import Field, field_validator, model_validator
 from migrator.config.values import (
     EMPTY_IS_NONE,
     SAME_FILE,
-    SOME_TIME,
     UTC_NAME,
     Duration,
     MaybeTime,
@@ -24,9 +23,9 @@ from migrator.config.values import (
     SomeTime,
     Window,
     ZoneName,
-    absolute,
-    at_least,
     at_most,
+    checked,
+    demand,
     find_zone,
     longer_than,
     parse_window,
@@ -38,9 +37,20 @@ HEARTBEAT: Final = timedelta(seconds=5)
 """AMQP heartbeat of our connections."""
 _SHORTEST_LEASE: Final = 3 * HEARTBEAT
 """A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
-_AFTER_THE_BROKER: Final = at_least(
-    timedelta(minutes=7),
-    "after a node failure the broker itself tries again after 3 minutes, and after 6 at worst",
+_AFTER_THE_BROKER: Final = demand(
+    lambda span: span >= timedelta(minutes=7),
+    "must be at least 7m: after a node failure the broker itself tries again after 3 minutes, and "
+    "after 6 at worst",
+)
+
+_FITS_THE_DELAYS: Final = demand(
+    lambda span: span <= LONGEST_DELAY,
+    f"must be at most {LONGEST_DELAY // timedelta(seconds=1)}s, an hour less than the longest "
+    "delay",
+)
+_QUEUES: Final = demand(
+    lambda names: all(name.strip() for pair in names.items() for name in pair),
+    "must map one queue name to another, neither empty",
 )
 
 MAX_BATCH_ROWS: Final = 10_000
@@ -64,28 +74,21 @@ class EndpointMode(StrEnum):
 class Endpoint(Section):
     """One sending endpoint: what to do for it, and where its rows and messages are."""
 
-    name: str = Field(min_length=1, description="the sending endpoint's name")
-    mode: EndpointMode = Field(default=EndpointMode.MIGRATE, description="what to do for it")
-    queue: str | None = Field(
-        default=None,
-        min_length=1,
-        description="its input queue, when it is not the name; .Timeouts and "
-        ".TimeoutsDispatcher are named after it",
-    )
-    error_queue: str | None = Field(
-        default=None,
-        min_length=1,
-        description="its error queue, when it is not dispatch.error_queue",
-    )
-    table_prefix: str | None = Field(
-        default=None, description="prefix of its table, when it is not the name"
-    )
-    table: str | None = Field(
-        default=None, min_length=1, description="its table, when nothing else fits"
-    )
-    schema_name: str | None = Field(
-        default=None, alias="schema", min_length=1, description="schema of its table"
-    )
+    name: str = Field(min_length=1)
+    """the sending endpoint's name"""
+    mode: EndpointMode = EndpointMode.MIGRATE
+    """what to do for it"""
+    queue: str | None = Field(default=None, min_length=1)
+    """its input queue, when it is not the name; .Timeouts and .TimeoutsDispatcher are named after
+    it"""
+    error_queue: str | None = Field(default=None, min_length=1)
+    """its error queue, when it is not dispatch.error_queue"""
+    table_prefix: str | None = None
+    """prefix of its table, when it is not the name"""
+    table: str | None = Field(default=None, min_length=1)
+    """its table, when nothing else fits"""
+    schema_name: str | None = Field(default=None, alias="schema", min_length=1)
+    """schema of its table"""
 
     @property
     def input_queue(self) -> str:
@@ -116,50 +119,39 @@ class NearDue(StrEnum):
 class HandOver(Section):
     """How timeouts are moved."""
 
-    mode: Mode = Field(default=Mode.STAGED, description="how a batch is handed over")
-    batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows in a batch")
-    batch_bytes: Annotated[Size, Field(ge=1)] = Field(
-        default=8 * 2**20, description="bodies and headers in a batch"
-    )
-    lanes: int = Field(default=1, ge=1, le=64, description="batches worked on side by side")
-    cutoff: Duration = Field(
-        default=timedelta(minutes=1),
-        description="rows due sooner are left; 0s: no timeout manager runs any more",
-    )
-    near_due: NearDue = Field(
-        default=NearDue.LEAVE,
-        description="who sends the rows left: the timeout manager (leave), or migrator (dispatch)",
-    )
-    horizon: MaybeTime = Field(
-        default=None,
-        description="rows due later stay in the store; empty: an hour less than the longest "
-        "delay, about 8.5 years",
-    )
-    rate_limit: int = Field(default=0, ge=0, description="messages per second; 0: none")
-    window: int = Field(default=2000, ge=1, le=65_535, description="messages without an answer yet")
-    window_bytes: Annotated[Size, Field(ge=1)] = Field(
-        default=32 * 2**20, description="bytes without an answer yet"
-    )
-    use_entries: bool = Field(
-        default=True, description="publish by our own entry exchanges where allowed"
-    )
-    sweep_interval: SomeTime = Field(
-        default=timedelta(seconds=1), description="pause after a look that found nothing"
-    )
-    lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = Field(
-        default=timedelta(seconds=20),
-        description="how long a lane stays ours without a sign of life",
-    )
-    receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = Field(
-        default=timedelta(minutes=10),
-        description="wait for a receipt before a batch is doubtful; at least 7 minutes",
-    )
-    destination_map: dict[str, str] = Field(
-        default={}, description="old queue name to new queue name"
-    )
-    accept_suffix_collisions: bool = Field(
-        default=False, description="go on although a message would reach a second queue, too"
-    )
+    mode: Mode = Mode.STAGED
+    """how a batch is handed over"""
+    batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
+    """rows in a batch"""
+    batch_bytes: Annotated[Size, Field(ge=1)] = 8 * 2**20
+    """bodies and headers in a batch"""
+    lanes: int = Field(default=1, ge=1, le=64)
+    """batches worked on side by side"""
+    cutoff: Duration = timedelta(minutes=1)
+    """rows due sooner are left; 0s: no timeout manager runs any more"""
+    near_due: NearDue = NearDue.LEAVE
+    """who sends the rows left: the timeout manager (leave), or migrator (dispatch)"""
+    horizon: Annotated[MaybeTime, _FITS_THE_DELAYS] = None
+    """rows due later stay in the store; empty: an hour less than the longest delay, about 8.5
+    years"""
+    rate_limit: int = Field(default=0, ge=0)
+    """messages per second; 0: none"""
+    window: int = Field(default=2000, ge=1, le=65_535)
+    """messages without an answer yet"""
+    window_bytes: Annotated[Size, Field(ge=1)] = 32 * 2**20
+    """bytes without an answer yet"""
+    use_entries: bool = True
+    """publish by our own entry exchanges where allowed"""
+    sweep_interval: SomeTime = timedelta(seconds=1)
+    """pause after a look that found nothing"""
+    lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = timedelta(seconds=20)
+    """how long a lane stays ours without a sign of life"""
+    receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = timedelta(minutes=10)
+    """wait for a receipt before a batch is doubtful; at least 7 minutes"""
+    destination_map: Annotated[dict[str, str], _QUEUES] = Field(default={})
+    """old queue name to new queue name"""
+    accept_suffix_collisions: bool = False
+    """go on although a message would reach a second queue, too"""
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -170,21 +162,6 @@ class HandOver(Section):
             )
         if value not in (Mode.STAGED, Mode.DIRECT):
             raise ValueError("must be staged or direct")
-        return value
-
-    @field_validator("horizon")
-    @classmethod
-    def _fits_native_delays(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value > LONGEST_DELAY:
-            longest_s = int(LONGEST_DELAY.total_seconds())
-            raise ValueError(f"must be at most {longest_s}s, an hour less than the longest delay")
-        return value
-
-    @field_validator("destination_map")
-    @classmethod
-    def _names_queues(cls, value: dict[str, str]) -> dict[str, str]:
-        if not all(old.strip() and new.strip() for old, new in value.items()):
-            raise ValueError("must map one queue name to another, neither empty")
         return value
 
 
@@ -198,37 +175,28 @@ class OnCritical(StrEnum):
 class Dispatch(Section):
     """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
 
-    poll_interval: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
-        default=timedelta(milliseconds=500), description="how often stored rows are looked for"
+    poll_interval: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(milliseconds=500)
+    """how often stored rows are looked for"""
+    look_ahead: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(seconds=1)
+    """rows due within it are fetched, and sent when due"""
+    batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
+    """rows fetched at a time"""
+    prefetch: int = Field(default=500, ge=1, le=65_535)
+    """messages of a queue in hand at a time"""
+    retry_delays: tuple[Duration, ...] = (
+        timedelta(seconds=10),
+        timedelta(minutes=1),
+        timedelta(minutes=5),
     )
-    look_ahead: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
-        default=timedelta(seconds=1),
-        description="rows due within it are fetched, and sent when due",
-    )
-    batch_size: int = Field(
-        default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows fetched at a time"
-    )
-    prefetch: int = Field(
-        default=500, ge=1, le=65_535, description="messages of a queue in hand at a time"
-    )
-    retry_delays: tuple[Duration, ...] = Field(
-        default=(timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5)),
-        description="waits between attempts at a message that fails; empty: none",
-    )
-    error_queue: str = Field(
-        default="error", min_length=1, description="queue for messages that fail for good"
-    )
-    critical_after: SomeTime = Field(
-        default=timedelta(minutes=2), description="an outage that lasts longer is critical"
-    )
-    on_critical: OnCritical = Field(
-        default=OnCritical.KEEP_TRYING,
-        description="after such an outage: keep trying, or end with exit code 4",
-    )
-    remember: SomeTime = Field(
-        default=timedelta(hours=1),
-        description="how long a sent timeout is known, should its message be delivered again",
-    )
+    """waits between attempts at a message that fails; empty: none"""
+    error_queue: str = Field(default="error", min_length=1)
+    """queue for messages that fail for good"""
+    critical_after: SomeTime = timedelta(minutes=2)
+    """an outage that lasts longer is critical"""
+    on_critical: OnCritical = OnCritical.KEEP_TRYING
+    """after such an outage: keep trying, or end with exit code 4"""
+    remember: SomeTime = timedelta(hours=1)
+    """how long a sent timeout is known, should its message be delivered again"""
 
     @field_validator("retry_delays")
     @classmethod
@@ -243,53 +211,45 @@ class Dispatch(Section):
         return value
 
 
+def _check_address(text: str) -> None:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    if parts.username or parts.password:
+        raise ValueError("must carry no user and no password; it is shown to everybody")
+
+
 class Throttle(Section):
     """When hand-over waits, with the reason shown; each empty or 0 is off."""
 
-    every: SomeTime = Field(
-        default=timedelta(seconds=2), description="how often each signal is looked at"
-    )
-    stale_after: SomeTime = Field(
-        default=timedelta(seconds=30),
-        description="a signal that could not be read for longer holds hand-over as well",
-    )
-    max_level_depth: int = Field(
-        default=0, ge=0, description="messages in all delay levels together; 0: any"
-    )
-    max_destination_depth: int = Field(
-        default=0, ge=0, description="messages in the queue of a destination; 0: any"
-    )
-    max_database_latency: MaybeTime = Field(
-        default=None,
-        description="time until the database lets us at an endpoint's table; empty: any",
-    )
-    max_replica_lag: MaybeTime = Field(
-        default=None, description="how far a replica of the database may be behind; empty: any"
-    )
-    windows: tuple[str, ...] = Field(
-        default=(),
-        description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always",
-    )
-    time_zone: ZoneName = Field(default=UTC_NAME, description="time zone of the windows")
-    touch_file: Annotated[Path | None, EMPTY_IS_NONE, absolute(SAME_FILE)] = Field(
-        default=None, description="while this file exists, nothing is claimed; empty: none"
-    )
-    veto_url: Annotated[str | None, EMPTY_IS_NONE] = Field(
-        default=None,
-        description="address that is asked first; anything but 2xx says no; empty: none",
-    )
-    panic_level_depth: int = Field(
-        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
-    )
-    panic_destination_depth: int = Field(
-        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
-    )
-    panic_database_latency: MaybeTime = Field(
-        default=None, description="above it the daemon drains and ends with code 3; empty: never"
-    )
-    panic_replica_lag: MaybeTime = Field(
-        default=None, description="above it the daemon drains and ends with code 3; empty: never"
-    )
+    every: SomeTime = timedelta(seconds=2)
+    """how often each signal is looked at"""
+    stale_after: SomeTime = timedelta(seconds=30)
+    """a signal that could not be read for longer holds hand-over as well"""
+    max_level_depth: int = Field(default=0, ge=0)
+    """messages in all delay levels together; 0: any"""
+    max_destination_depth: int = Field(default=0, ge=0)
+    """messages in the queue of a destination; 0: any"""
+    max_database_latency: MaybeTime = None
+    """time until the database lets us at an endpoint's table; empty: any"""
+    max_replica_lag: MaybeTime = None
+    """how far a replica of the database may be behind; empty: any"""
+    windows: tuple[Annotated[str, checked(parse_window)], ...] = ()
+    """when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always"""
+    time_zone: ZoneName = UTC_NAME
+    """time zone of the windows"""
+    touch_file: Annotated[Path | None, EMPTY_IS_NONE, SAME_FILE] = None
+    """while this file exists, nothing is claimed; empty: none"""
+    veto_url: Annotated[str | None, EMPTY_IS_NONE, checked(_check_address)] = None
+    """address that is asked first; anything but 2xx says no; empty: none"""
+    panic_level_depth: int = Field(default=0, ge=0)
+    """above it the daemon drains and ends with code 3; 0: never"""
+    panic_destination_depth: int = Field(default=0, ge=0)
+    """above it the daemon drains and ends with code 3; 0: never"""
+    panic_database_latency: MaybeTime = None
+    """above it the daemon drains and ends with code 3; empty: never"""
+    panic_replica_lag: MaybeTime = None
+    """above it the daemon drains and ends with code 3; empty: never"""
 
     @property
     def open_windows(self) -> Sequence[Window]:
@@ -301,24 +261,6 @@ class Throttle(Section):
         """The time zone of the windows."""
         return find_zone(self.time_zone)
 
-    @field_validator("windows")
-    @classmethod
-    def _are_windows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            parse_window(text)
-        return value
-
-    @field_validator("veto_url")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("must be an http:// or https:// address")
-            if parts.username or parts.password:
-                raise ValueError("must carry no user and no password; it is shown to everybody")
-        return value
-
     @model_validator(mode="after")
     def _leaves_time(self) -> Self:
         if self.stale_after < 2 * self.every:
@@ -329,25 +271,17 @@ class Throttle(Section):
 class Canary(Section):
     """Probes that a running daemon sends through the delay levels, to see when they come out."""
 
-    every: MaybeTime = Field(default=None, description="how often probes are sent; empty: never")
-    levels: str = Field(
-        default="0,1,2,3",
-        description="through which levels; the probe of level n waits for 2ⁿ seconds",
-    )
-    warn_after: SomeTime = Field(
-        default=timedelta(seconds=2), description="a probe that is later is warned of"
-    )
+    every: MaybeTime = None
+    """how often probes are sent; empty: never"""
+    levels: Annotated[str, checked(parse_levels)] = "0,1,2,3"
+    """through which levels; the probe of level n waits for 2ⁿ seconds"""
+    warn_after: SomeTime = timedelta(seconds=2)
+    """a probe that is later is warned of"""
 
     @property
     def probed_levels(self) -> Sequence[int]:
         """The levels, lowest first."""
         return parse_levels(self.levels)
-
-    @field_validator("levels")
-    @classmethod
-    def _are_levels(cls, value: str) -> str:
-        parse_levels(value)
-        return value
 
     @model_validator(mode="after")
     def _leaves_time(self) -> Self:

@@ -11,34 +11,32 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.database import mssql, mysql, oracle
 from migrator.database.failures import retrying, translating
 from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
+from migrator.database.sessions import (
+    APPLICATION_NAME,
+    CONNECT_TIMEOUT_S,
+    PATIENCE,
+    milliseconds,
+)
 from migrator.errors import ConfigError, MigratorError
 from migrator.nservicebus.timeouts import content_hash
 
 T = TypeVar("T")
 
-APPLICATION_NAME: Final = "migrator"
-LOCK_TIMEOUT: Final = timedelta(seconds=5)
-STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
-IDLE_IN_TRANSACTION_TIMEOUT: Final = timedelta(seconds=15)
-"""A stopped process must not keep the locks of a half-done claim."""
-PATIENCE: Final = mysql.Patience(
-    lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT, idle=IDLE_IN_TRANSACTION_TIMEOUT
-)
+LOCK_TIMEOUT: Final = PATIENCE.lock
 ISOLATION: Final = "READ COMMITTED"
-"""Whatever a PostgreSQL database or user has by default: higher up, a claim fails for each row that
-somebody else removed since it began, and says that the database cannot be reached.
+"""Whatever a database or user has by default. Higher up, a claim on PostgreSQL fails for each row
+that somebody else removed since it began, and says that the database cannot be reached; MariaDB and
+MySQL lock gaps between rows, and a claim would wait for another.
 """
-CONNECT_TIMEOUT_S: Final = 10
 CONTENT_HASH: Final = "migrator_content_hash"
 """SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
 BODY_HASH: Final = "migrator_body_hash"
@@ -63,7 +61,7 @@ _POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
 }
 
 
-def open_engine(url: str | URL, *, kept_open: int | None = None) -> Engine:
+def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
     """Return an engine for the database at *url*; nothing is connected yet.
 
     It keeps up to *kept_open* connections for the next who wants one, 5 unless told otherwise,
@@ -84,36 +82,28 @@ def open_engine(url: str | URL, *, kept_open: int | None = None) -> Engine:
         ) from exc
 
 
-def _engine(parsed: URL, kept_open: int | None) -> Engine:
-    if parsed.get_backend_name() not in _PREPARE:
-        raise ConfigError(
-            f"store.url: {parsed.get_backend_name()} is not in this version; write {_EXAMPLE}"
-        )
-    arguments: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    if parsed.get_backend_name() == "postgresql":
-        arguments = {k: v for k, v in _POSTGRESQL_ARGUMENTS.items() if k not in parsed.query}
-        options = {"isolation_level": ISOLATION}
-    if parsed.get_backend_name() == "mysql":
-        arguments = mysql.connect_arguments(parsed, CONNECT_TIMEOUT_S)
-        options = {"isolation_level": mysql.ISOLATION}
-    if parsed.get_backend_name() in _CONNECT_ARGUMENTS:
-        arguments = _CONNECT_ARGUMENTS[parsed.get_backend_name()](
-            parsed, application=APPLICATION_NAME, timeout_s=CONNECT_TIMEOUT_S
-        )
-    if kept_open is not None:
-        options["pool_size"] = kept_open
-    engine = create_engine(
-        parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments, **options
-    )
-    _PREPARE[engine.dialect.name](engine)
+def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
+    kind = parsed.get_backend_name()
+    if kind not in _PREPARE:
+        raise ConfigError(f"store.url: {kind} is not in this version; write {_EXAMPLE}")
+    options: dict[str, Any] = {} if kept_open is None else {"pool_size": kept_open}
+    if kind in ("postgresql", "mysql"):
+        options["isolation_level"] = ISOLATION
+    if kind in _CONNECT_ARGUMENTS:
+        options["connect_args"] = _CONNECT_ARGUMENTS[kind](parsed)
+    engine = sa.create_engine(parsed, hide_parameters=True, pool_pre_ping=True, **options)
+    _PREPARE[kind](engine)
     return engine
+
+
+def _postgresql_arguments(url: URL) -> dict[str, Any]:
+    return {name: each for name, each in _POSTGRESQL_ARGUMENTS.items() if name not in url.query}
 
 
 @contextmanager
 def reading(
-    engine: Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
-) -> Iterator[Connection]:
+    engine: sa.Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
+) -> Iterator[sa.Connection]:
     """Open a transaction that only reads; it is rolled back at the end.
 
     Errors of the database become ours where *failed* and *doing* are given; see ``translating``.
@@ -124,8 +114,8 @@ def reading(
 
 @contextmanager
 def writing(
-    engine: Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
-) -> Iterator[Connection]:
+    engine: sa.Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
+) -> Iterator[sa.Connection]:
     """Open a transaction that writes; committed at the end, rolled back by any exception.
 
     Errors of the database, also of the commit, become ours as with ``reading``.
@@ -139,7 +129,11 @@ def writing(
 
 
 def retrying_read(
-    engine: Engine, work: Callable[[Connection], T], *, failed: type[MigratorError], doing: str
+    engine: sa.Engine,
+    work: Callable[[sa.Connection], T],
+    *,
+    failed: type[MigratorError],
+    doing: str,
 ) -> T:
     """Return what *work* reads, tried again a little later while the database is unavailable."""
 
@@ -155,7 +149,7 @@ def _told(failed: type[MigratorError] | None, doing: str) -> AbstractContextMana
 
 
 @contextmanager
-def writing_once(engine: Engine) -> Iterator[Connection]:
+def writing_once(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a connection for one single writing statement, which is committed when it returns.
 
     One round trip where a transaction takes three: a lane does this twice a batch, and waits.
@@ -168,12 +162,12 @@ def writing_once(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _prepare_postgresql(engine: Engine) -> None:
+def _prepare_postgresql(engine: sa.Engine) -> None:
     settings = {
         "TimeZone": "UTC",
-        "lock_timeout": _ms(LOCK_TIMEOUT),
-        "statement_timeout": _ms(STATEMENT_TIMEOUT),
-        "idle_in_transaction_session_timeout": _ms(IDLE_IN_TRANSACTION_TIMEOUT),
+        "lock_timeout": milliseconds(PATIENCE.lock),
+        "statement_timeout": milliseconds(PATIENCE.statement),
+        "idle_in_transaction_session_timeout": milliseconds(PATIENCE.idle),
         "default_transaction_isolation": ISOLATION.lower(),  # of single statements
         # compiling a claim takes longer than the claim
         "jit": "off",
@@ -187,7 +181,7 @@ def _prepare_postgresql(engine: Engine) -> None:
         "WHERE current_setting('synchronous_commit') = 'off'"
     )
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         was_autocommit = connection.autocommit
         connection.autocommit = True
@@ -213,23 +207,23 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             return
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _prepare_sqlite(engine: sa.Engine) -> None:
     """Take transactions out of the driver's hands (SQLAlchemy's documented recipe)."""
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
         connection.create_function(CONTENT_HASH, 2, content_hash, deterministic=True)
         connection.create_function(BODY_HASH, 1, _body_hash, deterministic=True)
         connection.create_function(GUID_TEXT, 1, guid_text, deterministic=True)
         connection.create_function(GUID_BYTES, 1, guid_bytes, deterministic=True)
-        connection.execute(f"PRAGMA busy_timeout = {_ms(LOCK_TIMEOUT)}")
+        connection.execute(f"PRAGMA busy_timeout = {milliseconds(LOCK_TIMEOUT)}")
         _write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
 
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
         # a reader that turns into a writer half-way can fail at once, so writers start as such
         is_writer = connection.get_execution_options().get(_WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
@@ -239,35 +233,21 @@ def _body_hash(body: bytes | None) -> str:
     return hashlib.sha256(body or b"").hexdigest()
 
 
-def _ms(span: timedelta) -> int:
-    return span // timedelta(milliseconds=1)
-
-
-def _prepare_mysql(engine: Engine) -> None:
-    mysql.prepare(engine, PATIENCE)
-
-
-def _prepare_mssql(engine: Engine) -> None:
-    mssql.prepare(engine, lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT)
-
-
-def _prepare_oracle(engine: Engine) -> None:
-    oracle.prepare(engine, statement=STATEMENT_TIMEOUT)
-
-
 def _with_driver(url: URL) -> URL:
     return oracle.with_driver(mssql.with_driver(mysql.with_driver(url)))
 
 
 _CONNECT_ARGUMENTS: Final = {
+    "postgresql": _postgresql_arguments,
     "mssql": mssql.connect_arguments,
+    "mysql": mysql.connect_arguments,
     "oracle": oracle.connect_arguments,
 }
 _PREPARE: Final = {
     "postgresql": _prepare_postgresql,
-    "mssql": _prepare_mssql,
-    "mysql": _prepare_mysql,
-    "oracle": _prepare_oracle,
+    "mssql": mssql.prepare,
+    "mysql": mysql.prepare,
+    "oracle": oracle.prepare,
     "sqlite": _prepare_sqlite,
 }
 """By kind of database; what is not here is not in this version."""

@@ -72,6 +72,11 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
                 "check store.url, the network and the database"
             ) from exc
         raise failed(f"the database refused {doing}: {_primary(exc)}") from exc
+    except OSError as exc:  # oracledb looks the host's name up by itself
+        raise StoreUnavailable(
+            f"the database cannot be reached for {doing}: {exc}; check store.url, the network and "
+            "the database"
+        ) from exc
     except SQLAlchemyError as exc:
         raise failed(f"{doing} failed: {type(exc).__name__}") from exc
 

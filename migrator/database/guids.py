@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Dialect, LargeBinary, Text
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, oracle
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from migrator.database.types import spelled
 
 GUID_TEXT: Final = "migrator_guid_text"
 """SQLite only: the function (bytes) -> text."""
@@ -38,26 +38,24 @@ _TEXT_OF_HEX: Final = (
 class GuidBytes(TypeDecorator[str]):
     """A GUID as text in Python, and as sixteen bytes in the database."""
 
-    impl = LargeBinary
+    impl = sa.LargeBinary
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column type of *dialect*."""
-        found: TypeEngine[Any] = LargeBinary()
+        found: TypeEngine[Any] = sa.LargeBinary()
         if dialect.name == "mysql":
             found = mysql.BINARY(_SIZE)
         elif dialect.name == "oracle":
             found = oracle.RAW(_SIZE)
         return dialect.type_descriptor(found)
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> bytes | None:
         """Return the bytes of the GUID *value*."""
-        del dialect
         return guid_bytes(value)
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
+    def process_result_value(self, value: bytes | None, dialect: sa.Dialect) -> str | None:
         """Return the GUID that the driver read."""
-        del dialect
         return guid_text(value)
 
 
@@ -81,62 +79,15 @@ def guid_bytes(value: str | None) -> bytes | None:
 class guid_as_text(FunctionElement[str]):
     """The text of a GUID in a column of bytes, computed by the database; NULL stays NULL."""
 
-    type = Text()
+    type = sa.Text()
     inherit_cache = True
 
 
 class guid_as_bytes(FunctionElement[bytes]):
     """The bytes of a GUID in a column of text, computed by the database; NULL stays NULL."""
 
-    type = LargeBinary()
+    type = sa.LargeBinary()
     inherit_cache = True
-
-
-@compiles(guid_as_text, "sqlite")
-def _text_on_sqlite(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{GUID_TEXT}({compiler.process(element.clauses, **kw)})"
-
-
-@compiles(guid_as_bytes, "sqlite")
-def _bytes_on_sqlite(element: guid_as_bytes, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{GUID_BYTES}({compiler.process(element.clauses, **kw)})"
-
-
-@compiles(guid_as_text, "postgresql")
-def _text_on_postgresql(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    digits = f"encode({compiler.process(element.clauses, **kw)}, 'hex')"
-    return _joined(digits, " || ")
-
-
-@compiles(guid_as_bytes, "postgresql")
-def _bytes_on_postgresql(element: guid_as_bytes, compiler: SQLCompiler, **kw: Any) -> str:
-    text = compiler.process(element.clauses, **kw)
-    return f"decode({_digits(text, ' || ')}, 'hex')"
-
-
-@compiles(guid_as_text, "mysql")
-def _text_on_mysql(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    digits = f"hex({compiler.process(element.clauses, **kw)})"
-    return f"lower(concat({_joined(digits, ', ')}))"
-
-
-@compiles(guid_as_bytes, "mysql")
-def _bytes_on_mysql(element: guid_as_bytes, compiler: SQLCompiler, **kw: Any) -> str:
-    text = compiler.process(element.clauses, **kw)
-    return f"unhex(concat({_digits(text, ', ')}))"
-
-
-@compiles(guid_as_text, "oracle")
-def _text_on_oracle(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    column = compiler.process(element.clauses, **kw)
-    # joining NULLs gives hyphens there, not NULL
-    return f"nvl2({column}, lower({_joined(f'rawtohex({column})', ' || ')}), NULL)"
-
-
-@compiles(guid_as_bytes, "oracle")
-def _bytes_on_oracle(element: guid_as_bytes, compiler: SQLCompiler, **kw: Any) -> str:
-    text = compiler.process(element.clauses, **kw)
-    return f"hextoraw({_digits(text, ' || ')})"
 
 
 def _joined(digits: str, glue: str) -> str:
@@ -147,6 +98,23 @@ def _joined(digits: str, glue: str) -> str:
     return f"{glue}'-'{glue}".join(groups)
 
 
-def _digits(text: str, glue: str) -> str:
+def _digits(glue: str) -> str:
     places = (*_HEX_OF_TEXT, *_REST_OF_TEXT)
-    return glue.join(f"substr({text}, {start}, {length})" for start, length in places)
+    return glue.join(f"substr({{0}}, {start}, {length})" for start, length in places)
+
+
+spelled(
+    guid_as_text,
+    sqlite=f"{GUID_TEXT}({{0}})",
+    postgresql=_joined("encode({0}, 'hex')", " || "),
+    mysql=f"lower(concat({_joined('hex({0})', ', ')}))",
+    # joining NULLs gives hyphens there, not NULL
+    oracle=f"nvl2({{0}}, lower({_joined('rawtohex({0})', ' || ')}), NULL)",
+)
+spelled(
+    guid_as_bytes,
+    sqlite=f"{GUID_BYTES}({{0}})",
+    postgresql=f"decode({_digits(' || ')}, 'hex')",
+    mysql=f"unhex(concat({_digits(', ')}))",
+    oracle=f"hextoraw({_digits(' || ')})",
+)

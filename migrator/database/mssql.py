@@ -13,15 +13,23 @@ documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from contextlib import closing
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event
+import sqlalchemy as sa
 from sqlalchemy.dialects.mssql.base import MSSQLCompiler
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import CompileError, DBAPIError
-from sqlalchemy.pool import ConnectionPoolEntry
 
+from migrator.database.sessions import (
+    APPLICATION_NAME,
+    CONNECT_TIMEOUT_S,
+    PATIENCE,
+    Patience,
+    changed,
+    milliseconds,
+    restoring,
+)
 from migrator.errors import StoreError
 
 _OLDEST_MAJOR: Final = 13
@@ -32,13 +40,14 @@ _VERSION: Final = (
     "SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS int), "
     "CAST(SERVERPROPERTY('EngineEdition') AS int)"
 )
-_NEEDED: Final = (
-    "ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL, "
-    "QUOTED_IDENTIFIER"
+SESSION: Final = (
+    # a legacy timeout manager gives up after a deadlock, and we try again
+    "SET XACT_ABORT ON; SET DEADLOCK_PRIORITY LOW; SET ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, "
+    "ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON; "
+    "SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
 )
-"""By the ledger's indexes: no row can be written without; a server or DSN may set them off.
-
-With NOCOUNT, which a server may set on, nobody would be told how many rows were changed.
+"""What every session begins with. The ledger's indexes need it: no row can be written without, and
+a server or DSN may set them off. With NOCOUNT nobody would be told how many rows were changed.
 """
 _PASSING_STATES: Final = ("08", "40001", "HYT")
 """Connection exceptions, deadlock, timeouts of a login, a statement or a lock."""
@@ -52,7 +61,6 @@ _PASSING: Final = frozenset(
         *(20, 64, 233, 10053, 10054, 10060, 11001),  # the network
     }
 )
-_CHANGED: Final = "migrator_session_changed"
 _NUMBER: Final = re.compile(r"\((-?\d+)\) \(SQL")
 """pyodbc puts the server's number before the name of the ODBC function."""
 _QUOTED_ROW: Final = re.compile(
@@ -66,7 +74,6 @@ class LockingCompiler(MSSQLCompiler):
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         """Return nothing, for there is no such clause; the hint must be there."""
-        del kw
         if not any("UPDLOCK" in hint for hint in select._hints.values()):
             raise CompileError("FOR UPDATE has no hint for SQL Server; use portable.for_update")
         return ""
@@ -77,12 +84,13 @@ def with_driver(url: URL) -> URL:
     return url.set(drivername="mssql+pyodbc") if url.drivername == "mssql" else url
 
 
-def connect_arguments(url: URL, *, application: str, timeout_s: int) -> dict[str, Any]:
+def connect_arguments(url: URL) -> dict[str, Any]:
     """Return what the driver is told, as far as *url* does not say it."""
     said = {name.casefold() for name in url.query}
     if "odbc_connect" in said:
-        return {"timeout": timeout_s}
-    return {"timeout": timeout_s} | ({} if "app" in said else {"APP": application})
+        return {"timeout": CONNECT_TIMEOUT_S}
+    named = {} if "app" in said else {"APP": APPLICATION_NAME}
+    return {"timeout": CONNECT_TIMEOUT_S, **named}
 
 
 def adapt(dialect: Any) -> None:
@@ -90,7 +98,7 @@ def adapt(dialect: Any) -> None:
     dialect.statement_compiler = LockingCompiler
 
 
-def prepare(engine: Engine, *, lock: timedelta, statement: timedelta) -> None:
+def prepare(engine: sa.Engine) -> None:
     """Give every new session its patience, and have it roll back whole transactions.
 
     Raises, when connecting:
@@ -101,50 +109,27 @@ def prepare(engine: Engine, *, lock: timedelta, statement: timedelta) -> None:
     dialect.loaded_dbapi.pooling = False
     adapt(dialect)
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
-        connection.timeout = max(int(statement.total_seconds()), 1)
-        cursor = connection.cursor()
-        try:
-            cursor.execute(session_settings(lock))
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(SESSION)
             check_version(*cursor.execute(_VERSION).fetchone())
-        finally:
-            cursor.close()
+        be_patient(connection, PATIENCE)
         connection.commit()
 
-    @event.listens_for(engine, "checkin")
-    def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
-        if connection is None or not record.info.pop(_CHANGED, False):
-            return
-        try:
-            _be_patient(connection, lock=lock, statement=statement)
-        except Exception as exc:  # whatever it was, the next one gets another session
-            record.invalidate(exc)
+    restoring(engine, lambda connection: be_patient(connection, PATIENCE))
 
 
-def for_now(connection: Connection, *, lock: timedelta, statement: timedelta) -> None:
+def for_now(connection: sa.Connection, patience: Patience) -> None:
     """Have *connection* be patient in another way, until it is given back."""
-    connection.info[_CHANGED] = True
-    _be_patient(connection.connection.driver_connection, lock=lock, statement=statement)
+    be_patient(changed(connection), patience)
 
 
-def _be_patient(connection: Any, *, lock: timedelta, statement: timedelta) -> None:
-    connection.timeout = max(int(statement.total_seconds()), 1)
-    cursor = connection.cursor()
-    try:
-        cursor.execute(f"SET LOCK_TIMEOUT {max(lock // timedelta(milliseconds=1), 1)}")
-    finally:
-        cursor.close()
-
-
-def session_settings(lock: timedelta) -> str:
-    """Return the statement that every session begins with."""
-    milliseconds = lock // timedelta(milliseconds=1)
-    # a legacy timeout manager gives up after a deadlock, and we try again
-    return (
-        f"SET XACT_ABORT ON; SET LOCK_TIMEOUT {milliseconds}; SET DEADLOCK_PRIORITY LOW; "
-        f"SET {_NEEDED} ON; SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
-    )
+def be_patient(connection: Any, patience: Patience) -> None:
+    """Have the server and the driver of a session give up after *patience*."""
+    connection.timeout = max(int(patience.statement.total_seconds()), 1)
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SET LOCK_TIMEOUT {milliseconds(patience.lock)}")
 
 
 def check_version(major: int | None, edition: int) -> None:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event, text
+import sqlalchemy as sa
 from sqlalchemy.engine import URL, Dialect
-from sqlalchemy.pool import ConnectionPoolEntry
 
+from migrator.database.sessions import CONNECT_TIMEOUT_S, PATIENCE, Patience, changed, restoring
 from migrator.errors import StoreError
 
-ISOLATION: Final = "READ COMMITTED"
-"""The servers' own default locks gaps between rows, and a claim would wait for another."""
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
 _MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES"
 """What does not fit is refused, not cut; names are quoted as everywhere else.
@@ -46,10 +42,9 @@ _ALWAYS: Final[Mapping[str, object]] = {
     ),
 }
 """Against defaults that whoever runs a server may have changed."""
-_DURABILITY: Final = text("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog")
+_DURABILITY: Final = sa.text("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog")
 _FLUSHED_TWICE: Final = 3
 _WRITES: Final = "SET SESSION TRANSACTION READ WRITE"
-_CHANGED: Final = "migrator_session_changed"
 _READS_ONLY: Final = "migrator_reads_only"
 _SHORTEST_S: Final = 0.001
 """0 would be no limit."""
@@ -61,33 +56,22 @@ _KEEPALIVE_COUNT: Final = 3
 _UNANSWERED_MS: Final = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """What a session waits for, and for how long."""
-
-    lock: timedelta
-    """For a row or a table that somebody else holds; whole seconds, at least one."""
-    statement: timedelta
-    idle: timedelta
-    """A transaction in which nothing is said."""
-
-
 def with_driver(url: URL) -> URL:
     """Return *url* with the one driver and the one dialect name that are used for both servers."""
     drivername = _DRIVERS.get(url.drivername, url.drivername)
     return url.set(drivername=re.sub("^mariadb", "mysql", drivername))
 
 
-def connect_arguments(url: URL, connect_timeout_s: int) -> dict[str, Any]:
+def connect_arguments(url: URL) -> dict[str, Any]:
     """Return what the driver is told: as far as *url* does not say it, but for two things.
 
     With another character set, text would be cut or refused on its way; with another mode, too.
     """
     wanted: Mapping[str, Any] = {
-        "connect_timeout": connect_timeout_s,
+        "connect_timeout": CONNECT_TIMEOUT_S,
         # for the server's greeting; sessions have a patience of their own
-        "read_timeout": connect_timeout_s,
-        "write_timeout": connect_timeout_s,
+        "read_timeout": CONNECT_TIMEOUT_S,
+        "write_timeout": CONNECT_TIMEOUT_S,
         # before SQLAlchemy has a look at the server, and ends its first transaction
         "init_command": _chosen(_ALWAYS),
     }
@@ -95,14 +79,14 @@ def connect_arguments(url: URL, connect_timeout_s: int) -> dict[str, Any]:
     return {**left, "charset": "utf8mb4", "sql_mode": _MODE}
 
 
-def prepare(engine: Engine, patience: Patience) -> None:
-    """Give every new session UTC and *patience*, and again after ``for_now``.
+def prepare(engine: sa.Engine) -> None:
+    """Give every new session UTC and the usual patience.
 
     Raises, when connecting:
         StoreError: The server is older than the oldest that can do what a claim needs.
     """
 
-    @event.listens_for(engine, "do_connect")
+    @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: Dialect, _record: object, _args: object, known: dict[str, Any]) -> Any:
         if isinstance(known.get("password"), str):
             known["password"] = known["password"].encode()  # as clients do, not as Latin-1
@@ -112,49 +96,45 @@ def prepare(engine: Engine, patience: Patience) -> None:
         connection.connect(_steady_socket(connection))
         return connection
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         check_version(str(connection.get_server_info()))
         _set(connection, _ALWAYS)  # also when the address has an init_command
         with connection.cursor() as cursor:
             cursor.execute(_WRITES)
-        be_patient(connection, patience)
+        be_patient(connection, PATIENCE)
 
-    @event.listens_for(engine, "checkin")
-    def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
-        if connection is None or not record.info.pop(_CHANGED, False):
-            return
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("UNLOCK TABLES")
-            be_patient(connection, patience)
-        except Exception as exc:  # whatever it was, the next one gets another session
-            record.invalidate(exc)
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
         if connection.get_execution_options().get(_READS_ONLY, False):
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
+    restoring(engine, _restore)
 
-def read_only(engine: Engine) -> Engine:
+
+def _restore(connection: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UNLOCK TABLES")
+    be_patient(connection, PATIENCE)
+
+
+def read_only(engine: sa.Engine) -> sa.Engine:
     """Return *engine* with transactions that see one moment and cannot write."""
     return engine.execution_options(isolation_level="REPEATABLE READ", **{_READS_ONLY: True})
 
 
-def lock_table(connection: Connection, quoted_name: str) -> None:
+def lock_table(connection: sa.Connection, quoted_name: str) -> None:
     """Keep everybody else out of a table until *connection* is given back.
 
     Ends the transaction that is open; from here on only that table can be reached.
     """
-    connection.info[_CHANGED] = True
+    changed(connection)
     connection.exec_driver_sql(f"LOCK TABLES {quoted_name.replace('%', '%%')} WRITE")
 
 
-def for_now(connection: Connection, patience: Patience) -> None:
+def for_now(connection: sa.Connection, patience: Patience) -> None:
     """Have *connection* be patient in another way, until it is given back."""
-    connection.info[_CHANGED] = True
-    be_patient(connection.connection.driver_connection, patience)
+    be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
@@ -178,7 +158,7 @@ def be_patient(connection: Any, patience: Patience) -> None:
     connection._read_timeout = connection._write_timeout = statement_s + _UNANSWERED_S
 
 
-def forgets(connection: Connection) -> str | None:
+def forgets(connection: sa.Connection) -> str | None:
     """Return how the server may forget what it has committed, which no session can forbid it."""
     flushed, has_log, synced = connection.execute(_DURABILITY).one()
     return how_it_forgets(flushed=flushed, has_binary_log=bool(has_log), synced=synced)

@@ -12,15 +12,22 @@ row_limiting_clause"), ALTER SESSION; python-oracledb documentation, ``Connectio
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event, literal_column
+import sqlalchemy as sa
 from sqlalchemy.dialects.oracle.cx_oracle import OracleCompiler_cx_oracle
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import CompileError, DBAPIError
-from sqlalchemy.pool import ConnectionPoolEntry
 
+from migrator.database.sessions import (
+    APPLICATION_NAME,
+    CONNECT_TIMEOUT_S,
+    PATIENCE,
+    Patience,
+    changed,
+    milliseconds,
+    restoring,
+)
 from migrator.errors import StoreError
 
 LOCK_WAIT_S: Final = 5
@@ -37,7 +44,6 @@ SESSION: Final = (
 )
 _MORE_RESERVED_WORDS: Final = frozenset({"row", "rows", "session", "share", "user", "values"})
 """SQLAlchemy's list lacks some of "Oracle SQL reserved words" (SQL Language Reference)."""
-_CHANGED: Final = "migrator_session_changed"
 _PASSING: Final = frozenset(
     {
         *(54, 60, 30006, 8177, 1555),  # locked, deadlock, lock timeout, changed meanwhile
@@ -72,7 +78,7 @@ class WaitingCompiler(OracleCompiler_cx_oracle):
         limit = select_stmt._limit_clause
         is_ordered = len(select_stmt._order_by_clauses) or len(select_stmt._group_by_clauses)
         if limit is not None and not is_ordered and not select_stmt._distinct:
-            select_stmt = select_stmt.limit(None).where(literal_column("ROWNUM") <= limit)
+            select_stmt = select_stmt.limit(None).where(sa.literal_column("ROWNUM") <= limit)
         return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call] # SQLAlchemy's
 
 
@@ -81,10 +87,13 @@ def with_driver(url: URL) -> URL:
     return url.set(drivername="oracle+oracledb") if url.drivername == "oracle" else url
 
 
-def connect_arguments(url: URL, *, application: str, timeout_s: int) -> dict[str, Any]:
+def connect_arguments(url: URL) -> dict[str, Any]:
     """Return what the driver is told, as far as *url* does not say it."""
-    wanted = {"program": application, "tcp_connect_timeout": float(timeout_s), "expire_time": 1}
-    # expire_time: a silent network is found out within minutes
+    wanted = {
+        "program": APPLICATION_NAME,
+        "tcp_connect_timeout": float(CONNECT_TIMEOUT_S),
+        "expire_time": 1,  # minutes, after which a silent network is found out
+    }
     return {name: value for name, value in wanted.items() if name not in url.query}
 
 
@@ -95,7 +104,7 @@ def adapt(dialect: Any) -> None:
     preparer.reserved_words = preparer.reserved_words | _MORE_RESERVED_WORDS
 
 
-def prepare(engine: Engine, *, statement: timedelta) -> None:
+def prepare(engine: sa.Engine) -> None:
     """Give every new session UTC, an order byte by byte, and patience.
 
     Raises, when connecting:
@@ -103,26 +112,26 @@ def prepare(engine: Engine, *, statement: timedelta) -> None:
     """
     adapt(engine.dialect)
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         check_version(str(connection.version))
-        connection.call_timeout = statement // timedelta(milliseconds=1)
+        be_patient(connection, PATIENCE)
         with connection.cursor() as cursor:
             cursor.execute(SESSION)
             cursor.execute(_CHARACTER_SET)
             check_character_set(str(cursor.fetchone()[0]))
 
-    @event.listens_for(engine, "checkin")
-    def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
-        if connection is not None and record.info.pop(_CHANGED, False):
-            connection.call_timeout = statement // timedelta(milliseconds=1)
+    restoring(engine, lambda connection: be_patient(connection, PATIENCE))
 
 
-def for_now(connection: Connection, call: timedelta) -> None:
-    """Have *connection* give up a call after *call*, until it is given back."""
-    connection.info[_CHANGED] = True
-    driver: Any = connection.connection.driver_connection
-    driver.call_timeout = max(call // timedelta(milliseconds=1), 1)
+def for_now(connection: sa.Connection, patience: Patience) -> None:
+    """Have *connection* be patient in another way, until it is given back."""
+    be_patient(changed(connection), patience)
+
+
+def be_patient(connection: Any, patience: Patience) -> None:
+    """Have the driver of a session give up a call after *patience*; it knows no other limit."""
+    connection.call_timeout = milliseconds(patience.statement)
 
 
 def check_version(version: str) -> None:

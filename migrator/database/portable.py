@@ -14,23 +14,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    FromClause,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    case,
-    false,
-    literal_column,
-    or_,
-    tuple_,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.elements import False_, True_
 
-S = TypeVar("S", bound=Select[Any])
+S = TypeVar("S", bound=sa.Select[Any])
 V = TypeVar("V", str, int)
 
 MOST_IN_LIST: Final = 1000
@@ -38,7 +25,7 @@ MOST_IN_LIST: Final = 1000
 
 
 def for_update(
-    query: S, table: FromClause, *, shared: bool = False, skip_locked: bool = False
+    query: S, table: sa.FromClause, *, shared: bool = False, skip_locked: bool = False
 ) -> S:
     """Return *query* so that the rows of *table* it finds stay as they are until the end.
 
@@ -57,7 +44,7 @@ def for_update(
     )
 
 
-def first_for_update(query: S, table: Table, *, at_most: int, dialect: str) -> S:
+def first_for_update(query: S, table: sa.Table, *, at_most: int, dialect: str) -> S:
     """Return *query* so that it locks and returns its first *at_most* rows.
 
     Oracle refuses FETCH FIRST together with FOR UPDATE (ORA-02014): there, the rows are chosen by
@@ -69,15 +56,15 @@ def first_for_update(query: S, table: Table, *, at_most: int, dialect: str) -> S
     return for_update(query.where(table.c.id.in_(chosen.correlate(None))), table)
 
 
-def flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
+def flag(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     """Return 1 where *condition* holds, else 0, to be selected or compared."""
     if isinstance(condition, True_ | False_):  # which Oracle cannot tell from a number
-        return literal_column("1" if isinstance(condition, True_) else "0")
-    one: ColumnElement[int] = literal_column("1")
-    return case((condition, one), else_=literal_column("0"))
+        return sa.literal_column("1" if isinstance(condition, True_) else "0")
+    one: sa.ColumnElement[int] = sa.literal_column("1")
+    return sa.case((condition, one), else_=sa.literal_column("0"))
 
 
-def among(column: ColumnElement[V], names: Collection[V]) -> ColumnElement[bool]:
+def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement[bool]:
     """Return the condition that *column* is one of *names*, however many there are.
 
     Beyond ``MOST_IN_LIST`` they are several lists, and no parameters: SQLite takes 32 766 of
@@ -86,42 +73,42 @@ def among(column: ColumnElement[V], names: Collection[V]) -> ColumnElement[bool]
     wanted = sorted(names)
     if len(wanted) <= MOST_IN_LIST:
         return column.in_(wanted)
-    return or_(*(column.in_(_written_out(some, column)) for some in _lists(wanted)))
+    return sa.or_(*(column.in_(_written_out(some, column)) for some in _lists(wanted)))
 
 
-def not_among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+def not_among(column: sa.ColumnElement[str], names: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the condition that *column* is none of *names*; see ``among``."""
     unwanted = sorted(names)
     if len(unwanted) <= MOST_IN_LIST:
         return column.not_in(unwanted)
-    return and_(*(column.not_in(_written_out(some, column)) for some in _lists(unwanted)))
+    return sa.and_(*(column.not_in(_written_out(some, column)) for some in _lists(unwanted)))
 
 
 def _lists(names: Sequence[V]) -> Iterator[Sequence[V]]:
     return (names[start : start + MOST_IN_LIST] for start in range(0, len(names), MOST_IN_LIST))
 
 
-def _written_out(names: Sequence[V], column: ColumnElement[V]) -> BindParameter[Any]:
-    return bindparam(
+def _written_out(names: Sequence[V], column: sa.ColumnElement[V]) -> sa.BindParameter[Any]:
+    return sa.bindparam(
         None, names, type_=column.type, unique=True, expanding=True, literal_execute=True
     )
 
 
 def pair_in(
-    first: ColumnElement[int],
-    second: ColumnElement[int],
+    first: sa.ColumnElement[int],
+    second: sa.ColumnElement[int],
     keys: Collection[tuple[int, int]],
     *,
     dialect: str,
-) -> ColumnElement[bool]:
+) -> sa.ColumnElement[bool]:
     """Return the condition under which both columns together are one of *keys*.
 
     SQL Server compares no pairs: there, the second column is compared for each value of the first.
     """
     if dialect != "mssql":
-        return tuple_(first, second).in_(sorted(keys))
+        return sa.tuple_(first, second).in_(sorted(keys))
     of_first = defaultdict[int, list[int]](list)
     for one, other in sorted(keys):
         of_first[one].append(other)
-    found = [and_(first == one, second.in_(others)) for one, others in of_first.items()]
-    return or_(false(), *found)
+    found = [sa.and_(first == one, second.in_(others)) for one, others in of_first.items()]
+    return sa.or_(sa.false(), *found)

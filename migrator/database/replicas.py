@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy import Engine, text
+import sqlalchemy as sa
 
 from migrator.database.engine import reading
 from migrator.errors import StoreError
 
-_REPLICAS: Final = text(
+_REPLICAS: Final = sa.text(
     "SELECT application_name AS name, state, extract(epoch FROM replay_lag) AS lag_s, "
     "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS written, "
     "pg_wal_lsn_diff(replay_lsn, '0/0') AS applied "
@@ -32,7 +32,7 @@ _MOST_SAMPLES: Final = 10_000
 class ReplicaLag:
     """Asks the primary, again and again; one thread at a time."""
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: sa.Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Ask the database of *engine*."""
         self._engine = engine
         self._monotonic = monotonic

@@ -9,18 +9,9 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    DateTime,
-    Dialect,
-    Integer,
-    LargeBinary,
-    String,
-    Text,
-    cast,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql, oracle
+from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -38,7 +29,7 @@ _BINARY_ORDER: Final = "Latin1_General_100_BIN2"
 """SQL Server compares without case by default; names of queues differ by it."""
 
 LONG_TEXT: Final = (
-    Text()
+    sa.Text()
     .with_variant(mysql.LONGTEXT(), "mysql")
     .with_variant(mssql.NVARCHAR(collation=_BINARY_ORDER), "mssql")
 )
@@ -46,7 +37,7 @@ LONG_TEXT: Final = (
 LINE: Final = LONG_TEXT.with_variant(oracle.VARCHAR2(1024), "oracle")
 """Text of a row that is compared and grouped by: Oracle does neither with a CLOB."""
 BYTES: Final = (
-    LargeBinary()
+    sa.LargeBinary()
     .with_variant(mysql.LONGBLOB(), "mysql")
     .with_variant(mssql.VARBINARY("max"), "mssql")  # type: ignore[no-untyped-call] # SQLAlchemy's
 )
@@ -59,7 +50,7 @@ KEY_CHARS: Final = 255
 def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
     """Return the type of text that is in an index: most databases want to know its longest."""
     return (
-        Text()
+        sa.Text()
         .with_variant(mysql.VARCHAR(chars), "mysql")
         .with_variant(mssql.NVARCHAR(chars, collation=_BINARY_ORDER), "mssql")
         .with_variant(oracle.VARCHAR2(chars), "oracle")
@@ -73,7 +64,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     columns that hold UTC without saying so.
     """
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
 
     def __init__(self, *, with_zone: bool = True, fraction_digits: int = _FRACTION_DIGITS) -> None:
@@ -85,19 +76,19 @@ class UtcDateTime(TypeDecorator[datetime]):
         self.with_zone = with_zone
         self.fraction_digits = fraction_digits
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column type of *dialect*."""
         if dialect.name == "sqlite":
-            return dialect.type_descriptor(String(_TEXT_FORMAT_CHARS))
+            return dialect.type_descriptor(sa.String(_TEXT_FORMAT_CHARS))
         if dialect.name == "mysql":
             return dialect.type_descriptor(mysql.DATETIME(fsp=_FRACTION_DIGITS))
         if dialect.name == "mssql":
             return dialect.type_descriptor(_DATETIME2)
         if dialect.name == "oracle":
             return dialect.type_descriptor(oracle.TIMESTAMP())  # six digits, too
-        return dialect.type_descriptor(DateTime(timezone=self.with_zone))
+        return dialect.type_descriptor(sa.DateTime(timezone=self.with_zone))
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
@@ -109,7 +100,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         has_zone = self.with_zone and dialect.name not in _WITHOUT_ZONE
         return utc if has_zone else utc.replace(tzinfo=None)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
         """Return what the driver read as an aware datetime in UTC."""
         if value is None or (isinstance(value, str) and value.startswith(_NO_TIME)):
             return None
@@ -128,7 +119,7 @@ class ColumnTime(TypeDecorator[datetime]):
     "Data conversion".
     """
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
     EARLIEST: Final = datetime(1753, 1, 1)  # noqa: DTZ001 - as the column keeps it, in UTC
     """``datetime`` begins here, and so does the timeout manager's search (reference 1.4)."""
@@ -139,13 +130,12 @@ class ColumnTime(TypeDecorator[datetime]):
         super().__init__()
         self.found = found
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column's own type."""
         return dialect.type_descriptor(self.found)
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         """Return *value* as the driver takes it; refuse a naive one."""
-        del dialect
         if value is None:
             return None
         if value.tzinfo is None:
@@ -153,25 +143,23 @@ class ColumnTime(TypeDecorator[datetime]):
         naive = min(max(value.astimezone(UTC).replace(tzinfo=None), self.EARLIEST), self.LATEST)
         return naive.replace(microsecond=0) if isinstance(self.found, oracle.DATE) else naive
 
-    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+    def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
         """Return the parameter as what the column is."""
-        return cast(bindvalue, self.found)
+        return sa.cast(bindvalue, self.found)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
         """Return what the driver read as an aware datetime in UTC."""
-        del dialect
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 class HashedBody(TypeDecorator[str]):
     """The hex SHA-256 of a body, made while it is read; NULL counts as empty."""
 
-    impl = LargeBinary
+    impl = sa.LargeBinary
     cache_ok = True
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str:
+    def process_result_value(self, value: bytes | None, dialect: sa.Dialect) -> str:
         """Return the hash."""
-        del dialect
         return hashlib.sha256(value or b"").hexdigest()
 
 
@@ -187,6 +175,20 @@ def rounded_up(moment: datetime, step: timedelta) -> datetime:
         return moment - past
 
 
+def spelled(kind: type[FunctionElement[Any]], **templates: str) -> None:
+    """Have *kind* written as the template of a dialect, or else as ``default``.
+
+    ``{0}`` stands for its argument; a dialect without a template does not compile.
+    """
+
+    @compiles(kind)
+    def _write(element: FunctionElement[Any], compiler: SQLCompiler, **kw: Any) -> str:
+        template = templates.get(compiler.dialect.name) or templates.get("default")
+        if template is None:
+            raise CompileError(f"{kind.__name__} is not written for {compiler.dialect.name}")
+        return template.format(compiler.process(element.clauses, **kw))
+
+
 class database_now(FunctionElement[datetime]):
     """The database's clock at this instant, also in the middle of a transaction."""
 
@@ -194,31 +196,16 @@ class database_now(FunctionElement[datetime]):
     inherit_cache = True
 
 
-@compiles(database_now, "postgresql")
-def _now_on_postgresql(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
-    return "clock_timestamp()"
-
-
-@compiles(database_now, "mysql")
-def _now_on_mysql(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
+spelled(
+    database_now,
+    postgresql="clock_timestamp()",
     # when the statement began; SYSDATE() may be told to lie, and no index is searched with it
-    return "utc_timestamp(6)"
-
-
-@compiles(database_now, "sqlite")
-def _now_on_sqlite(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
+    mysql="utc_timestamp(6)",
     # SQLite counts milliseconds; the zeros make it compare with microseconds as text
-    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
-
-
-@compiles(database_now, "mssql")
-def _now_on_mssql(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
-    return "SYSUTCDATETIME()"
-
-
-@compiles(database_now, "oracle")
-def _now_on_oracle(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
-    return "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
+    sqlite="strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+    mssql="SYSUTCDATETIME()",
+    oracle="SYS_EXTRACT_UTC(SYSTIMESTAMP)",
+)
 
 
 class byte_length(FunctionElement[int]):
@@ -227,69 +214,53 @@ class byte_length(FunctionElement[int]):
     Of a text, as the database keeps it: SQL Server, and Oracle in a CLOB, take two per character.
     """
 
-    type = Integer()
+    type = sa.Integer()
     inherit_cache = True
 
 
-@compiles(byte_length)
-def _byte_length(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"coalesce(octet_length({compiler.process(element.clauses, **kw)}), 0)"
-
-
-@compiles(byte_length, "sqlite")
-def _byte_length_on_sqlite(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
+spelled(
+    byte_length,
+    default="coalesce(octet_length({0}), 0)",
     # length() of text counts characters, and only up to a NUL
-    return f"coalesce(length(CAST({compiler.process(element.clauses, **kw)} AS BLOB)), 0)"
-
-
-class exactly(FunctionElement[str]):
-    """A text, to be compared letter by letter, whatever a legacy column's collation says."""
-
-    type = Text()
-    inherit_cache = True
-
-
-@compiles(exactly)
-def _exactly(element: exactly, compiler: SQLCompiler, **kw: Any) -> str:
-    return compiler.process(element.clauses, **kw)
-
-
-@compiles(exactly, "mysql")
-def _exactly_on_mysql(element: exactly, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **kw)} AS CHAR) COLLATE utf8mb4_bin"
-
-
-@compiles(exactly, "mssql")
-def _exactly_on_mssql(element: exactly, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"{compiler.process(element.clauses, **kw)} COLLATE {_BINARY_ORDER}"
-
-
-@compiles(byte_length, "mssql")
-def _byte_length_on_mssql(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"coalesce(DATALENGTH({compiler.process(element.clauses, **kw)}), 0)"
+    sqlite="coalesce(length(CAST({0} AS BLOB)), 0)",
+    mssql="coalesce(DATALENGTH({0}), 0)",
+)
 
 
 @compiles(byte_length, "oracle")
 def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
     # of a CLOB it counts characters; LENGTHB takes none in a Unicode database
     column = next(iter(element.clauses))
-    factor = "" if isinstance(column.type, LargeBinary) else "2 * "
+    factor = "" if isinstance(column.type, sa.LargeBinary) else "2 * "
     return f"coalesce({factor}DBMS_LOB.GETLENGTH({compiler.process(column, **kw)}), 0)"
+
+
+class exactly(FunctionElement[str]):
+    """A text, to be compared letter by letter, whatever a legacy column's collation says."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+spelled(
+    exactly,
+    default="{0}",
+    mysql="CAST({0} AS CHAR) COLLATE utf8mb4_bin",
+    mssql=f"{{0}} COLLATE {_BINARY_ORDER}",
+)
 
 
 class uuid_as_text(FunctionElement[str]):
     """A row's id or a saga's, as text: a GUID is written in lower case, with hyphens."""
 
-    type = String()
+    type = sa.String()
     inherit_cache = True
 
 
-@compiles(uuid_as_text)
-def _uuid_as_text(element: uuid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    return compiler.process(cast(next(iter(element.clauses)), Text), **kw)
-
-
-@compiles(uuid_as_text, "mssql")
-def _uuid_as_text_on_mssql(element: uuid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
+spelled(
+    uuid_as_text,
+    default="CAST({0} AS TEXT)",
+    mysql="CAST({0} AS CHAR)",
     # it writes upper case, and .NET, which made the id, does not
-    return f"lower(CAST({compiler.process(element.clauses, **kw)} AS CHAR(36)))"
+    mssql="lower(CAST({0} AS CHAR(36)))",
+)

@@ -8,11 +8,12 @@ deleted empty or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from migrator.decommission.report import BrokerSnapshot, OwnEntities, QueueSnapshot
+from migrator.decommission.report import BrokerSnapshot
 from migrator.decommission.rules import satellite_names
 from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import QueueName
@@ -37,7 +38,6 @@ _OURS: Final = f"^{re.escape(PREFIX)}"
 _LANE_KINDS: Final = (f"{PREFIX}staging.", f"{PREFIX}receipts.")
 _SHARED_KINDS: Final = (f"{PREFIX}entry.", f"{PREFIX}router.")
 _RETRY: Final = f"{PREFIX}retry."
-_CLASSIC: Final = "classic"
 
 
 class DecommissionBroker:
@@ -54,8 +54,7 @@ class DecommissionBroker:
     def look(self, queue: QueueName) -> BrokerSnapshot | None:
         """Return what there is now for the endpoint whose input queue is *queue*.
 
-        What is ready and who consumes is as it is now; the rest lags by some seconds. None:
-        there is no management API, so nobody can tell.
+        None: there is no management API, so nobody can tell.
 
         Raises:
             TargetError: The broker, or its management API, did not answer or refused.
@@ -66,7 +65,12 @@ class DecommissionBroker:
         names = satellite_names(queue)
         told = {name: state for name in names if (state := api.queue(name)) is not None}
         ours, exchanges = list(api.queues(_OURS)), list(api.exchanges(_OURS))
-        retries = [state for state in ours if _leads_to(state, names)]
+        retries = [  # a long name is cut in the queue's own, not in its arguments
+            state
+            for state in ours
+            if state.name.startswith(_RETRY)
+            and state.arguments.get("x-dead-letter-routing-key") in names
+        ]
         lanes = [state for state in ours if state.name.startswith(self._lanes)]
         lane_exchanges = [name for name in exchanges if name.startswith(self._lanes)]
         shared = [name for name in exchanges if name.startswith(_SHARED_KINDS)]
@@ -77,16 +81,18 @@ class DecommissionBroker:
         clients = [name for name in api.clients() if name != _CLIENT]
         with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
             return BrokerSnapshot(
-                satellites=_snapshots(admin, [told.get(name, _untold(name)) for name in names]),
+                satellites=_as_now(admin, [told.get(name, _untold(name)) for name in names]),
                 satellite_exchanges=[name for name in names if admin.has_exchange(name)],
-                retries=_snapshots(admin, retries),
-                own=OwnEntities(
-                    queues=_snapshots(admin, lanes),
-                    exchanges=lane_exchanges,
-                    shared=shared,
-                    others=[each.name for each in ours if self._is_anothers(each.name)],
-                    clients=clients,
-                ),
+                retries=_as_now(admin, retries),
+                lanes=_as_now(admin, lanes),
+                lane_exchanges=lane_exchanges,
+                shared=shared,
+                others=[
+                    each.name
+                    for each in ours
+                    if each.name.startswith(_LANE_KINDS) and each not in lanes
+                ],
+                clients=clients,
                 bindings=found,
             )
 
@@ -95,9 +101,6 @@ class DecommissionBroker:
         """Open a connection, closed at the end."""
         with admin_session(self._settings, purpose=_PURPOSE) as admin:
             yield TopologyEditor(admin, self._management)
-
-    def _is_anothers(self, name: str) -> bool:
-        return name.startswith(_LANE_KINDS) and not name.startswith(self._lanes)
 
 
 class TopologyEditor:
@@ -144,25 +147,19 @@ class TopologyEditor:
 
     def _delete_queue(self, name: str) -> str | None:
         state = self._management.queue(name) if self._management else None
-        if state is None:
-            is_gone = _snapshot(self._admin, _untold(name)) is None
-            return None if is_gone else "the management API does not know it"
-        found = _snapshot(self._admin, state)
-        if found is None:
+        found = _as_now(self._admin, [state or _untold(name)])
+        if not found:
             return None
-        if not found.is_told:
+        if state is None:
+            return "the management API does not know it"
+        (queue,) = found
+        if not queue.is_told:
             return "the broker has no counts of it yet; try again in 10 seconds"
-        if not found.is_calm:
-            return f"it has {found.messages} messages and {found.consumers} consumers now"
-        is_classic = state.kind == _CLASSIC
+        if not queue.is_calm:
+            return f"it has {queue.messages} messages and {queue.consumers} consumers now"
+        is_classic = state.kind == "classic"
         self._admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
         return None
-
-
-def _leads_to(state: QueueState, names: Collection[object]) -> bool:
-    """Return whether it is a retry queue of one of *names*; a long name is cut, this is not."""
-    target = state.arguments.get("x-dead-letter-routing-key")
-    return state.name.startswith(_RETRY) and target in names
 
 
 def _untold(name: str) -> QueueState:
@@ -170,23 +167,15 @@ def _untold(name: str) -> QueueState:
     return QueueState(name=name, kind="", is_told=False)
 
 
-def _snapshots(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueSnapshot]:
-    return [found for state in states if (found := _snapshot(admin, state)) is not None]
-
-
-def _snapshot(admin: AdminSession, state: QueueState) -> QueueSnapshot | None:
-    """Return the queue with what AMQP knows better; None when it is gone meanwhile."""
-    ready, consumers = state.ready, max(state.consumers, 1)
-    with suppress(EntityLocked):  # exclusive to its one consumer
-        facts = admin.queue(state.name)
-        if facts is None:
-            return None
-        ready, consumers = facts.ready, facts.consumers
-    return QueueSnapshot(
-        name=state.name,
-        is_told=state.is_told,
-        ready=ready,
-        unacked=state.unacked,
-        held_back=state.held_back,
-        consumers=consumers,
-    )
+def _as_now(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueState]:
+    """Return queues with what AMQP knows better, without those that are gone meanwhile."""
+    now = []
+    for state in states:
+        ready, consumers = state.ready, max(state.consumers, 1)
+        with suppress(EntityLocked):  # exclusive to its one consumer
+            facts = admin.queue(state.name)
+            if facts is None:
+                continue
+            ready, consumers = facts.ready, facts.consumers
+        now.append(replace(state, ready=ready, consumers=consumers, total=0))
+    return now

@@ -14,9 +14,11 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from migrator.decommission.broker import TopologyEditor
@@ -37,7 +39,6 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import (
     Binding,
     Entity,
-    QueueState,
     exchange_entity,
     queue_entity,
 )
@@ -142,7 +143,7 @@ class DelaysRemoval:
         told = {queue.name: queue for queue in level_queues(self.management, self.version)}
         waiting = {name: found.ready for name, found in facts.items()}
         for name, queue in told.items():
-            waiting[name] = max(_count(queue), waiting.get(name, 0))
+            waiting[name] = max(queue.messages, waiting.get(name, 0))
         bindings = self._bindings([*map(exchange_entity, exchanges), *map(queue_entity, facts)])
         feeders = self._feeders()
         return DelaysFound(
@@ -240,29 +241,19 @@ class DelaysRemoval:
     def _declare_again(self, delivered: Sequence[Binding]) -> Sequence[TargetError]:
         """Make whatever of it can be made; return why the rest cannot."""
         failed: list[TargetError] = []
-
-        def tried(make: Callable[..., object], *what: object) -> None:
-            try:
-                make(*what)
-            except TargetError as exc:
-                failed.append(exc)
-
-        def declare_all() -> None:
+        entities: list[str | QueueSpec] = [*self._delays.exchanges, *self._delays.queues]
+        try:
             with self._session() as admin:
-                for name in self._delays.exchanges:
-                    tried(_make_exchange, admin, name)
-                for queue in self._delays.queues:
-                    tried(_make_queue, admin, queue)
+                for each in entities:
+                    failed += _tried(partial(_declare_absent, admin, each))
                 for binding in (*self._delays.bindings, *delivered):
-                    tried(admin.bind, binding)
-
-        tried(declare_all)
+                    failed += _tried(partial(admin.bind, binding))
+        except TargetError as exc:
+            failed.append(exc)
         return failed
 
-    @contextmanager
-    def _session(self) -> Iterator[AdminSession]:
-        with admin_session(self.settings, purpose="delete delays") as admin:
-            yield admin
+    def _session(self) -> AbstractContextManager[AdminSession]:
+        return admin_session(self.settings, purpose="delete delays")
 
     # ── who is bound, and what is ours ──────────────────────────────────────────────────────
 
@@ -284,22 +275,28 @@ class DelaysRemoval:
     def _staged(self) -> dict[str, int]:
         """Return how many messages our staging queues of this generation hold; empty ones not."""
         is_v1 = self.version is DelaysVersion.V1
-        found = {}
-        for queue in self.management.queues(rf"^{PREFIX}staging\.".replace(".", r"\.", 1)):
-            count = _count(queue)
-            if count and queue.name.endswith(f".{DelaysVersion.V1}") is is_v1:
-                found[queue.name] = count
-        return found
+        return {
+            queue.name: queue.messages
+            for queue in self.management.queues("^" + re.escape(f"{PREFIX}staging."))
+            if queue.messages and queue.name.endswith(f".{DelaysVersion.V1}") is is_v1
+        }
 
 
-def _make_exchange(admin: AdminSession, name: str) -> None:
-    if not admin.has_exchange(name):  # where one is, it is no matter that we may not declare it
-        admin.declare_exchange(name, "topic")
+def _tried(make: Callable[[], object]) -> Sequence[TargetError]:
+    try:
+        make()
+    except TargetError as exc:
+        return [exc]
+    return ()
 
 
-def _make_queue(admin: AdminSession, queue: QueueSpec) -> None:
-    if admin.queue(queue.name) is None:
-        admin.declare_queue(queue.name, queue.arguments)
+def _declare_absent(admin: AdminSession, what: str | QueueSpec) -> None:
+    """Declare an exchange or a queue; where it is, it is no matter that we may not declare it."""
+    if isinstance(what, QueueSpec):
+        if admin.queue(what.name) is None:
+            admin.declare_queue(what.name, what.arguments)
+    elif not admin.has_exchange(what):
+        admin.declare_exchange(what, "topic")
 
 
 def _demand_calm(admin: AdminSession, name: str) -> None:
@@ -308,11 +305,6 @@ def _demand_calm(admin: AdminSession, name: str) -> None:
         raise _Prevented(f"{found.ready} messages came into {name} meanwhile")
     if found is not None and found.consumers:
         raise _Prevented(f"somebody consumes {name} meanwhile")
-
-
-def _count(queue: QueueState) -> int:
-    """Return all messages of a queue, whether or not the broker counts held ones in its total."""
-    return max(queue.total, queue.ready + queue.unacked + queue.held_back)
 
 
 class _Prevented(Exception):

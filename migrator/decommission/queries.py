@@ -7,7 +7,7 @@ transaction that has locked it and seen it empty.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, func, inspect, select, text
@@ -15,12 +15,12 @@ from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from migrator.database.engine import reading, writing
 from migrator.database.types import database_now
-from migrator.decommission.report import LedgerSnapshot, Statement, read_bindings
+from migrator.decommission.report import DatabaseSnapshot, read_bindings
 from migrator.errors import LedgerError, StoreError
 from migrator.ledger.runs import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.ledger.tables import UNSETTLED, LedgerTables
-from migrator.nservicebus.timeouts import BatchId, EndpointName
+from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.entities import Binding
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
@@ -34,62 +34,58 @@ _KINDS: Final = (BEGUN, UNDONE, ENDED)
 _ARCHIVED: Final = "_decommissioned"
 
 
-class DecommissionStore:
-    """The legacy tables, as far as one of them is to go."""
+class DecommissionDatabase:
+    """The database with ledger and legacy tables, of which one is to go."""
 
-    def __init__(self, engine: Engine, store: TableStore) -> None:
-        """Look at the tables of *store*, in the database of *engine*."""
+    def __init__(self, engine: Engine, tables: LedgerTables, store: TableStore) -> None:
+        """Look at the ledger in *tables* and at the tables of *store*, in one database."""
         self._engine = engine
+        self._tables = tables
         self._store = store
         self._dialect = dialect_for(engine.dialect.name)
         # the engine's own preparer doubles percent signs, for a driver and not for a reader
         dialect: Any = type(engine.dialect)
         self._preparer: IdentifierPreparer = dialect(paramstyle="named").identifier_preparer
 
-    def vendor_runs(self) -> Sequence[str]:
-        """Return unfinished runs of the vendor's tool, which keep rows elsewhere."""
-        return self._store.unfinished_vendor_runs()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether endpoints share one table, which then stays."""
-        return self._store.shares_table
-
-    def rows(self, source: str) -> int | None:
-        """Return how many rows the table has, or None when there is no such table."""
-        doing = f"counting the rows of {source}"
-        with reading(self._engine, StoreError, doing=doing) as connection:
-            return self._rows(connection, source)
-
-    def others_with_rows(self, source: str) -> Sequence[EndpointName]:
-        """Return the endpoints of all other tables that have a row."""
+    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> DatabaseSnapshot:
+        """Return what there is now, without leases of owners that *ignoring* says yes to."""
         others = [each for each in self._store.endpoints() if each.source != source]
-        doing = "looking into other timeouts tables"
-        with reading(self._engine, StoreError, doing=doing) as connection:
-            return [
-                each.name
-                for each in others
-                if not _is_empty(connection, self._store.legacy_table(each.source))
-            ]
+        with reading(self._engine, StoreError, doing=f"looking at {source}") as connection:
+            rows = self._rows(connection, source)
+            others_with_rows = [e.name for e in others if self._has_rows(connection, e.source)]
+        doing = f"looking up what is left of {source}"
+        with reading(self._engine, LedgerError, doing=doing) as connection:
+            return DatabaseSnapshot(
+                rows=rows,
+                is_table_shared=self._store.shares_table,
+                vendor_runs=self._store.unfinished_vendor_runs(),
+                others_with_rows=others_with_rows,
+                unfinished=self._unfinished(connection, source) or (),
+                **self._counts(connection, source),
+                **self._leases(connection, source, ignoring),
+            )
 
-    def statements(self, source: str) -> Sequence[Statement]:
+    def was_begun(self, source: str) -> bool:
+        """Return whether a decommission of this table was ever begun."""
+        with reading(self._engine, LedgerError, doing="reading the audit trail") as connection:
+            return self._unfinished(connection, source) is not None
+
+    # ── the table ───────────────────────────────────────────────────────────────────────────
+
+    def statements(self, source: str) -> Mapping[str, str]:
         """Return what archives the table, and what drops it; empty when it is gone, or shared."""
-        if self.is_shared:
-            return ()
-        doing = f"looking for {source}"
-        with reading(self._engine, StoreError, doing=doing) as connection:
+        if self._store.shares_table:
+            return {}
+        with reading(self._engine, StoreError, doing=f"looking for {source}") as connection:
             if not self._exists(connection, source):
-                return ()
-        archived = self._archive_name(self._store.location(source)[1])
-        return (
-            Statement(
-                purpose="archive",
-                sql=self._dialect.renaming(
-                    self._name(source), archived, self._preparer.quote(archived)
-                ),
-            ),
-            Statement(purpose="drop", sql=self._drop_sql(source)),
-        )
+                return {}
+        name, table = self._name(source), self._store.location(source)[1]
+        room = self._dialect.name_max_bytes - len(_ARCHIVED.encode())
+        archived = table.encode()[:room].decode(errors="ignore") + _ARCHIVED
+        return {
+            "archive": self._dialect.renaming(name, archived, self._preparer.quote(archived)),
+            "drop": _dropping(name),
+        }
 
     def drop(self, source: str) -> int:
         """Drop the table if it is empty, in one transaction that locks it; return its rows.
@@ -100,17 +96,16 @@ class DecommissionStore:
             StoreUnavailable: The table could not be locked in time, or the answer was lost.
             StoreError: The database refused, or the table is shared. Nothing was changed.
         """
-        if self.is_shared:
+        if self._store.shares_table:
             raise StoreError(f"the table of {source} is shared with others; it was not dropped")
-        doing = f"dropping {source}"
-        with writing(self._engine, StoreError, doing=doing) as connection:
+        with writing(self._engine, StoreError, doing=f"dropping {source}") as connection:
             if not self._exists(connection, source):
                 return 0
             self._store.legacy_table(source)  # whoever looked later would wait for our own lock
             self._dialect.lock_table(connection, self._name(source))
             rows = self._rows(connection, source) or 0
             if not rows:
-                _run(connection, self._drop_sql(source))
+                connection.execute(text(_dropping(self._name(source)).replace(":", r"\:")))
             return rows
 
     def _rows(self, connection: Connection, source: str) -> int | None:
@@ -120,12 +115,10 @@ class DecommissionStore:
         counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
         return connection.execute(counting).scalar_one()
 
-    def _archive_name(self, table: str) -> str:
-        room = self._dialect.name_max_bytes - len(_ARCHIVED.encode())
-        return table.encode()[:room].decode(errors="ignore") + _ARCHIVED
-
-    def _drop_sql(self, source: str) -> str:
-        return f"DROP TABLE {self._name(source)}"
+    def _has_rows(self, connection: Connection, source: str) -> bool:
+        legacy: LegacyTable = self._store.legacy_table(source)
+        one = select(legacy.table.c.Id).where(*legacy.is_owned).limit(1)
+        return connection.execute(one).first() is not None
 
     def _name(self, source: str) -> str:
         schema, name = self._store.location(source)
@@ -136,86 +129,50 @@ class DecommissionStore:
         schema, name = self._store.location(source)
         return inspect(connection).has_table(name, schema=schema)
 
+    # ── the ledger ──────────────────────────────────────────────────────────────────────────
 
-class DecommissionLedger:
-    """What the ledger knows of an endpoint that is to go; changes nothing."""
-
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Read the ledger in *tables*."""
-        self._engine = engine
-        self._tables = tables
-
-    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerSnapshot:
-        """Return what there is now, without leases of owners that *ignoring* says yes to."""
-        batch, row = self._tables.batch.c, self._tables.timeout.c
-        doing = f"looking up what is left of {source}"
-        with reading(self._engine, LedgerError, doing=doing) as connection:
-
-            def one(query: Any) -> int:
-                return int(connection.scalar(query) or 0)
-
-            recallable, last_due = connection.execute(self._recallable(source)).one()
-            doubtful = select(batch.id).where(
-                batch.source == source, batch.state == BatchState.DOUBTFUL
-            )
-            return LedgerSnapshot(
-                open_rows=one(
-                    select(func.sum(batch.size)).where(
-                        batch.source == source, batch.state.in_(OPEN)
-                    )
-                ),
-                doubtful=tuple(BatchId(found) for found in connection.scalars(doubtful)),
-                quarantined=one(
-                    select(func.count()).where(
-                        row.state == RowState.QUARANTINED, row.source == source
-                    )
-                ),
-                open_elsewhere=one(
-                    select(func.count()).where(batch.source != source, batch.state.in_(UNSETTLED))
-                ),
-                is_running=self._is_running(connection, source),
-                recallable=int(recallable),
-                last_due=last_due,
-                **self._leases(connection, source, ignoring),
-            )
-
-    def unfinished(self, source: str) -> Sequence[Binding]:
-        """Return the bindings that a decommission which did not end may have cut."""
-        records = list(self._records(source))
-        # one that ended keeps what it could not bind again, mostly nothing
-        return read_bindings(records[-1]["bindings"]) if records else ()
-
-    def knows(self, source: str) -> bool:
-        """Return whether a decommission of this table was ever begun."""
-        return any(True for _ in self._records(source))
-
-    def _records(self, source: str) -> Iterator[Mapping[str, Any]]:
+    def _unfinished(self, connection: Connection, source: str) -> Sequence[Binding] | None:
+        """Return what a decommission that did not end may have cut; None: none was ever begun."""
         event = self._tables.event.c
-        query = select(event.detail).where(event.kind.in_(_KINDS)).order_by(event.id)
-        doing = "reading the audit trail"
-        with reading(self._engine, LedgerError, doing=doing) as connection:
-            found = connection.scalars(query).all()
-        for detail in map(json.loads, found):
+        query = select(event.detail).where(event.kind.in_(_KINDS)).order_by(event.id.desc())
+        for detail in map(json.loads, connection.scalars(query)):
             if detail["source"] == source:
-                yield detail
+                # one that ended keeps what it could not bind again, mostly nothing
+                return read_bindings(detail["bindings"])
+        return None
 
-    def _recallable(self, source: str) -> Any:
-        row, batch = self._tables.timeout, self._tables.batch
-        return (
-            select(func.count(), func.max(row.c.due))
-            .join(batch, batch.c.id == row.c.batch_id)
+    def _counts(self, connection: Connection, source: str) -> dict[str, Any]:
+        batch, row, run = self._tables.batch.c, self._tables.timeout.c, self._tables.run.c
+
+        def one(what: Any, *where: Any) -> int:
+            return int(connection.scalar(select(what).where(*where)) or 0)
+
+        doubtful = select(batch.id).where(
+            batch.source == source, batch.state == BatchState.DOUBTFUL
+        )
+        last_run = select(run.status).where(run.source == source).order_by(run.id.desc()).limit(1)
+        waiting = (
+            select(func.count(), func.max(row.due))
+            .join_from(self._tables.timeout, self._tables.batch, batch.id == row.batch_id)
             .where(
-                batch.c.source == source,
-                batch.c.state == BatchState.HANDED_OVER,
-                row.c.state.is_(None),
-                row.c.due > database_now(),
+                batch.source == source,
+                batch.state == BatchState.HANDED_OVER,
+                row.state.is_(None),
+                row.due > database_now(),
             )
         )
-
-    def _is_running(self, connection: Connection, source: str) -> bool:
-        run = self._tables.run.c
-        last = select(run.status).where(run.source == source).order_by(run.id.desc()).limit(1)
-        return connection.scalar(last) == RUNNING
+        recallable, last_due = connection.execute(waiting).one()
+        return {
+            "open_rows": one(func.sum(batch.size), batch.source == source, batch.state.in_(OPEN)),
+            "doubtful": tuple(BatchId(found) for found in connection.scalars(doubtful)),
+            "quarantined": one(
+                func.count(), row.state == RowState.QUARANTINED, row.source == source
+            ),
+            "open_elsewhere": one(func.count(), batch.source != source, batch.state.in_(UNSETTLED)),
+            "is_running": connection.scalar(last_run) == RUNNING,
+            "recallable": int(recallable),
+            "last_due": last_due,
+        }
 
     def _leases(
         self, connection: Connection, source: str, ignoring: Callable[[str], bool]
@@ -233,10 +190,5 @@ class DecommissionLedger:
         }
 
 
-def _is_empty(connection: Connection, legacy: LegacyTable) -> bool:
-    one = select(legacy.table.c.Id).where(*legacy.is_owned).limit(1)
-    return connection.execute(one).first() is None
-
-
-def _run(connection: Connection, statement: str) -> None:
-    connection.execute(text(statement.replace(":", r"\:")))
+def _dropping(name: str) -> str:
+    return f"DROP TABLE {name}"

@@ -9,38 +9,22 @@ Source: docs/decommission.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from migrator.decommission.broker import DecommissionBroker
-from migrator.decommission.queries import (
-    BEGUN,
-    ENDED,
-    UNDONE,
-    DecommissionLedger,
-    DecommissionStore,
-)
-from migrator.decommission.report import (
-    Facts,
-    Options,
-    Outcome,
-    Plan,
-    Refusal,
-    Report,
-    Target,
-    bindings_record,
-)
+from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
+from migrator.decommission.report import Options, Plan, Refusal, Target, bindings_record
 from migrator.decommission.rules import make_plan, still_whole
 from migrator.errors import MigratorError, TargetError
-from migrator.ledger.exclusive import exclusive
-from migrator.ledger.lease_keeper import is_surely_dead
+from migrator.ledger.lease_keeper import exclusive, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.runs import SqlRuns
-from migrator.ledger.work import FaultPoint, StoreEndpoint
-from migrator.nservicebus.timeouts import RECALL_LANE, Lane
+from migrator.ledger.work import FaultPoint
+from migrator.nservicebus.timeouts import RECALL_LANE
 from migrator.rabbitmq.entities import Binding, Entity
 
 _LOOKS: Final = 2
@@ -54,16 +38,13 @@ class Decommission:
     target: Target
     options: Options
     broker: DecommissionBroker
-    store: DecommissionStore
-    ledger: DecommissionLedger
+    database: DecommissionDatabase
     runs: SqlRuns
     """The audit log."""
     leases: SqlLeases
     """Keep others away while it works."""
     lease: timedelta
     """How long each is held at a time."""
-    dispatcher_lane: Callable[[StoreEndpoint], Lane]
-    """Finds the lane of an endpoint's dispatcher, or makes it."""
     owner: str
     """This process, whose own leases are no reason against."""
     fault: FaultPoint
@@ -71,50 +52,19 @@ class Decommission:
     pause: Callable[[float], None] = time.sleep
     """Waits for so many seconds."""
 
-    @property
-    def _source(self) -> str:
-        return self.target.endpoint.source
-
-    def planned(self, *, is_dry: bool) -> Report:
+    def planned(self) -> Plan:
         """Return what would be done now, and why not; changes nothing.
 
         Raises:
             MigratorError: Somebody could not be asked.
         """
         plan = self._plan()
-        is_announced = is_dry or not plan.refusals  # what is refused is not done
-        return Report(
-            target=self.target,
-            is_dry=is_dry,
-            wants_drop=self.options.drops_table,
-            sql=self.store.statements(self._source),
-            refusals=plan.refusals,
-            unbind=plan.unbind if is_announced else (),
-            delete=plan.delete if is_announced else (),
-            keep=plan.keep,
-            bind_again=still_whole(plan.bind_again, () if plan.refusals else plan.delete),
-            notes=plan.notes,
-        )
+        gone = () if plan.refusals else plan.delete
+        return replace(plan, bind_again=still_whole(plan.bind_again, gone))
 
-    def carried_out(self, planned: Report) -> Report:
-        """Do what ``planned`` said, as far as it is still so, and return what was done.
-
-        Raises:
-            PreflightRefused: Somebody recalls, decommissions, or is the endpoint's dispatcher.
-            MigratorError: See ``run``.
-        """
-        with self.alone() as guard:
-            done = self.run(guard)
-        return replace(
-            planned,
-            refusals=done.refusals,
-            unbind=[each for each in done.unbound if each not in done.bound_again],
-            delete=done.deleted,
-            keep=done.keep,
-            bind_again=done.bound_again,
-            is_done=not done.refusals,
-            is_table_dropped=done.is_table_dropped,
-        )
+    def statements(self) -> Mapping[str, str]:
+        """Return what archives the table, and what drops it; empty when it is gone, or shared."""
+        return self.database.statements(self.target.source)
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[], None]]:
@@ -122,20 +72,20 @@ class Decommission:
 
         The recall's lane keeps hand-over, recalls and other decommissions from beginning, the
         lane of the endpoint's dispatcher keeps that away. Leases of dead owners are ended first.
+
+        Raises:
+            PreflightRefused: Somebody recalls, decommissions, or is the endpoint's dispatcher.
         """
-        name = self.target.endpoint.name
+        endpoint = self.target.endpoint
         lanes = {
             RECALL_LANE: "a recall or another decommission is under way; wait until it has ended",
-            self.dispatcher_lane(self.target.endpoint): (
-                f"migrator is the timeout manager of {name} now; stop that `migrator run`"
+            self.leases.dispatcher_lane(endpoint): (
+                f"migrator is the timeout manager of {endpoint.name} now; stop that `migrator run`"
             ),
         }
+        doing = f"decommissioning {endpoint.name}"
         with exclusive(
-            self.leases,
-            lanes,
-            doing=f"decommissioning {name}",
-            duration=self.lease,
-            owner=self.owner,
+            self.leases, lanes, doing=doing, duration=self.lease, owner=self.owner
         ) as held:
 
             def guard() -> None:
@@ -144,46 +94,55 @@ class Decommission:
 
             yield guard
 
-    def run(self, guard: Callable[[], None]) -> Outcome:
-        """Remove what the plan of this moment says; repeating goes on after a crash.
+    def run(self, guard: Callable[[], None]) -> Plan:
+        """Remove what the plan of this moment says, and return what was done; see ``alone``.
 
-        *guard* raises when the leases that keep others away are lost; see ``alone``.
+        Repeating goes on after a crash. *guard* raises when others are not kept away any more.
 
         Raises:
             MigratorError: Somebody did not answer, or a permission is missing. What could be
                 bound again is; what was deleted stays so. Run it again.
         """
         plan = self._plan()
-        if plan.refusals:
-            return self._refused(plan)
-        done = Outcome(unbound=plan.unbind, keep=plan.keep)
-        if not (plan.delete or plan.drops_table or plan.bind_again):
-            return done
+        done = Plan(refusals=plan.refusals, keep=plan.keep, notes=plan.notes)
         cut = (*plan.unbind, *plan.bind_again)
-        self._record(BEGUN, cut)
-        self.fault("decommission.begun")
-        if plan.delete:
-            self._clear_broker(plan, cut, done, guard)
-        else:  # what an earlier one cut of ours may be needed now
-            self._bind(cut, done)
-        if not done.refusals:
-            done.refusals = self._drop(done, guard)
-        self._record(UNDONE if done.refusals else ENDED, done.not_bound, done)
+        if plan.refusals:  # what an earlier one cut before it was killed is made again
+            cut = (*plan.bind_again,)
+            if cut:
+                self._record(UNDONE, self._bind(cut, done), done)
+            return done
+        if cut or plan.delete or plan.drops_table:
+            self._record(BEGUN, cut)
+            self.fault("decommission.begun")
+            not_bound = self._clear_broker(plan, cut, done, guard)
+            done.unbind = [each for each in plan.unbind if each not in done.bind_again]
+            if not done.refusals:
+                self._drop(done, guard)
+            self._record(UNDONE if done.refusals else ENDED, not_bound, done)
+        done.is_done = not done.refusals
         return done
 
     # ── the steps ───────────────────────────────────────────────────────────────────────────
 
     def _clear_broker(
-        self, plan: Plan, cut: Sequence[Binding], done: Outcome, guard: Callable[[], None]
-    ) -> None:
+        self, plan: Plan, cut: Sequence[Binding], done: Plan, guard: Callable[[], None]
+    ) -> Sequence[Binding]:
+        """Remove entities, and bind again whatever is whole; return what could not be bound."""
         try:
-            done.refusals = self._remove(plan, done, guard)
+            if plan.delete:  # else what an earlier one cut of ours may be needed now
+                self._remove(plan, done, guard)
         except BaseException as exc:  # also Ctrl-C while it waits: nothing may stay cut
-            self._bind_after(exc, still_whole(cut, done.deleted), done)
+            try:
+                self._bind(still_whole(cut, done.delete), done)
+            except MigratorError as failed:
+                raise TargetError(
+                    f"{str(exc) or type(exc).__name__}; and what was unbound could not be bound "
+                    f"again: {failed}. Run it again at once"
+                ) from exc
             raise
-        self._bind(still_whole(cut, done.deleted), done)
+        return self._bind(still_whole(cut, done.delete), done)
 
-    def _remove(self, plan: Plan, done: Outcome, guard: Callable[[], None]) -> Sequence[Refusal]:
+    def _remove(self, plan: Plan, done: Plan, guard: Callable[[], None]) -> None:
         with self.broker.editor() as editor:
             for binding in plan.unbind:
                 guard()
@@ -194,96 +153,76 @@ class Decommission:
             self.pause(self.options.wait_s / _LOOKS)
             now = self._plan()
             if now.refusals:
-                return now.refusals
+                done.refusals = now.refusals
+                return
         self.fault("decommission.checked")
         done.keep = now.keep
-        return self._delete([each for each in plan.delete if each in now.delete], done, guard)
+        self._delete([each for each in plan.delete if each in now.delete], done, guard)
 
-    def _delete(
-        self, entities: Sequence[Entity], done: Outcome, guard: Callable[[], None]
-    ) -> Sequence[Refusal]:
+    def _delete(self, entities: Collection[Entity], done: Plan, guard: Callable[[], None]) -> None:
         with self.broker.editor() as editor:
             for entity in entities:
                 guard()
-                why = editor.delete(entity)
-                if why is not None:
-                    return (_still_there(entity, why),)
-                done.deleted.append(entity)
+                if why := editor.delete(entity):
+                    refusal = Refusal(
+                        code="still_there",
+                        text=f"{entity.kind} {entity.name} was not deleted: {why}",
+                        remedy="what was deleted before it stays so; the rest is bound again. "
+                        "Look, and run it once more",
+                    )
+                    done.refusals = (refusal,)
+                    return
+                done.delete = (*done.delete, entity)
                 self.fault("decommission.deleted")
-        return ()
 
-    def _drop(self, done: Outcome, guard: Callable[[], None]) -> Sequence[Refusal]:
+    def _drop(self, done: Plan, guard: Callable[[], None]) -> None:
         if not self.options.drops_table:
-            return ()
-        guard()  # a recall could be bringing rows back
-        rows = self.store.drop(self._source)
-        if rows:
-            text = f"{rows} rows came into {self._source}; it was not dropped"
-            remedy = "find out who stores them; everything on the broker is gone already"
-            return (Refusal(code="rows_in_table", text=text, remedy=remedy),)
-        done.is_table_dropped = True
-        self.fault("decommission.dropped")
-        return ()
-
-    # ── undoing ─────────────────────────────────────────────────────────────────────────────
-
-    def _refused(self, plan: Plan) -> Outcome:
-        """Make again what an earlier one cut before it was killed; else nothing is done."""
-        done = Outcome(refusals=plan.refusals, keep=plan.keep)
-        if plan.bind_again:
-            self._bind(plan.bind_again, done)
-            self._record(UNDONE, done.not_bound, done)
-        return done
-
-    def _bind(self, bindings: Sequence[Binding], done: Outcome) -> None:
-        if not bindings:
             return
+        guard()  # a recall could be bringing rows back
+        source = self.target.source
+        if rows := self.database.drop(source):
+            refusal = Refusal(
+                code="rows_in_table",
+                text=f"{rows} rows came into {source}; it was not dropped",
+                remedy="find out who stores them; everything on the broker is gone already",
+            )
+            done.refusals = (refusal,)
+            return
+        done.drops_table = True
+        self.fault("decommission.dropped")
+
+    def _bind(self, bindings: Sequence[Binding], done: Plan) -> Sequence[Binding]:
+        """Make *bindings* again; return those of which an end is gone.
+
+        The audit log remembers them, and the next one tries again.
+        """
+        if not bindings:
+            return ()
         with self.broker.editor() as editor:
             made = [binding for binding in reversed(bindings) if editor.bind(binding)]
-        done.bound_again = [each for each in bindings if each in made]
-        done.not_bound = [each for each in bindings if each not in made]
-
-    def _bind_after(self, exc: BaseException, bindings: Sequence[Binding], done: Outcome) -> None:
-        try:
-            self._bind(bindings, done)
-        except MigratorError as failed:
-            raise TargetError(
-                f"{str(exc) or type(exc).__name__}; and what was unbound could not be bound "
-                f"again: {failed}. Run it again at once"
-            ) from exc
+        done.bind_again = [each for each in bindings if each in made]
+        return [each for each in bindings if each not in made]
 
     # ── looking and noting ──────────────────────────────────────────────────────────────────
 
     def _plan(self) -> Plan:
-        source = self._source
-        facts = Facts(
-            target=self.target,
-            rows=self.store.rows(source),
-            is_table_shared=self.store.is_shared,
-            vendor_runs=self.store.vendor_runs(),
-            others_with_rows=self.store.others_with_rows(source),
-            ledger=self.ledger.look(
-                source, ignoring=lambda other: other == self.owner or is_surely_dead(other)
-            ),
-            broker=self.broker.look(self.target.queue),
-            unfinished=self.ledger.unfinished(source),
+        database = self.database.look(
+            self.target.source,
+            ignoring=lambda other: other == self.owner or is_surely_dead(other),
         )
-        return make_plan(facts, self.options)
+        return make_plan(self.target, database, self.broker.look(self.target.queue), self.options)
 
-    def _record(self, kind: str, cut: Sequence[Binding], done: Outcome | None = None) -> None:
+    def _record(self, kind: str, cut: Sequence[Binding], done: Plan | None = None) -> None:
         detail: dict[str, object] = {
             "endpoint": str(self.target.endpoint.name),
-            "source": self._source,
+            "source": self.target.source,
             "queue": str(self.target.queue),
             "bindings": bindings_record(cut),
         }
-        self.runs.record(kind, detail=detail | (done.record if done else {}), batch=None)
-
-
-def _still_there(entity: Entity, why: str) -> Refusal:
-    return Refusal(
-        code="still_there",
-        text=f"{entity.kind} {entity.name} was not deleted: {why}",
-        remedy="what was deleted before it stays so; the rest is bound again. Look, and run it "
-        "once more",
-    )
+        if done is not None:
+            detail |= {
+                "deleted": [f"{each.kind} {each.name}" for each in done.delete],
+                "refusals": [each.code for each in done.refusals],
+                "table_dropped": done.drops_table,
+            }
+        self.runs.record(kind, detail=detail, batch=None)

@@ -6,13 +6,13 @@ A count that nobody can tell is never taken for zero: ``is_told`` says whether i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
-from migrator.rabbitmq.entities import Binding, Entity, Kind
+from migrator.rabbitmq.entities import Binding, Entity, Kind, QueueState
 
 # ── what is found ───────────────────────────────────────────────────────────────────────────────
 
@@ -31,6 +31,11 @@ class Target:
     sharing: Sequence[EndpointName] = ()
     """Other endpoints of the same input queue or table."""
 
+    @property
+    def source(self) -> str:
+        """The legacy table."""
+        return self.endpoint.source
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -43,35 +48,19 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSnapshot:
-    """What is in a queue, and who consumes it."""
+class BrokerSnapshot:
+    """What the broker has of an endpoint's timeout manager, and of migrator.
 
-    name: str
-    is_told: bool = True
-    """False: what is unacknowledged or held back is unknown."""
-    ready: int = 0
-    unacked: int = 0
-    held_back: int = 0
-    consumers: int = 0
+    What is ready in a queue, and who consumes it, is as it is now; the rest lags by some seconds.
+    """
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether it is surely empty, and nobody consumes it."""
-        return self.is_told and not self.messages and not self.consumers
-
-    @property
-    def messages(self) -> int:
-        """All messages, whatever is done with them."""
-        return self.ready + self.unacked + self.held_back
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnEntities:
-    """Entities of migrator itself."""
-
-    queues: Sequence[QueueSnapshot] = ()
+    satellites: Sequence[QueueState] = ()
+    satellite_exchanges: Sequence[str] = ()
+    retries: Sequence[QueueState] = ()
+    """Retry queues that lead back to a satellite."""
+    lanes: Sequence[QueueState] = ()
     """Staging and receipts queues of this ledger."""
-    exchanges: Sequence[str] = ()
+    lane_exchanges: Sequence[str] = ()
     """Staging exchanges of this ledger."""
     shared: Sequence[str] = ()
     """Entry and router exchanges, which all ledgers of a virtual host share."""
@@ -79,25 +68,22 @@ class OwnEntities:
     """Staging and receipts queues of other ledgers."""
     clients: Sequence[str] = ()
     """Connections of other migrators."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSnapshot:
-    """What the broker has of an endpoint's timeout manager, and of migrator."""
-
-    satellites: Sequence[QueueSnapshot] = ()
-    satellite_exchanges: Sequence[str] = ()
-    retries: Sequence[QueueSnapshot] = ()
-    """Retry queues that lead back to a satellite."""
-    own: OwnEntities = field(default_factory=OwnEntities)
     bindings: Sequence[Binding] = ()
-    """All that have one of these at either end."""
+    """All that have one of these entities at either end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerSnapshot:
-    """What the ledger knows of the endpoint, and of whoever else works."""
+class DatabaseSnapshot:
+    """What legacy store and ledger know of the endpoint, and of whoever else works."""
 
+    rows: int | None = 0
+    """The endpoint's, in the legacy table; None: there is no such table any more."""
+    is_table_shared: bool = False
+    """Endpoints share one table, which stays."""
+    vendor_runs: Sequence[str] = ()
+    """Unfinished runs of the vendor's tool, which keep rows elsewhere."""
+    others_with_rows: Sequence[EndpointName] = ()
+    """Other endpoints whose tables have rows."""
     open_rows: int = 0
     """In batches that are claimed and not settled."""
     doubtful: Sequence[BatchId] = ()
@@ -114,30 +100,8 @@ class LedgerSnapshot:
     """Handed-over timeouts that are not due yet."""
     last_due: datetime | None = None
     """When the last of them is due."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Everything a plan is made from, as it was at one moment."""
-
-    target: Target
-    rows: int | None
-    """The endpoint's, in the legacy table; None: there is no such table any more."""
-    is_table_shared: bool = False
-    """Endpoints share one table, which stays."""
-    vendor_runs: Sequence[str] = ()
-    others_with_rows: Sequence[EndpointName] = ()
-    """Other endpoints whose tables have rows."""
-    ledger: LedgerSnapshot = field(default_factory=LedgerSnapshot)
-    broker: BrokerSnapshot | None = None
-    """None: there is no management API, so nobody can tell."""
     unfinished: Sequence[Binding] = ()
     """What an earlier decommission that did not end may have unbound."""
-
-    @property
-    def source(self) -> str:
-        """The legacy table."""
-        return self.target.endpoint.source
 
 
 # ── what is planned, and done ───────────────────────────────────────────────────────────────────
@@ -160,9 +124,12 @@ class Retained:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Plan:
-    """What would be done, in this order; with a refusal nothing of it is."""
+    """What would be done, in this order; or, filled while it is done, what was.
+
+    With a refusal nothing of it is done; one that comes late undoes what can be undone.
+    """
 
     refusals: Sequence[Refusal] = ()
     unbind: Sequence[Binding] = ()
@@ -170,61 +137,11 @@ class Plan:
     delete: Sequence[Entity] = ()
     keep: Sequence[Retained] = ()
     bind_again: Sequence[Binding] = ()
-    """What an unfinished decommission cut; bound again when this one is refused."""
+    """What an unfinished decommission cut; and, once done, all that was bound again."""
     drops_table: bool = False
-    """Whether there is a table that is to go."""
-    notes: Sequence[str] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What was done."""
-
-    refusals: Sequence[Refusal] = ()
-    """Empty: all of it was done."""
-    unbound: Sequence[Binding] = ()
-    deleted: list[Entity] = field(default_factory=list)
-    keep: Sequence[Retained] = ()
-    bound_again: Sequence[Binding] = ()
-    not_bound: Sequence[Binding] = ()
-    """Was to be bound again, but an end of it is gone; the audit log remembers it."""
-    is_table_dropped: bool = False
-
-    @property
-    def record(self) -> dict[str, object]:
-        """What the audit log keeps of it, beside the bindings."""
-        return {
-            "deleted": [f"{each.kind} {each.name}" for each in self.deleted],
-            "refusals": [each.code for each in self.refusals],
-            "table_dropped": self.is_table_dropped,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """One SQL statement about the legacy table."""
-
-    purpose: str
-    """``archive`` or ``drop``: one of the two is wanted."""
-    sql: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What an operator is shown: the plan, or what happened to it."""
-
-    target: Target
-    is_dry: bool
-    wants_drop: bool
-    sql: Sequence[Statement]
-    refusals: Sequence[Refusal] = ()
-    unbind: Sequence[Binding] = ()
-    delete: Sequence[Entity] = ()
-    keep: Sequence[Retained] = ()
-    bind_again: Sequence[Binding] = ()
+    """Whether there is a table that is to go, or went."""
     notes: Sequence[str] = ()
     is_done: bool = False
-    is_table_dropped: bool = False
 
 
 def bindings_record(bindings: Iterable[Binding]) -> Sequence[Mapping[str, object]]:

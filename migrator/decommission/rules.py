@@ -12,12 +12,12 @@ from typing import Final
 
 from migrator.decommission.report import (
     BrokerSnapshot,
-    Facts,
+    DatabaseSnapshot,
     Options,
     Plan,
-    QueueSnapshot,
     Refusal,
     Retained,
+    Target,
 )
 from migrator.delays.routing import (
     DelaysVersion,
@@ -44,81 +44,70 @@ HOW_TO_DISABLE = (
 """How an endpoint's own timeout manager is switched off, by version."""
 
 
-def make_plan(facts: Facts, options: Options) -> Plan:
-    """Return what is to be done, by what is there now."""
-    against = refusals(facts, options)
-    notes = tuple(_notes(facts))
-    drops_table = options.drops_table and facts.rows is not None
-    if facts.broker is None:
-        return Plan(refusals=against, drops_table=drops_table, notes=notes)
-    own, keep = _own_entities(facts, facts.broker)
-    delete = (*satellite_entities(facts.target.queue, facts.broker), *own)
-    return Plan(
-        refusals=against,
-        unbind=bindings_of(delete, facts.broker.bindings),
-        delete=delete,
-        keep=keep,
-        bind_again=unfinished_bindings(facts),
-        drops_table=drops_table,
-        notes=notes,
+def make_plan(
+    target: Target, database: DatabaseSnapshot, broker: BrokerSnapshot | None, options: Options
+) -> Plan:
+    """Return what is to be done, by what is there now; *broker* is None where nobody can tell."""
+    plan = Plan(
+        refusals=refusals(target, database, broker, options),
+        drops_table=options.drops_table and database.rows is not None,
+        notes=tuple(_notes(target, database, broker)),
     )
+    if broker is not None:
+        own, plan.keep = _own_entities(target, database, broker)
+        plan.delete = (*satellite_entities(target.queue, broker), *own)
+        plan.unbind = bindings_of(plan.delete, broker.bindings)
+        plan.bind_again = unfinished_bindings(database.unfinished, broker)
+    return plan
 
 
 def _own_entities(
-    facts: Facts, look: BrokerSnapshot
+    target: Target, database: DatabaseSnapshot, look: BrokerSnapshot
 ) -> tuple[Sequence[Entity], Sequence[Retained]]:
     """Return what of migrator's own goes, and what stays.
 
     Staging, receipts and router are one: a receipt, or what was dead-lettered, goes from one
     to the other. Entry and router exchanges belong to all ledgers of the virtual host.
     """
-    lanes = [exchange_entity(name) for name in look.own.exchanges]
-    lanes += [queue_entity(each.name) for each in look.own.queues]
-    shared = [exchange_entity(name) for name in look.own.shared]
-    why = "; ".join((*_needs(facts, look), *_in_use(look), *_strange(look, lanes, {*shared})))
-    if why:
+    lanes = [exchange_entity(name) for name in look.lane_exchanges]
+    lanes += [queue_entity(each.name) for each in look.lanes]
+    shared = [exchange_entity(name) for name in look.shared]
+    if why := "; ".join(_needs(target, database, look, lanes, {*lanes, *shared})):
         return (), [Retained(entity=entity, why=why) for entity in (*lanes, *shared)]
     goes, keep = list(lanes), list[Retained]()
     for entity in shared:
-        others = "; ".join(_needed_by_others(look, entity, {*lanes, *shared}))
-        if others:
+        if others := "; ".join(_needed_by_others(look, entity, {*lanes, *shared})):
             keep.append(Retained(entity=entity, why=others))
         else:
             goes.append(entity)
     return goes, keep
 
 
-def _needs(facts: Facts, look: BrokerSnapshot) -> Iterator[str]:
-    target, ledger = facts.target, facts.ledger
-    if facts.others_with_rows:
-        yield f"rows of {', '.join(facts.others_with_rows)} are still in the store"
-    if target.forwarding:
-        yield f"{', '.join(target.forwarding)} is in mode forward"
-    if ledger.open_elsewhere:
-        yield f"{ledger.open_elsewhere} batches of other endpoints are not settled"
-    if ledger.lanes:
-        yield f"somebody works: {', '.join(ledger.lanes)}"
-    if look.own.clients:
-        yield f"another migrator is connected: {', '.join(look.own.clients)}"
-
-
-def _in_use(look: BrokerSnapshot) -> Iterator[str]:
-    for queue in look.own.queues:
-        if not queue.is_calm:
-            yield _why_not_calm(queue)
-
-
-def _why_not_calm(queue: QueueSnapshot) -> str:
-    if not queue.is_told:
-        return f"the broker does not tell yet what is in {queue.name}"
-    return f"{queue.name} has {queue.messages} messages and {queue.consumers} consumers"
-
-
-def _strange(
-    look: BrokerSnapshot, lanes: Collection[Entity], shared: Collection[Entity]
+def _needs(
+    target: Target,
+    database: DatabaseSnapshot,
+    look: BrokerSnapshot,
+    lanes: Collection[Entity],
+    ours: Collection[Entity],
 ) -> Iterator[str]:
-    """Yield what is bound to a lane's entities and is none of ours."""
-    ours = {*lanes, *shared}
+    """Yield why all of migrator's own stays: somebody works, or something of theirs is there."""
+    reasons = {
+        f"rows of {', '.join(database.others_with_rows)} are still in the store": (
+            database.others_with_rows
+        ),
+        f"{', '.join(target.forwarding)} is in mode forward": target.forwarding,
+        f"{database.open_elsewhere} batches of other endpoints are not settled": (
+            database.open_elsewhere
+        ),
+        f"somebody works: {', '.join(database.lanes)}": database.lanes,
+        f"another migrator is connected: {', '.join(look.clients)}": look.clients,
+    }
+    yield from (reason for reason, is_so in reasons.items() if is_so)
+    for queue in look.lanes:
+        if not queue.is_told:
+            yield f"the broker does not tell yet what is in {queue.name}"
+        elif not queue.is_calm:
+            yield f"{queue.name} has {queue.messages} messages and {queue.consumers} consumers"
     for each in look.bindings:
         source = exchange_entity(each.source)
         if (source in lanes and each.target not in ours) or (
@@ -130,33 +119,32 @@ def _strange(
 def _needed_by_others(
     look: BrokerSnapshot, entity: Entity, ours: Collection[Entity]
 ) -> Iterator[str]:
-    if look.own.others:
-        yield f"another ledger has {', '.join(sorted(look.own.others)[:3])}"
+    if look.others:
+        yield f"another ledger has {', '.join(sorted(look.others)[:3])}"
     for each in look.bindings:
-        if not each.touches(entity):
-            continue
         if each.target == entity:
             yield f"exchange {each.source} leads to it"
-        elif each.target not in ours and each.target not in _LEVELS:
+        elif each.touches(entity) and each.target not in ours and each.target not in _LEVELS:
             yield f"it leads to {each.target.name}"
 
 
-def _notes(facts: Facts) -> Iterator[str]:
-    ledger, broker = facts.ledger, facts.broker
-    if ledger.recallable and ledger.last_due is not None:
+def _notes(
+    target: Target, database: DatabaseSnapshot, broker: BrokerSnapshot | None
+) -> Iterator[str]:
+    if database.recallable and database.last_due is not None:
         yield (
-            f"{ledger.recallable} handed-over timeouts wait in the delay levels, the last until "
-            f"{ledger.last_due:%Y-%m-%d %H:%M:%S} UTC; they arrive whatever is removed here, but "
+            f"{database.recallable} handed-over timeouts wait in the delay levels, the last until "
+            f"{database.last_due:%Y-%m-%d %H:%M:%S} UTC; they arrive whatever is removed here, but "
             "without the table they cannot be recalled"
         )
-    if facts.target.is_dispatched:
+    if target.is_dispatched:
         yield "[[endpoints]] still has it in mode dispatch or forward: take it out"
-    if facts.is_table_shared and facts.rows is not None:
-        yield f"the table of {facts.source} is shared by all endpoints of the store; it stays"
-    if facts.rows is None:
-        yield f"{facts.source} is not there any more"
+    if database.rows is None:
+        yield f"{target.source} is not there any more"
+    elif database.is_table_shared:
+        yield f"the table of {target.source} is shared by all endpoints of the store; it stays"
     if broker is not None and not broker.satellites and not broker.satellite_exchanges:
-        timeouts, dispatcher = satellite_names(facts.target.queue)
+        timeouts, dispatcher = satellite_names(target.queue)
         yield (
             f"the broker has neither {timeouts} nor {dispatcher}; if the endpoint's input queue "
             "has another name, set `queue` in [[endpoints]]"
@@ -166,125 +154,124 @@ def _notes(facts: Facts) -> Iterator[str]:
 # ── why not ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def refusals(facts: Facts, options: Options) -> tuple[Refusal, ...]:
+def refusals(
+    target: Target, database: DatabaseSnapshot, broker: BrokerSnapshot | None, options: Options
+) -> tuple[Refusal, ...]:
     """Return every reason against; empty: nothing prevents it."""
-    found = [*_of_store(facts, options), *_of_ledger(facts), *_of_recall(facts, options)]
-    if facts.broker is None:
-        text = "unacknowledged and held-back messages, and bindings, are unknown"
-        remedy = "set broker.management_url; deleting without knowing is losing"
-        found.append(Refusal(code="management_missing", text=text, remedy=remedy))
-    else:
-        found += _of_broker(facts, facts.broker)
-    return tuple(found)
+    no_api = (
+        "management_missing",
+        "unacknowledged and held-back messages, and bindings, are unknown",
+        "set broker.management_url; deleting without knowing is losing",
+    )
+    found = [*_of_database(target, database, options)]
+    found += [no_api] if broker is None else _of_broker(target, broker)
+    return tuple(Refusal(code=code, text=text, remedy=remedy) for code, text, remedy in found)
 
 
-def _of_store(facts: Facts, options: Options) -> Iterator[Refusal]:
-    if facts.rows:
-        yield Refusal(
-            code="rows_in_table",
-            text=f"{facts.rows} rows are in {facts.source}",
-            remedy="migrate them (`migrator run --once --cutoff 0s`), or have them sent first",
-        )
-    for run in facts.vendor_runs:
-        yield Refusal(
-            code="vendor_run",
-            text=f"rows may be elsewhere: {run}",
-            remedy="resume or abort it with the vendor's tool",
-        )
-    if facts.target.sharing:
-        yield Refusal(
-            code="shared",
-            text="by the settings, its queue or its table is also that of "
-            + ", ".join(facts.target.sharing),
-            remedy="correct [[endpoints]], or take those out that are gone",
-        )
-    if options.drops_table and facts.is_table_shared:
-        yield Refusal(
-            code="table_shared",
-            text=f"the table of {facts.source} is shared by all endpoints of the store",
-            remedy="leave --drop-table out; when the last endpoint is gone, drop it yourself",
-        )
-
-
-def _of_ledger(facts: Facts) -> Iterator[Refusal]:
-    ledger = facts.ledger
-    if ledger.open_rows:
-        yield Refusal(
-            code="open_rows",
-            text=f"{ledger.open_rows} claimed rows are not settled",
-            remedy="`migrator run --once` settles them, `migrator rollback` puts them back",
-        )
-    if ledger.doubtful:
-        yield Refusal(
-            code="doubtful_batches",
-            text=f"batches {', '.join(map(str, ledger.doubtful))} are doubtful",
-            remedy="decide with `migrator batch resolve`",
-        )
-    if ledger.quarantined:
-        yield Refusal(
-            code="quarantined_rows",
-            text=f"{ledger.quarantined} rows are in quarantine",
-            remedy="look with `migrator quarantine list`, then retry or export them; "
+def _of_database(
+    target: Target, database: DatabaseSnapshot, options: Options
+) -> Iterator[tuple[str, str, str]]:
+    """Yield code, reason and remedy of what store, ledger and settings have against it."""
+    source, drops, lanes = target.source, options.drops_table, ", ".join(database.lanes)
+    reasons = (
+        (
+            database.rows,
+            "rows_in_table",
+            f"{database.rows} rows are in {source}",
+            "migrate them (`migrator run --once --cutoff 0s`), or have them sent first",
+        ),
+        (
+            database.vendor_runs,
+            "vendor_run",
+            f"rows may be elsewhere: {'; '.join(database.vendor_runs)}",
+            "resume or abort it with the vendor's tool",
+        ),
+        (
+            target.sharing,
+            "shared",
+            f"by the settings, its queue or its table is also that of {', '.join(target.sharing)}",
+            "correct [[endpoints]], or take those out that are gone",
+        ),
+        (
+            drops and database.is_table_shared,
+            "table_shared",
+            f"the table of {source} is shared by all endpoints of the store",
+            "leave --drop-table out; when the last endpoint is gone, drop it yourself",
+        ),
+        (
+            database.open_rows,
+            "open_rows",
+            f"{database.open_rows} claimed rows are not settled",
+            "`migrator run --once` settles them, `migrator rollback` puts them back",
+        ),
+        (
+            database.doubtful,
+            "doubtful_batches",
+            f"batches {', '.join(map(str, database.doubtful))} are doubtful",
+            "decide with `migrator batch resolve`",
+        ),
+        (
+            database.quarantined,
+            "quarantined_rows",
+            f"{database.quarantined} rows are in quarantine",
+            "look with `migrator quarantine list`, then retry or export them; "
             "`migrator rollback` puts them back into the table",
-        )
-    if ledger.dispatcher is not None:
-        yield Refusal(
-            code="dispatcher_alive",
-            text=f"migrator is its timeout manager now: {ledger.dispatcher}",
-            remedy="stop that `migrator run`",
-        )
-    if ledger.is_running and ledger.lanes:
-        yield Refusal(
-            code="run_alive",
-            text="its last run has not ended, and somebody works: " + ", ".join(ledger.lanes),
-            remedy="stop that `migrator run`; if it was killed, `migrator run --once` ends it",
-        )
+        ),
+        (
+            database.dispatcher,
+            "dispatcher_alive",
+            f"migrator is its timeout manager now: {database.dispatcher}",
+            "stop that `migrator run`",
+        ),
+        (
+            database.is_running and database.lanes,
+            "run_alive",
+            f"its last run has not ended, and somebody works: {lanes}",
+            "stop that `migrator run`; if it was killed, `migrator run --once` ends it",
+        ),
+        (
+            drops and database.recallable and not options.gives_up_recall,
+            "recallable",
+            f"{database.recallable} handed-over timeouts wait in the levels; without the table "
+            "they cannot be recalled any more",
+            "wait until they are due, or add --give-up-recall",
+        ),
+    )
+    for is_so, code, text, remedy in reasons:
+        if is_so:
+            yield code, text, remedy
 
 
-def _of_recall(facts: Facts, options: Options) -> Iterator[Refusal]:
-    if options.drops_table and facts.ledger.recallable and not options.gives_up_recall:
-        yield Refusal(
-            code="recallable",
-            text=f"{facts.ledger.recallable} handed-over timeouts wait in the levels; without "
-            "the table they cannot be recalled any more",
-            remedy="wait until they are due, or add --give-up-recall",
-        )
-
-
-def _of_broker(facts: Facts, look: BrokerSnapshot) -> Iterator[Refusal]:
+def _of_broker(target: Target, look: BrokerSnapshot) -> Iterator[tuple[str, str, str]]:
     for queue in look.satellites:
         if queue.consumers:
-            yield Refusal(
-                code="consumers",
-                text=f"{queue.consumers} consume {queue.name}: a timeout manager still runs",
-                remedy=f"switch it off. {HOW_TO_DISABLE}",
+            yield (
+                "consumers",
+                f"{queue.consumers} consume {queue.name}: a timeout manager still runs",
+                f"switch it off. {HOW_TO_DISABLE}",
             )
     for queue in (*look.satellites, *look.retries):
-        yield from _of_queue(queue)
-    for binding in unexpected_bindings(facts.target.queue, look):
-        yield Refusal(
-            code="foreign_binding",
-            text=f"exchange {binding.source} leads to {binding.target.kind} "
-            f"{binding.target.name} (key {binding.key!r}), which NServiceBus does not do",
-            remedy="find out who needs it, and remove it",
-        )
-
-
-def _of_queue(queue: QueueSnapshot) -> Iterator[Refusal]:
-    if queue.messages:
-        yield Refusal(
-            code="messages",
-            text=f"{queue.name} is not empty: {queue.ready} ready, {queue.unacked} "
-            f"unacknowledged, {queue.held_back} held back",
-            remedy="start the timeout manager once more, or `migrator run` in mode dispatch or "
-            "forward, until it is; counts lag by some seconds",
-        )
-    elif not queue.is_told:
-        yield Refusal(
-            code="counts_unknown",
-            text=f"the broker does not tell yet what is in {queue.name}",
-            remedy="try again in ten seconds; if it stays so, broker.management_url is of another "
-            "broker",
+        if queue.messages:
+            yield (
+                "messages",
+                f"{queue.name} is not empty: {queue.ready} ready, {queue.unacked} "
+                f"unacknowledged, {queue.held_back} held back",
+                "start the timeout manager once more, or `migrator run` in mode dispatch or "
+                "forward, until it is; counts lag by some seconds",
+            )
+        elif not queue.is_told:
+            yield (
+                "counts_unknown",
+                f"the broker does not tell yet what is in {queue.name}",
+                "try again in ten seconds; if it stays so, broker.management_url is of another "
+                "broker",
+            )
+    for binding in unexpected_bindings(target.queue, look):
+        yield (
+            "foreign_binding",
+            f"exchange {binding.source} leads to {binding.target.kind} {binding.target.name} "
+            f"(key {binding.key!r}), which NServiceBus does not do",
+            "find out who needs it, and remove it",
         )
 
 
@@ -342,18 +329,15 @@ def _is_usual(binding: Binding) -> bool:
     return is_queue and binding.source == name and not binding.key
 
 
-def unfinished_bindings(facts: Facts) -> tuple[Binding, ...]:
-    """Return what an earlier decommission cut and whose ends are still there."""
-    if facts.broker is None:
-        return ()
-    look = facts.broker
-    exchanges = {*look.satellite_exchanges, *look.own.exchanges, *look.own.shared, *_DELIVERY}
-    queues = {each.name for each in (*look.satellites, *look.retries, *look.own.queues)}
+def unfinished_bindings(cut: Iterable[Binding], look: BrokerSnapshot) -> tuple[Binding, ...]:
+    """Return those of *cut* that are not there, and whose ends are."""
+    exchanges = {*look.satellite_exchanges, *look.lane_exchanges, *look.shared, *_DELIVERY}
+    queues = {each.name for each in (*look.satellites, *look.retries, *look.lanes)}
     queues |= _LEVEL_QUEUES  # entry and router exchanges lead there; binding tells whether one is
     ends = {Kind.QUEUE: queues, Kind.EXCHANGE: exchanges}
     return tuple(
         each
-        for each in facts.unfinished
+        for each in cut
         if each not in look.bindings
         and each.source in exchanges
         and each.target.name in ends[each.target.kind]

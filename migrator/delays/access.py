@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepths
-from migrator.delays.routing import DelaysVersion, level_name
-from migrator.delays.scan import Now, RabbitLevels, utc_now
-from migrator.delays.topology import delivery_limit, level_queues, read_level_depths
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.scan import Levels, Now, utc_now
+from migrator.delays.topology import delivery_limit, held_levels, read_level_depths
 from migrator.errors import PreflightRefused, TargetError
-from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.server import find_queues
@@ -57,7 +56,7 @@ class LevelAccess:
         self._patience_s = patience_s
 
     @contextmanager
-    def open(self, version: DelaysVersion) -> Iterator[RabbitLevels]:
+    def open(self, version: DelaysVersion) -> Iterator[Levels]:
         """Connect anew to the levels of *version*.
 
         Raises:
@@ -67,7 +66,7 @@ class LevelAccess:
         loop = EventLoop()
         try:
             connection = Connection(loop, self._connection, self._purpose, reads_properties=True)
-            yield RabbitLevels(connection, version, limit=limit, now=self._now)
+            yield Levels(connection, version, limit=limit, now=self._now)
         finally:
             loop.close()
 
@@ -136,13 +135,9 @@ class LevelAccess:
         if self._management is None:
             return {}
         try:
-            queues = level_queues(self._management, version)
+            return held_levels(self._management, version) or {}
         except TargetError:
             return {}
-        if not all(queue.is_told for queue in queues):
-            return {}
-        levels = {level_name(version, level): level for level in range(BITS)}
-        return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
 
     def existing(self, queues: Collection[str]) -> Sequence[str]:
         """Return those of *queues* that exist."""

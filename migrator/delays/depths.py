@@ -6,7 +6,7 @@ Source: reference ``native-delays.md`` sections 2, 3 and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from migrator.nservicebus.timeouts import BITS
 
 FREEZING: Final = 32
 """Messages: the prefetch of the broker's own dead-letter worker; that many stop a level."""
+_COUNTS: Final = ("ready", "unacknowledged", "held", "consumers")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
@@ -54,16 +55,6 @@ class LevelDepth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Sums over all levels; None: not known for each of them."""
-
-    ready: int | None
-    unacknowledged: int | None
-    held: int | None
-    consumers: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelDepths:
     """All levels of one generation, highest first."""
 
@@ -83,15 +74,11 @@ class LevelDepths:
         return not any(step.exists for step in self.steps)
 
     @property
-    def totals(self) -> Totals:
-        """Return what is on all steps together."""
+    def totals(self) -> Mapping[str, int | None]:
+        """Return each count, summed over all levels; None: not known for each of them."""
         there = [step for step in self.steps if step.exists]
-        return Totals(
-            ready=_sum(step.ready for step in there),
-            unacknowledged=_sum(step.unacknowledged for step in there),
-            held=_sum(step.held for step in there),
-            consumers=_sum(step.consumers for step in there),
-        )
+        counts = {name: [getattr(step, name) for step in there] for name in _COUNTS}
+        return {name: None if None in found else sum(found) for name, found in counts.items()}
 
 
 def build_level_depths(
@@ -112,12 +99,3 @@ def span_text(seconds: int) -> str:
         if count or parts:
             parts.append(f"{count}{unit}" if count else "")
     return " ".join(part for part in parts[:2] if part) or "0s"
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total

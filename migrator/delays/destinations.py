@@ -12,9 +12,11 @@ import logging
 import secrets
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from migrator.delays.routing import (
     DelaysVersion,
@@ -34,28 +36,79 @@ from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_e
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationRules:
-    """How destinations are reached."""
-
-    version: DelaysVersion
-    topology: Topology = Topology.AUTO
-    bind: bool = True
-    """False: bind nothing (preview, or all endpoints support native delays); a binding that is
-    known to be missing is refused."""
-    remembered_s: float = 60.0
-    refusal_remembered_s: float = 3.0
-    """So that what an operator has just mended is seen at once."""
+_REMEMBERED_S: Final = 60.0
+_REFUSAL_REMEMBERED_S: Final = 3.0
+"""So that what an operator has just mended is seen at once."""
+A = TypeVar("A")
 
 
-class Destinations:
-    """Whether messages would find their way out of the delays; may be asked by several threads."""
+class DestinationAnswers(ABC, Generic[A]):
+    """What was found out about destinations, remembered for a while; for several threads."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        """Know nothing yet; answers age by *monotonic_s*."""
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._remembered: dict[QueueName, tuple[float, A | Unreachable]] = {}
+        self._forgets: Counter[QueueName] = Counter()
+
+    @abstractmethod
+    def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, A | Unreachable]:
+        """Ask the broker for each of *names*, none of them twice."""
+
+    def answers(self, names: Collection[QueueName]) -> Mapping[QueueName, A | Unreachable]:
+        """Return what is true of each of *names*, or why it cannot be reached.
+
+        Raises:
+            TargetUnavailable: The broker cannot be asked now.
+        """
+        with self._lock:
+            found = {name: self._remembered[name][1] for name in names if self._is_fresh(name)}
+            forgets = {name: self._forgets[name] for name in names}
+        asked = [name for name in dict.fromkeys(names) if name not in found]
+        if asked:  # without the lock: who only forgets a name must not wait for the broker
+            told = self._ask(asked)
+            with self._lock:
+                now_s = self._monotonic_s()
+                for name, answer in told.items():
+                    # else the answer may be older than what made it be forgotten
+                    if self._forgets[name] == forgets[name]:
+                        self._remembered[name] = now_s, answer
+            found |= told
+        return found
+
+    def _is_fresh(self, name: QueueName) -> bool:
+        if name not in self._remembered:
+            return False
+        asked_s, answer = self._remembered[name]
+        is_refusal = isinstance(answer, Unreachable)
+        limit_s = _REFUSAL_REMEMBERED_S if is_refusal else _REMEMBERED_S
+        return self._monotonic_s() - asked_s <= limit_s
+
+    def known(self) -> Collection[QueueName]:
+        """Return the names that were asked for so far and can be reached."""
+        with self._lock:
+            answers = self._remembered.items()
+            return [name for name, (_, each) in answers if not isinstance(each, Unreachable)]
+
+    def forget(self, names: Collection[QueueName]) -> None:
+        """Ask again for *names* at the next call."""
+        with self._lock:
+            self._forgets.update(names)
+            for name in names:
+                self._remembered.pop(name, None)
+
+
+class Destinations(DestinationAnswers[None]):
+    """Whether messages would find their way out of the delays."""
 
     def __init__(
         self,
         settings: ConnectionSettings,
-        rules: DestinationRules,
+        version: DelaysVersion,
         *,
+        topology: Topology = Topology.AUTO,
+        bind: bool = True,
         find_bindings: FindBindings | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,17 +116,20 @@ class Destinations:
 
         Args:
             settings: Where to ask.
-            rules: How destinations are reached.
+            version: Which generation of the delays.
+            topology: How endpoints are reached.
+            bind: False: bind nothing (preview, or all endpoints support native delays); a binding
+                that is known to be missing is refused.
             find_bindings: Bindings by source exchange, from the management API; None: bindings
                 that are not ours to make are taken for granted.
             monotonic_s: What answers age by.
         """
+        super().__init__(monotonic_s)
         self._settings = settings
-        self._rules = rules
+        self._delivery = delivery_exchange(version)
+        self._topology = topology
+        self._may_bind = bind
         self._find_bindings = find_bindings
-        self._monotonic_s = monotonic_s
-        self._lock = threading.Lock()
-        self._remembered: dict[QueueName, tuple[float, Unreachable | None]] = {}
 
     def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
         """Bind each of *names* to the delivery exchange; return those that cannot be.
@@ -82,56 +138,31 @@ class Destinations:
             TargetUnavailable: The broker cannot be asked now.
             AccessRefused: We may not bind one of them, which says nothing about its rows.
         """
-        with self._lock:
-            unknown = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
-            if unknown:
-                self._ask(unknown)
-            answers = {name: self._remembered[name][1] for name in names}
-        return {name: found for name, found in answers.items() if found is not None}
+        found = self.answers(names)
+        return {name: each for name, each in found.items() if each is not None}
 
-    def _is_fresh(self, name: QueueName) -> bool:
-        if name not in self._remembered:
-            return False
-        asked_s, refusal = self._remembered[name]
-        rules = self._rules
-        limit_s = rules.remembered_s if refusal is None else rules.refusal_remembered_s
-        return self._monotonic_s() - asked_s <= limit_s
-
-    def known(self) -> Collection[QueueName]:
-        """Return the names that were asked for so far and can be reached."""
-        with self._lock:
-            answers = self._remembered.items()
-            return [name for name, (_, refusal) in answers if refusal is None]
-
-    def forget(self, names: Collection[QueueName]) -> None:
-        """Ask again for *names* at the next call."""
-        with self._lock:
-            for name in names:
-                self._remembered.pop(name, None)
-
-    def _ask(self, names: list[QueueName]) -> None:
+    def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, Unreachable | None]:
         with admin_session(self._settings, purpose="bind destinations") as admin:
-            delivery = delivery_exchange(self._rules.version)
-            if not admin.has_exchange(delivery):
+            if not admin.has_exchange(self._delivery):
                 raise EntityAbsent(
-                    f"{self._settings.address}: exchange {delivery} does not exist; "
+                    f"{self._settings.address}: exchange {self._delivery} does not exist; "
                     "create the delays first: migrator delays create"
                 )
-            for name in names:
-                self._remembered[name] = (self._monotonic_s(), self._look(admin, name))
+            return {name: self._look(admin, name) for name in names}
 
     def _look(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
         try:
-            found = find_target(admin, name, self._rules.topology, self._find_bindings)
+            found = find_target(admin, name, self._topology, self._find_bindings)
             return found if isinstance(found, Unreachable) else self._bind(admin, name, found)
         except EntityLocked as exc:
             return _locked(name, exc)
 
     def _bind(self, admin: AdminSession, name: QueueName, target: Entity) -> Unreachable | None:
-        source, key = delivery_exchange(self._rules.version), delivery_binding_key(name)
-        binding = Binding(source=source, target=target, key=key)
-        if not self._rules.bind:
-            missing = self._is_missing(binding)
+        binding = Binding(source=self._delivery, target=target, key=delivery_binding_key(name))
+        if not self._may_bind:
+            # an API that is there and does not answer raises: a missing binding must be noticed
+            find = self._find_bindings
+            missing = find is not None and binding not in find(binding.source)
             return _unbound(name, "nothing binds it to the delays") if missing else None
         try:
             admin.bind(binding)
@@ -143,14 +174,6 @@ class Destinations:
         except EntityAbsent:
             return _unknown(name)  # deleted since we looked
         return None
-
-    def _is_missing(self, wanted: Binding) -> bool:
-        """Return whether the management API knows that a binding does not exist.
-
-        When the API is there but does not answer, that is raised: the operator said that we
-        bind nothing, so a missing binding is what must be noticed.
-        """
-        return self._find_bindings is not None and wanted not in self._find_bindings(wanted.source)
 
 
 def find_target(
@@ -222,7 +245,7 @@ def find_unbindable(
         for name in filter(can_exist, names):
             key = f"{delivery_binding_key(name)}.probe-{secrets.token_hex(6)}"
             try:
-                admin.unbind_queue(delivery, name, key)
+                admin.unbind(Binding(source=delivery, target=queue_entity(name), key=key))
             except AccessRefused as exc:
                 refused[name] = str(exc)
             except EntityLocked:  # exclusive to somebody: the rights were looked at before
@@ -275,16 +298,14 @@ class DestinationBinding:
         """
         if self.is_open:
             return ()
-        last = self._binding(self.destination, "", to_queue=True)
-        first = self._binding(
-            delivery_exchange(self.version),
-            delivery_binding_key(self.destination),
-            to_queue=not self.has_exchange,
-        )
+        name, delivery = self.destination, delivery_exchange(self.version)
+        target = exchange_entity(name) if self.has_exchange else queue_entity(name)
+        first = Binding(source=delivery, target=target, key=delivery_binding_key(name))
         if not self.has_exchange:
             return (first,)
-        needed = [] if self.leads_on and self.has_queue else [last]
-        return (*needed, *([] if self.is_bound else [first]))
+        last = Binding(source=name, target=queue_entity(name), key="")
+        needed = () if self.leads_on and self.has_queue else (last,)
+        return needed if self.is_bound else (*needed, first)
 
     @property
     def remedy(self) -> str:
@@ -294,10 +315,6 @@ class DestinationBinding:
         steps = [] if self.has_queue else [f"create queue {self.destination}"]
         steps += [_sentence(binding) for binding in self.missing]
         return "start its endpoint once with its installers, or " + ", then ".join(steps)
-
-    def _binding(self, source: str, key: str, *, to_queue: bool) -> Binding:
-        entity = queue_entity if to_queue else exchange_entity
-        return Binding(source=source, target=entity(self.destination), key=key)
 
 
 def _sentence(binding: Binding) -> str:
@@ -322,28 +339,16 @@ def find_destination_bindings(
         bound[binding.key].append(binding)
     with admin_session(settings, purpose="look for destinations") as admin:
         return {
-            name: _destination_binding(
-                admin, version, name, bound[delivery_binding_key(name)], find_bindings
+            name: DestinationBinding(
+                version=version,
+                destination=name,
+                has_queue=_has_queue(admin, name),
+                has_exchange=admin.has_exchange(name),
+                is_bound=bool(to := bound[delivery_binding_key(name)]),
+                leads_on=any(b.target_is_queue or [*find_bindings(b.target.name)] for b in to),
             )
             for name in names
         }
-
-
-def _destination_binding(
-    admin: AdminSession,
-    version: DelaysVersion,
-    name: QueueName,
-    bound: Sequence[Binding],
-    find_bindings: FindBindings,
-) -> DestinationBinding:
-    return DestinationBinding(
-        version=version,
-        destination=name,
-        has_queue=_has_queue(admin, name),
-        has_exchange=admin.has_exchange(name),
-        is_bound=bool(bound),
-        leads_on=_leads_on(bound, find_bindings),
-    )
 
 
 def _has_queue(admin: AdminSession, name: QueueName) -> bool:
@@ -351,7 +356,3 @@ def _has_queue(admin: AdminSession, name: QueueName) -> bool:
         return admin.queue(name) is not None
     except EntityLocked:  # exclusive to somebody, so it is there
         return True
-
-
-def _leads_on(bound: Iterable[Binding], find_bindings: FindBindings) -> bool:
-    return any(b.target_is_queue or any(True for _ in find_bindings(b.target.name)) for b in bound)

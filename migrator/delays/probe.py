@@ -14,11 +14,10 @@ the 32 places that are there (reference ``native-delays.md`` section 5.3):
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -148,27 +147,6 @@ def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
 # ── sending them ──────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
-class _OwnQueue:
-    """Where the probes come back to, and what is known of them."""
-
-    name: QueueName
-    admin: AdminSession
-    sent_s: dict[int, float] = field(default_factory=dict)
-    """When each probe was sent, by level; monotonic."""
-    back_s: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def is_complete(self) -> bool:
-        return self.sent_s.keys() <= self.back_s.keys()
-
-    def probe(self, level: int) -> Probe:
-        if level not in self.back_s:
-            return Probe(level=level, late_s=None)
-        late_s = self.back_s[level] - self.sent_s[level] - probe_delay_s(level)
-        return Probe(level=level, late_s=late_s)
-
-
 def send_probes(
     settings: ConnectionSettings,
     version: DelaysVersion,
@@ -200,18 +178,32 @@ def send_probes(
             f"`migrator delays verify --delays {version}` says what is wrong"
         )
     patient = replace(settings, blocked_deadline_s=max(patience_s, 1.0))
-    with _own_queue(patient, version) as queue:
-        if find_bindings is not None:
-            _refuse_listeners(version, queue.name, find_bindings)
-        deadline_s = time.monotonic() + patience_s
-        for level in sorted(levels, reverse=True):
-            _send(queue, version, level)
-        _collect(queue, deadline_s, guard)
-        is_left = not queue.is_complete
+    name = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
+    sent_s, back_s = dict[int, float](), dict[int, float]()
+    with admin_session(patient, purpose="canary") as admin:
+        admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
+        admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
+        try:
+            if find_bindings is not None:
+                _refuse_listeners(version, name, find_bindings)
+            deadline_s = time.monotonic() + patience_s
+            for level in sorted(levels, reverse=True):
+                sent_s[level] = time.monotonic()  # before it entered: never too favourable
+                if not _is_taken(admin, version, name, level):
+                    del sent_s[level]
+                    raise TargetError(
+                        f"the {version} levels did not take the probe of level {level}"
+                    )
+            _collect(admin, name, sent_s, back_s, deadline_s, guard)
+        finally:
+            is_left = not sent_s.keys() <= back_s.keys()
+            if not is_left and admin.is_open:
+                admin.delete_queue(name, if_empty=False)
+    late_s = {n: back_s[n] - sent_s[n] - probe_delay_s(n) for n in back_s}
     return ProbeRun(
         version=version,
-        probes=tuple(queue.probe(level) for level in sorted(levels)),
-        left_queue=queue.name if is_left else "",
+        probes=tuple(Probe(level=level, late_s=late_s.get(level)) for level in sorted(levels)),
+        left_queue=name if is_left else "",
     )
 
 
@@ -232,21 +224,6 @@ def are_back(settings: ConnectionSettings, run: ProbeRun) -> bool:
         return True
 
 
-@contextlib.contextmanager
-def _own_queue(settings: ConnectionSettings, version: DelaysVersion) -> Iterator[_OwnQueue]:
-    """Make our queue; remove it at the end, unless a probe is still under way."""
-    name = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
-    with admin_session(settings, purpose="canary") as admin:
-        admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
-        admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
-        queue = _OwnQueue(name=name, admin=admin)
-        try:
-            yield queue
-        finally:
-            if queue.is_complete and admin.is_open:
-                admin.delete_queue(name, if_empty=False)
-
-
 def _refuse_listeners(
     version: DelaysVersion, queue: QueueName, find_bindings: FindBindings
 ) -> None:
@@ -265,35 +242,39 @@ def _refuse_listeners(
         )
 
 
-def _send(queue: _OwnQueue, version: DelaysVersion, level: int) -> None:
+def _is_taken(admin: AdminSession, version: DelaysVersion, queue: QueueName, level: int) -> bool:
+    """Send one; return whether a level took it."""
     delay_s = probe_delay_s(level)
-    where = address(version, delay_s, queue.name)
-    queue.sent_s[level] = time.monotonic()  # before it can have entered, so never too favourable
-    is_taken = queue.admin.publish(
+    where = address(version, delay_s, queue)
+    return admin.publish(
         where.exchange,
         where.routing_key,
-        message_id=_id(queue.name, level),
+        message_id=_id(queue, level),
         app_id="migrator-canary",
         headers={TIME_SENT: build_wire_time(datetime.now(UTC)), DELAY_IN_SECONDS: delay_s},
     )
-    if not is_taken:
-        del queue.sent_s[level]
-        raise TargetError(f"{where.exchange} did not take the probe of level {level}")
 
 
-def _collect(queue: _OwnQueue, deadline_s: float, guard: Callable[[], None]) -> None:
-    levels = {_id(queue.name, level): level for level in queue.sent_s}
+def _collect(
+    admin: AdminSession,
+    queue: QueueName,
+    sent_s: Collection[int],
+    back_s: dict[int, float],
+    deadline_s: float,
+    guard: Callable[[], None],
+) -> None:
+    levels = {_id(queue, level): level for level in sent_s}
 
     def is_enough(message_id: str | None) -> bool:
         now_s = time.monotonic()
         if message_id in levels:
-            queue.back_s.setdefault(levels[message_id], now_s)
-        if queue.is_complete or now_s >= deadline_s:
+            back_s.setdefault(levels[message_id], now_s)
+        if len(back_s) == len(levels) or now_s >= deadline_s:
             return True
         guard()
         return False
 
-    queue.admin.receive(queue.name, is_enough, look_s=_LOOK_S)
+    admin.receive(queue, is_enough, look_s=_LOOK_S)
 
 
 def _id(queue: QueueName, level: int) -> str:

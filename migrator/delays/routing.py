@@ -8,7 +8,7 @@ Source: reference ``native-delays.md`` sections 2 and 3; docs/adr/0004-delay-rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -177,11 +177,6 @@ def parse_levels(text: str) -> Sequence[int]:
     return sorted({int(word) for word in words})
 
 
-def levels_passed(delay_s: int) -> Iterator[int]:
-    """Yield the levels in which a message waits, highest first; none for a delay of 0."""
-    return (level for level in range(TOP_LEVEL, -1, -1) if delay_s >> level & 1)
-
-
 def address(version: DelaysVersion, delay_s: int, destination: QueueName) -> Address:
     """Return the native exchange and key for a message that shall wait *delay_s* seconds.
 
@@ -248,9 +243,7 @@ def _level_bindings(version: DelaysVersion, level: int) -> tuple[Binding, Bindin
     return (
         Binding(source=name, target=queue_entity(name), key=f"{skipped}1.#"),
         Binding(
-            source=name,
-            target=exchange_entity(_next_exchange(version, level)),
-            key=f"{skipped}0.#",
+            source=name, target=exchange_entity(_next_exchange(version, level)), key=f"{skipped}0.#"
         ),
     )
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
@@ -98,68 +98,13 @@ class ScanLimits:
     """The queue is asked whether it is empty when it has delivered nothing for so long."""
 
 
-class LevelScan(Protocol):
-    """One level queue while somebody goes through it; used by one thread only.
-
-    Messages come in the order of the queue, each once, until ``receive`` returns nothing.
-    """
-
-    @property
-    def end(self) -> ScanEnd | None:
-        """Why nothing more comes; None while more may come."""
-        ...
-
-    def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        """Return the next messages, waiting for them; empty at the end of the scan.
-
-        What earlier calls returned and nobody acknowledged counts as held from now on.
-
-        Raises:
-            DeliveryLimitNear: A message has come back so often that the broker would soon
-                dead-letter it for that, before its time. All that is held goes back.
-            TargetUnavailable: The connection went away; all that is held goes back.
-        """
-        ...
-
-    def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle messages; they never come back once the broker has read this.
-
-        Raises:
-            TargetUnavailable: The connection was already gone; they all come back.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give back what is held; repeating is harmless, and so is a connection that is gone."""
-        ...
-
-
-class Levels(Protocol):
-    """The level queues of one generation on one broker, over one connection."""
-
-    def scan(self, level: int, limits: ScanLimits) -> LevelScan:
-        """Begin to consume the queue of *level*.
-
-        Raises:
-            TargetError: It does not exist, or may not be read.
-        """
-        ...
-
-    def ready(self) -> Mapping[int, int]:
-        """Return how many messages wait in each level queue that exists; changes nothing.
-
-        What consumers hold, and what waits for a place to be dead-lettered to, is not counted.
-        """
-        ...
-
-
 def utc_now() -> datetime:
     """Return this machine's time."""
     return datetime.now(UTC)
 
 
-class RabbitLevels:
-    """Implements ``Levels`` over one connection, which others may use as well."""
+class Levels:
+    """The level queues of one generation, over one connection, which others may use as well."""
 
     def __init__(
         self,
@@ -175,17 +120,24 @@ class RabbitLevels:
         self._limit = limit
         self._now = now
 
-    def scan(self, level: int, limits: ScanLimits) -> RabbitLevelScan:
-        """Begin to consume the queue of *level*; see ``Levels``."""
-        name = level_name(self._version, level)
-        return RabbitLevelScan(self._connection, name, limits, limit=self._limit, now=self._now)
+    def scan(self, level: int, limits: ScanLimits) -> LevelScan:
+        """Begin to consume the queue of *level*.
 
-    def queue(self, name: str, limits: ScanLimits) -> RabbitLevelScan:
+        Raises:
+            TargetError: It does not exist, or may not be read.
+        """
+        name = level_name(self._version, level)
+        return LevelScan(self._connection, name, limits, limit=self._limit, now=self._now)
+
+    def queue(self, name: str, limits: ScanLimits) -> LevelScan:
         """Begin to consume another queue in the same manner; it must exist."""
-        return RabbitLevelScan(self._connection, name, limits, limit=None, now=self._now)
+        return LevelScan(self._connection, name, limits, limit=None, now=self._now)
 
     def ready(self) -> Mapping[int, int]:
-        """Return how many messages wait in each level queue; see ``Levels``."""
+        """Return how many messages wait in each level queue; changes nothing.
+
+        What consumers hold, and what waits for a place to be dead-lettered to, is not counted.
+        """
         channel = self._connection.channel()
         found = {}
         for level in range(BITS):
@@ -196,17 +148,17 @@ class RabbitLevels:
 
 
 def _facts(connection: Connection, channel: Any, queue: str) -> QueueFacts:
-    asked = connection.call(
-        f"looking at {queue}",
-        lambda done: channel.queue_declare(queue, passive=True, callback=done),
-    )
+    asked = connection.call(channel.queue_declare, queue, passive=True)
     return QueueFacts(
         name=queue, ready=int(asked.message_count), consumers=int(asked.consumer_count)
     )
 
 
-class RabbitLevelScan:
-    """Implements ``LevelScan``; made by ``RabbitLevels.scan``."""
+class LevelScan:
+    """One level queue while somebody goes through it; used by one thread only.
+
+    Messages come in the order of the queue, each once, until ``receive`` returns nothing.
+    """
 
     def __init__(
         self, connection: Connection, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
@@ -234,6 +186,7 @@ class RabbitLevelScan:
         self._tired: int | None = None
         self._is_closed = False
         self.end: ScanEnd | None = None
+        """Why nothing more comes; None while more may come."""
         self._channel = connection.channel()
         self._channel.add_on_cancel_callback(self._on_cancel)
         is_filled = _facts(connection, self._channel, queue).ready > 0
@@ -241,7 +194,15 @@ class RabbitLevelScan:
         self._add_consumer()
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        """Return the next messages; see ``LevelScan``."""
+        """Return the next messages, waiting for them; empty at the end of the scan.
+
+        What earlier calls returned and nobody acknowledged counts as held from now on.
+
+        Raises:
+            DeliveryLimitNear: A message has come back so often that the broker would soon
+                dead-letter it for that, before its time. All that is held goes back.
+            TargetUnavailable: The connection went away; all that is held goes back.
+        """
         self._connection.loop.check()
         self._connection.loop.step(0)  # heartbeats are served even if much has arrived already
         if self._unsettled == len(self._arrived):
@@ -264,14 +225,18 @@ class RabbitLevelScan:
         return self.end is not None
 
     def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle messages; see ``LevelScan``."""
+        """Settle messages; they never come back once the broker has read this.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; they all come back.
+        """
         frames = [_ack(self._channel.channel_number, tag) for tag in tags]
         if frames:
             self._unsettled -= len(frames)
             self._connection.send_frames([b"".join(frames)])
 
     def close(self) -> None:
-        """Give back what is held; see ``LevelScan``."""
+        """Give back what is held; repeating is harmless, and so is a connection that is gone."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -312,14 +277,8 @@ class RabbitLevelScan:
         self._consumers += 1
         self._capacity += prefetch
         self._prefetch = min(2 * prefetch, MAX_PREFETCH)
-        self._connection.call(
-            f"limiting what {self._queue} delivers",
-            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
-        )
-        self._connection.call(
-            f"beginning to consume {self._queue}",
-            lambda done: channel.basic_consume(self._queue, self._on_message, callback=done),
-        )
+        self._connection.call(channel.basic_qos, prefetch_count=prefetch)
+        self._connection.call(channel.basic_consume, self._queue, self._on_message)
 
     def _refuse(self, count: int) -> None:
         self.close()

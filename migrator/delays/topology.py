@@ -3,35 +3,36 @@
 Declared exactly as the vendor's installers do (reference ``native-delays.md`` section 2), so that
 whoever comes second finds it equivalent. Looking goes passively first; only what exists is then
 declared again, which changes nothing and makes the broker compare type and arguments.
-``unknown`` is never a synonym of fine: it says that nobody could look, and why.
+*Not checked* is never a synonym of fine: it says that nobody could look, and why.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
-from migrator.delays.routing import (
-    DelaysVersion,
-    Infrastructure,
-    QueueSpec,
-    infrastructure,
-    level_name,
-)
-from migrator.errors import AccessRefused, EntityMismatch, TargetError
+from migrator.delays.routing import DelaysVersion, Infrastructure, infrastructure, level_name
+from migrator.errors import AccessRefused, EntityMismatch, NotChecked, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import Binding, Entity, Kind, QueueFacts, QueueState, lowest_limit
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    QueueState,
+    exchange_entity,
+    lowest_limit,
+    queue_entity,
+)
 from migrator.rabbitmq.names import entry_exchange
-from migrator.rabbitmq.server import find_queues
+from migrator.rabbitmq.server import find_queues, server_facts
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -46,61 +47,22 @@ FindBindings = Callable[[str], Iterable[Binding]]
 """Returns the bindings that start at an exchange; only the management API knows them."""
 
 
-class Presence(StrEnum):
-    """Whether an entity is there as it should be."""
-
-    PRESENT = "present"
-    ABSENT = "absent"
-    WRONG = "wrong"
-    """It exists with another type or other arguments than the vendor declares."""
-    UNKNOWN = "unknown"
-    """It exists, but could not be compared (a permission is missing)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityFinding:
-    """One exchange or queue of the delays."""
+class DelayEntities:
+    """How far the native delays of one generation are there."""
 
-    kind: Kind
-    name: str
-    presence: Presence
-    detail: str = ""
-    """The broker's own words where it is wrong or unknown."""
-    ready: int | None = None
-    """Messages waiting in it; None for exchanges, and where nobody could look."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindingFindings:
-    """Which of the expected bindings exist."""
-
-    missing: tuple[Binding, ...] = ()
-    not_checked: str = ""
-    """Why nobody looked; empty when somebody did."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelaysInspection:
-    """All entities of one generation, in the order in which they would be declared."""
-
-    version: DelaysVersion
-    entities: tuple[EntityFinding, ...]
-    bindings: BindingFindings
-
-    def having(self, presence: Presence) -> tuple[EntityFinding, ...]:
-        """Return the entities in that condition."""
-        return tuple(entity for entity in self.entities if entity.presence is presence)
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether nothing of this generation exists."""
-        return all(entity.presence is Presence.ABSENT for entity in self.entities)
+    missing: Sequence[str]
+    """Exchanges, queues and bindings that do not exist, each as a short text: ``queue name``."""
+    different: Mapping[str, str]
+    """Entities with another type or other arguments than the vendor declares: name to what
+    differs, in the broker's words."""
+    not_checked: Sequence[str]
+    """What could not be looked at, and why: entities that may not be declared, or bindings."""
 
     @property
     def is_usable(self) -> bool:
         """Whether nothing speaks against it: all there, nothing wrong, no binding missing."""
-        unfit = {Presence.ABSENT, Presence.WRONG}
-        return not self.bindings.missing and all(e.presence not in unfit for e in self.entities)
+        return not (self.missing or self.different)
 
 
 def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
@@ -138,73 +100,57 @@ def declare_delays(
 
 
 def inspect_delays(
-    settings: ConnectionSettings,
-    version: DelaysVersion,
-    *,
-    find_bindings: FindBindings | None = None,
-) -> DelaysInspection:
+    settings: ConnectionSettings, version: DelaysVersion, *, find_bindings: FindBindings | None
+) -> DelayEntities:
     """Return what exists of a generation and whether it is as it should be; creates nothing.
 
     Args:
         settings: Where to look.
         version: Which generation.
-        find_bindings: None when there is no management API: then bindings are not checked.
+        find_bindings: None when there is no management API, or raises ``NotChecked`` where it
+            does not answer: then bindings are not checked.
 
     Raises:
         TargetUnavailable, AccessRefused: The broker cannot be asked.
     """
     delays = infrastructure(version)
+    missing, different, not_checked = list[str](), dict[str, str](), list[str]()
+
+    def compare(entity: Entity, declare: Callable[[], object], *, exists: bool) -> None:
+        """Declare what exists once more: the broker compares, and changes nothing."""
+        if not exists:
+            missing.append(f"{entity.kind} {entity.name}")
+            return
+        try:
+            declare()
+        except EntityMismatch as exc:
+            different[entity.name] = str(exc)
+        except AccessRefused as exc:
+            not_checked.append(f"{entity.name}: {exc}")
+
     with admin_session(settings, purpose="inspect delays") as admin:
-        exchanges = [_inspect_exchange(admin, name) for name in delays.exchanges]
-        queues = [_inspect_queue(admin, queue) for queue in delays.queues]
-    existing = {entity.name for entity in exchanges if entity.presence is not Presence.ABSENT}
-    return DelaysInspection(
-        version=version,
-        entities=(*exchanges, *queues),
-        bindings=_inspect_bindings(delays, existing, find_bindings),
-    )
-
-
-def _inspect_exchange(admin: AdminSession, name: str) -> EntityFinding:
-    if not admin.has_exchange(name):
-        return EntityFinding(kind=Kind.EXCHANGE, name=name, presence=Presence.ABSENT)
-    presence, detail = _compare(lambda: admin.declare_exchange(name, "topic"))
-    return EntityFinding(kind=Kind.EXCHANGE, name=name, presence=presence, detail=detail)
-
-
-def _inspect_queue(admin: AdminSession, queue: QueueSpec) -> EntityFinding:
-    facts = admin.queue(queue.name)
-    if facts is None:
-        return EntityFinding(kind=Kind.QUEUE, name=queue.name, presence=Presence.ABSENT)
-    presence, detail = _compare(lambda: admin.declare_queue(queue.name, queue.arguments))
-    return EntityFinding(
-        kind=Kind.QUEUE, name=queue.name, presence=presence, detail=detail, ready=facts.ready
-    )
-
-
-def _compare(declare: Callable[[], object]) -> tuple[Presence, str]:
-    """Declare what exists once more: the broker compares, and changes nothing."""
-    try:
-        declare()
-    except EntityMismatch as exc:
-        return Presence.WRONG, str(exc)
-    except AccessRefused as exc:
-        return Presence.UNKNOWN, str(exc)
-    return Presence.PRESENT, ""
-
-
-def _inspect_bindings(
-    delays: Infrastructure, existing: set[str], find_bindings: FindBindings | None
-) -> BindingFindings:
+        for name in delays.exchanges:
+            declare = partial(admin.declare_exchange, name, "topic")
+            compare(exchange_entity(name), declare, exists=admin.has_exchange(name))
+        for queue in delays.queues:
+            again = partial(admin.declare_queue, queue.name, queue.arguments)
+            compare(queue_entity(queue.name), again, exists=admin.queue(queue.name) is not None)
     if find_bindings is None:
-        return BindingFindings(not_checked="bindings are only told by the management API")
-    sources = {binding.source for binding in delays.bindings} & existing
-    found = {_identity(b) for source in sorted(sources) for b in find_bindings(source)}
-    return BindingFindings(missing=tuple(b for b in delays.bindings if _identity(b) not in found))
+        not_checked.append("bindings are only told by the management API")
+    else:
+        try:
+            missing += _missing_bindings(delays, find_bindings)
+        except NotChecked as exc:
+            not_checked.append(str(exc))
+    return DelayEntities(missing=missing, different=different, not_checked=not_checked)
 
 
-def _identity(binding: Binding) -> tuple[str, Entity, str]:
-    return binding.source, binding.target, binding.key
+def _missing_bindings(delays: Infrastructure, find_bindings: FindBindings) -> Iterator[str]:
+    sources = {binding.source for binding in delays.bindings}
+    found = {(b.source, b.target, b.key) for source in sources for b in find_bindings(source)}
+    for binding in delays.bindings:
+        if (binding.source, binding.target, binding.key) not in found:
+            yield f"binding {binding.source} to {binding.target.name} ({binding.key})"
 
 
 def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, ...]:
@@ -251,17 +197,31 @@ def read_level_depths(
         TargetUnavailable, AccessRefused: The broker cannot be asked.
     """
     names = {level_name(version, level): level for level in range(BITS)}
-    if management is None:
-        return build_level_depths(version, _plain(settings, names), gap=_NO_API)
-    try:
-        told = level_queues(management, version)
-    except TargetError as exc:
-        return build_level_depths(version, _plain(settings, names), gap=str(exc))
-    steps = {names[queue.name]: _told(names[queue.name], queue) for queue in told if queue.is_told}
-    young = {queue.name: names[queue.name] for queue in told if not queue.is_told}
-    if young:
-        steps |= {step.level: step for step in _plain(settings, young)}
-    return build_level_depths(version, steps.values(), gap=_YOUNG if young else "")
+    gap, told = _NO_API, list[QueueState]()
+    if management is not None:
+        try:
+            gap, told = "", [*level_queues(management, version)]
+        except TargetError as exc:
+            gap = str(exc)
+    steps = [
+        LevelDepth(
+            level=names[queue.name],
+            ready=queue.ready,
+            unacknowledged=queue.unacked,
+            held=queue.held_back,
+            consumers=queue.consumers,
+        )
+        for queue in told
+        if queue.is_told
+    ]
+    plain = names if gap else {queue.name for queue in told if not queue.is_told}
+    found = find_queues(settings, plain) if plain else {}
+    steps += [
+        LevelDepth(level=names[name], ready=queue.ready, consumers=queue.consumers)
+        for name, queue in found.items()
+        if queue is not None
+    ]
+    return build_level_depths(version, steps, gap=gap or (_YOUNG if plain else ""))
 
 
 def level_queues(management: ManagementApi, version: DelaysVersion) -> Sequence[QueueState]:
@@ -275,25 +235,17 @@ def level_queues(management: ManagementApi, version: DelaysVersion) -> Sequence[
     return [queue for queue in management.queues(pattern) if queue.name in names]
 
 
-def _told(level: int, queue: QueueState) -> LevelDepth:
-    return LevelDepth(
-        level=level,
-        ready=queue.ready,
-        unacknowledged=queue.unacked,
-        held=queue.held_back,
-        consumers=queue.consumers,
-    )
+def held_levels(management: ManagementApi, version: DelaysVersion) -> Mapping[int, int] | None:
+    """Return how many messages each level holds back, no zeros; None: it is too new to tell.
 
-
-def _plain(settings: ConnectionSettings, names: dict[str, int]) -> Iterable[LevelDepth]:
-    found = find_queues(settings, names)
-    return [_counted(level, found[name]) for name, level in names.items()]
-
-
-def _counted(level: int, queue: QueueFacts | None) -> LevelDepth:
-    if queue is None:
-        return LevelDepth(level=level, exists=False)
-    return LevelDepth(level=level, ready=queue.ready, consumers=queue.consumers)
+    Raises:
+        TargetError: The API does not answer, or refuses.
+    """
+    levels = {level_name(version, level): level for level in range(BITS)}
+    queues = level_queues(management, version)
+    if not all(queue.is_told for queue in queues):
+        return None
+    return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
 
 
 def delivery_limit(
@@ -309,12 +261,6 @@ def delivery_limit(
     """
     if version is DelaysVersion.V1:
         return None
-    with admin_session(settings, purpose="look") as admin:
-        said = admin.server_properties.get("version", b"")
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-    major = text.partition(".")[0]
-    is_limited = major.isdigit() and (int(major),) >= _LIMITED_SINCE
-    default = _DEFAULT_LIMIT if is_limited else None
-    prefix = level_name(version, 0).removesuffix("00").replace(".", r"\.")
-    queues = [] if management is None else list(management.queues(f"^{prefix}"))
-    return lowest_limit(queues, default=default)
+    is_limited = server_facts(settings).release[:1] >= _LIMITED_SINCE
+    queues = () if management is None else level_queues(management, version)
+    return lowest_limit(queues, default=_DEFAULT_LIMIT if is_limited else None)

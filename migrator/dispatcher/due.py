@@ -20,22 +20,20 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import Unreachable
-from migrator.dispatcher.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from migrator.dispatcher.failures import new_backoff
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.dispatcher.link import Delivery
-from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, StoredRow
-from migrator.dispatcher.receive import Receiver, next_chunk, not_understood
-from migrator.dispatcher.routes import RabbitRoutes
+from migrator.dispatcher.link import Delivery, RabbitRoutes
+from migrator.dispatcher.outbox import Item, StoredRow
+from migrator.dispatcher.receive import LinkContext, Receiver, next_chunk, not_understood
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
 from migrator.ledger.held_destinations import HeldDestinations, is_over
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import Backoff, Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
     BatchId,
-    EndpointName,
     NativeMessage,
     QueueName,
     RunId,
@@ -55,19 +53,6 @@ _MOST_BATCHES: Final = 8
 _PRUNE_EVERY_S: Final = 60.0
 _PRUNE_AGAIN_S: Final = 5.0
 """One call forgets so much and no more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollRules:
-    """How rows are looked for."""
-
-    every: timedelta
-    look_ahead: timedelta
-    """Rows due within this are claimed, and wait in memory."""
-    max_rows: int
-    max_bytes: int
-    remember: timedelta
-    """How long a dispatched timeout is remembered, so that a redelivered message is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +118,14 @@ class Poller:
     held: HeldDestinations
     routes: RabbitRoutes
     clock: Clock
-    rules: PollRules
+    every: timedelta
+    """How often rows are looked for."""
+    look_ahead: timedelta
+    """Rows due within this are claimed, and wait in memory."""
+    max_rows: int
+    max_bytes: int
+    remember: timedelta
+    """How long a dispatched timeout is remembered, so that a redelivered message is known."""
     conversion: BrokerLimits
     fault: FaultPoint
     read_due_times: Callable[[StoreEndpoint], DueTimeReading]
@@ -179,7 +171,7 @@ class Poller:
         now = self.clock.now()
         not_for = self.held.not_now(now)
         found = []
-        for until in (now, now + self.rules.look_ahead):
+        for until in (now, now + self.look_ahead):
             claimed = self._claim(lease, until=until, only=None, not_for=not_for)
             if claimed is not None:
                 found.append(claimed)
@@ -187,10 +179,11 @@ class Poller:
                     break
         return found
 
-    def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Claimed | None:
-        """Claim exactly these rows, as far as they exist and are due; None when there is none."""
-        until = self.clock.now() + self.rules.look_ahead
-        return self._claim(lease, until=until, only=ids, not_for=())
+    def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Sequence[Claimed]:
+        """Claim exactly these rows, as far as they exist and are due; empty when there is none."""
+        until = self.clock.now() + self.look_ahead
+        claimed = self._claim(lease, until=until, only=ids, not_for=())
+        return () if claimed is None else (claimed,)
 
     def _check_due_times(self) -> None:
         """Refuse to claim while due times are of another zone than they are read in."""
@@ -219,8 +212,8 @@ class Poller:
             mode=Mode.DISPATCH,
             due_after=None,
             due_until=until,
-            max_rows=self.rules.max_rows,
-            max_bytes=self.rules.max_bytes,
+            max_rows=self.max_rows,
+            max_bytes=self.max_bytes,
             cursor=None,
             only=only,
             not_for=not_for,
@@ -232,12 +225,12 @@ class Poller:
         return self._prepared(claim.batch, lease)
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
-        was_full = batch.size >= self.rules.max_rows or batch.body_bytes >= self.rules.max_bytes
+        was_full = batch.size >= self.max_rows or batch.body_bytes >= self.max_bytes
         rows = [row for row in self.batches.rows(batch) if row.row_index not in skip]
         converted = [(row, to_dispatch(row, rules=self.conversion)) for row in rows]
         unfit = [found for _, found in converted if isinstance(found, Quarantine)]
         fit = [(row, found) for row, found in converted if isinstance(found, NativeMessage)]
-        routes = self.routes.routes({message.destination for _, message in fit})
+        routes = self.routes.answers({message.destination for _, message in fit})
         ready: list[StoredRow] = []
         lost: list[tuple[StoredTimeout, Unreachable]] = []
         for row, message in fit:
@@ -281,7 +274,7 @@ class Poller:
         to_try = {held: self._queue_of(held.destination) for held in self.held.to_try(now)}
         if not to_try:
             return
-        routes = self.routes.routes(set(to_try.values()))
+        routes = self.routes.answers(set(to_try.values()))
         for held, name in to_try.items():
             if isinstance(why := routes[name], Unreachable):
                 self.held.note_lost(held.destination, why, now=now)
@@ -302,62 +295,43 @@ class Poller:
         self.batches.advance(batch, Event.ALL_DISPATCHED, lease)
         self.fault("dispatch.settled")
 
-    def prune(self, lease: Lease) -> int:
-        """Forget some of what was dispatched long ago; return how many rows."""
-        return self.dispatched.prune(lease, older_than=self.rules.remember)
-
-
-@dataclass(frozen=True, slots=True)
-class _Claiming:
-    """A claim under way, with the control messages that asked for it."""
-
-    pending: Future[Sequence[Claimed]]
-    deliveries: Sequence[Delivery] = ()
-
 
 @dataclass(kw_only=True)
 class DueRows:
     """The batches that one session has in hand."""
 
+    context: LinkContext
     poller: Poller
-    lease: Lease
-    outbox: Outbox
-    time: DatabaseTime
     receiver: Receiver
     """Settles control messages."""
     background: Executor
-    fault: FaultPoint
     settled: Callable[[int, float], None]
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:
         """Begin with nothing in hand."""
         self._control: deque[Delivery] = deque()
-        self._claim: _Claiming | None = None
+        self._claim: Future[Sequence[Claimed]] | None = None
+        """The claim that is under way."""
+        self._claimed_for: Sequence[Delivery] = ()
+        """The control messages that asked for it."""
         self._settling: dict[BatchId, Future[None]] = {}
         self._active: set[BatchId] = set()
         self._may_have_left = True
         self._claims_in_vain = False
         """The last claim failed; that what is left can be looked for does not mend it."""
-        self._backoff = Backoff(
-            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=self.time.monotonic_s
-        )
+        self._backoff = new_backoff(self.context.time.monotonic_s)
         self.error: MigratorError | None = None
         """What keeps the store from doing its part; it is tried again."""
         self._next_poll_s = float("-inf")
-        self._next_prune_s = self.time.monotonic_s() + _PRUNE_EVERY_S
+        self._next_prune_s = self.context.time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
         """The store has answered this session."""
 
     @property
-    def endpoint(self) -> EndpointName:
-        """Whose rows they are."""
-        return self.poller.endpoint.name
-
-    @property
     def pending(self) -> Sequence[Future[object]]:
         """What the background is working on."""
-        claim = () if self._claim is None else (self._claim.pending,)
+        claim = () if self._claim is None else (self._claim,)
         return (*claim, *self._settling.values())
 
     def is_busy(self, *, may_take: bool) -> bool:
@@ -390,10 +364,6 @@ class DueRows:
         """Return what is known of the batch of *item*."""
         return self.poller.sending[item.batch]
 
-    def forget_routes(self, names: Collection[QueueName]) -> None:
-        """Have it asked anew how *names* are reached."""
-        self.poller.routes.forget(names)
-
     def settle_answered(self, items: Sequence[Item]) -> None:
         """Settle the batches of *items* of which every row has an answer now."""
         for batch in {item.batch for item in items if isinstance(item, StoredRow)}:
@@ -410,25 +380,24 @@ class DueRows:
         elif self._control:
             self._begin_control()
         elif self._now_s() >= self._next_poll_s:
-            self._claim = _Claiming(self.background.submit(self._poll))
+            self._claim = self.background.submit(self._poll)
 
     def _begin_looking_back(self) -> None:
         """Take up what is claimed and in nobody's hands: an earlier session's, or a lost answer."""
-        poller, lease, active = self.poller, self.lease, frozenset(self._active)
-        answered = {batch: frozenset(known.answered) for batch, known in poller.sending.items()}
-
-        def look() -> Sequence[Claimed]:
-            return poller.left_open(lease, answered=answered, but_for=active)
-
-        self._claim = _Claiming(self.background.submit(look))
+        sending, active = self.poller.sending, frozenset(self._active)
+        answered = {batch: frozenset(known.answered) for batch, known in sending.items()}
+        look = self.poller.left_open
+        lease = self.context.lease
+        self._claim = self.background.submit(look, lease, answered=answered, but_for=active)
 
     def _poll(self) -> Sequence[Claimed]:
         """Run in the background."""
-        self.time.read()
+        self.context.time.read()
         if self._now_s() >= self._next_prune_s:
-            forgotten = self.poller.prune(self.lease)
+            poller, lease = self.poller, self.context.lease
+            forgotten = poller.dispatched.prune(lease, older_than=poller.remember)
             self._next_prune_s = self._now_s() + (_PRUNE_AGAIN_S if forgotten else _PRUNE_EVERY_S)
-        return self.poller.claim_due(self.lease)
+        return self.poller.claim_due(self.context.lease)
 
     def _begin_control(self) -> None:
         """Claim the rows that control messages name; what is not due is the poller's."""
@@ -442,24 +411,21 @@ class DueRows:
                 self.receiver.fail(delivery, not_understood(exc))
         if not ids:
             return
-        poller, lease = self.poller, self.lease
-
-        def claim() -> Sequence[Claimed]:
-            claimed = poller.claim_these(tuple(ids), lease)
-            return () if claimed is None else (claimed,)
-
-        self._claim = _Claiming(self.background.submit(claim), understood)
+        lease = self.context.lease
+        self._claim = self.background.submit(self.poller.claim_these, tuple(ids), lease)
+        self._claimed_for = understood
 
     def _finish_claim(self) -> None:
-        if self._claim is None or not self._claim.pending.done():
+        if self._claim is None or not self._claim.done():
             return
         claim, self._claim = self._claim, None
+        claimed_for, self._claimed_for = self._claimed_for, ()
         try:
-            found = claim.pending.result()
+            found = claim.result()
         except (LeaseLost, Interrupted):
             raise
         except MigratorError as exc:
-            self._control.extendleft(reversed(claim.deliveries))
+            self._control.extendleft(reversed(claimed_for))
             self._claims_in_vain = self._claims_in_vain or not self._may_have_left
             self._look_back_after(exc)
             return
@@ -471,9 +437,9 @@ class DueRows:
             self._begin_sending(claimed)
         if self._may_have_left:
             self._has_looked_back()
-        elif claim.deliveries:
-            self.fault("control.claimed")
-            self.receiver.settle(claim.deliveries)
+        elif claimed_for:
+            self.context.fault("control.claimed")
+            self.receiver.settle(claimed_for)
         else:
             self._has_polled(found)
 
@@ -490,7 +456,7 @@ class DueRows:
 
     def _has_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
-            self._next_poll_s = self._now_s() + self.poller.rules.every.total_seconds()
+            self._next_poll_s = self._now_s() + self.poller.every.total_seconds()
         self.has_polled = True
 
     def _begin_sending(self, claimed: Claimed) -> None:
@@ -503,15 +469,16 @@ class DueRows:
         self._active.add(claimed.batch.id)
         for row in claimed.rows:
             if row.row.row_index in sending.waiting:
-                self.outbox.add(row, due_at=row.message.due_at)
+                self.context.outbox.add(row, due_at=row.message.due_at)
         self._settle_if_answered(sending)
 
     def _settle_if_answered(self, sending: Sending) -> None:
         batch = sending.batch.id
         if sending.waiting or batch in self._settling:
             return
-        poller, lease = self.poller, self.lease
-        self._settling[batch] = self.background.submit(lambda: poller.settle(sending, lease))
+        self._settling[batch] = self.background.submit(
+            self.poller.settle, sending, self.context.lease
+        )
 
     def _finish_settling(self) -> None:
         for batch, pending in [*self._settling.items()]:
@@ -534,4 +501,4 @@ class DueRows:
             self.settled(max(sent, 0), self._now_s() - sending.begun_s)
 
     def _now_s(self) -> float:
-        return self.time.monotonic_s()
+        return self.context.time.monotonic_s()

@@ -10,7 +10,7 @@ being done is tried again after a pause. Source: design section 10; reference
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import Copy, Item, StoredRow
 from migrator.errors import TargetError, TargetUnavailable
+from migrator.ledger.work import Backoff
 from migrator.nservicebus.incoming import normalised_headers
 from migrator.nservicebus.recoverability import (
     IMMEDIATE_ATTEMPTS,
@@ -33,8 +34,8 @@ from migrator.nservicebus.recoverability import (
 
 _log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S: Final = 0.5
-LONGEST_PAUSE_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 10.0
 """Before work is tried again that store or broker kept from being done.
 
 It stays in hand meanwhile: ending the link instead would give all deliveries back, and coming back
@@ -42,6 +43,11 @@ counts, so that a quorum queue with a delivery limit drops them in the end.
 """
 _MOST_LINES: Final = 20
 _WINDOW_S: Final = 60.0
+
+
+def new_backoff(monotonic_s: Callable[[], float]) -> Backoff:
+    """Return the pauses before work is tried again that store or broker kept from being done."""
+    return Backoff(first_s=_FIRST_PAUSE_S, most_s=_LONGEST_PAUSE_S, monotonic_s=monotonic_s)
 
 
 class LogRateLimiter:
@@ -53,11 +59,14 @@ class LogRateLimiter:
         self._since_s: dict[str, float] = {}
         self._lines: dict[str, int] = {}
 
-    def log(self, level: int, text: str, facts: Mapping[str, object]) -> None:
-        """Log *text* with *facts*, unless there were too many of their action in a minute."""
-        left_out = self._left_out(str(facts["action"]))
+    def log(
+        self, level: int, text: str, delivery: Delivery, *, action: str, **facts: object
+    ) -> None:
+        """Log *text* of *delivery*, unless there were too many of its *action* in a minute."""
+        left_out = self._left_out(action)
         if left_out is not None:
-            _log.log(level, text, extra={**facts, "left_out": left_out})
+            facts |= {"queue": delivery.queue, "message_id": delivery.message.message_id}
+            _log.log(level, text, extra={"action": action, **facts, "left_out": left_out})
 
     def _left_out(self, action: str) -> int | None:
         """Return how many lines were left out before this one; None: leave it out."""
@@ -117,11 +126,8 @@ class RecoverabilityPolicy:
         self._log(
             logging.WARNING,
             "a message came back so often that the broker may drop it; a copy takes over",
-            {
-                "action": "message_renewed",
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-            },
+            delivery,
+            action="message_renewed",
         )
         message = renewed_copy(delivery.message)
         return Copy(delivery=delivery, message=message, queue=delivery.queue, is_final=False)
@@ -134,12 +140,9 @@ class RecoverabilityPolicy:
         self._log(
             logging.ERROR,
             "the error queue does not exist; a failed message waits for it",
-            {
-                "action": "error_queue_missing",
-                "error_queue": self._given.error_queue,
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-            },
+            delivery,
+            action="error_queue_missing",
+            error_queue=self._given.error_queue,
         )
         if not self._given.retry_queues or not self._may_wait(delivery):
             return None
@@ -155,14 +158,11 @@ class RecoverabilityPolicy:
         self._log(
             logging.WARNING,
             "a message failed and is tried again later",
-            {
-                "action": "message_retried",
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-                "retry": retries + 1,
-                "retry_queue": queue,
-                "reason": failure.text,
-            },
+            delivery,
+            action="message_retried",
+            retry=retries + 1,
+            retry_queue=queue,
+            reason=failure.text,
         )
         message = retry_copy(delivery.message, retries=retries + 1)
         return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
@@ -172,13 +172,10 @@ class RecoverabilityPolicy:
         self._log(
             logging.ERROR,
             "a message failed and goes to the error queue",
-            {
-                "action": "message_failed",
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-                "error_queue": given.error_queue,
-                "reason": failure.text,
-            },
+            delivery,
+            action="message_failed",
+            error_queue=given.error_queue,
+            reason=failure.text,
         )
         message = failed_copy(
             delivery.message,

@@ -13,7 +13,6 @@ from typing import Any, Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Row,
     Select,
     Table,
@@ -24,14 +23,12 @@ from sqlalchemy import (
     update,
 )
 
-from migrator.database.engine import writing
 from migrator.database.portable import MOST_IN_LIST, for_update
 from migrator.database.types import database_now
-from migrator.errors import LedgerError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.operator_actions import count_purged
 from migrator.ledger.states import BatchState
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import Lease
 
 _PRUNE_BATCHES: Final = 200
@@ -46,13 +43,8 @@ _POSTGRESQL_SETTINGS: Final = text(
 )
 
 
-class DispatchedBatches:
+class DispatchedBatches(LedgerPart):
     """Batches that a dispatcher has sent, and how their rows are forgotten."""
-
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the ledger in *tables*."""
-        self._engine = engine
-        self._tables = tables
 
     def prune(self, lease: Lease, *, older_than: timedelta) -> int:
         """Forget rows dispatched longer ago than *older_than*; return how many.
@@ -62,8 +54,7 @@ class DispatchedBatches:
         is forgotten, a redelivered message that would make it again is recognised; afterwards it
         becomes a new row and is sent once more.
         """
-        doing = f"pruning batches of lane {lease.lane}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing(f"pruning batches of lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
             if connection.dialect.name == "postgresql":
                 connection.execute(_POSTGRESQL_SETTINGS)

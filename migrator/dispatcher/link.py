@@ -1,4 +1,4 @@
-"""One dispatcher's link: a connection that publishes, and one that consumes and settles.
+"""One dispatcher's link, a connection that publishes and one that consumes, and where it leads.
 
 Rules of this file: properties of what comes in are read by ``properties``, never by pika;
 nothing is acknowledged but what the caller names; tags of several queues are told apart by
@@ -8,20 +8,23 @@ numbers of our own. The link dies as a whole, and all that was not acknowledged 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from migrator.delays.routing import has_delay
-from migrator.dispatcher.routes import Route
+from migrator.delays.destinations import DestinationAnswers, find_target
+from migrator.delays.routing import Topology, Unreachable, has_delay
+from migrator.delays.topology import FindBindings
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
-from migrator.rabbitmq.admin import AdminSession
+from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.names import retry_queue
@@ -29,6 +32,15 @@ from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a message is published: by the topology the endpoint uses, or by the delays."""
+
+    exchange: str
+    routing_key: str
+
 
 Routed = tuple[Route, NativeMessage | RawMessage]
 """A message and where it is published."""
@@ -139,6 +151,41 @@ def declare_retry_queues(
     return names
 
 
+class RabbitRoutes(DestinationAnswers[Route]):
+    """How destinations are reached without a delay, by the topology the endpoint uses, or why not.
+
+    Nothing is declared or bound here. Source: reference ``timeout-manager.md`` sections 3 and 14.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        topology: Topology = Topology.AUTO,
+        find_bindings: FindBindings | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Ask the broker that *settings* name.
+
+        *find_bindings* is from the management API; None: an exchange is taken to lead to its queue.
+        """
+        super().__init__(monotonic_s)
+        self._settings = settings
+        self._topology = topology
+        self._find_bindings = find_bindings
+
+    def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+        with admin_session(self._settings, purpose="look for destinations") as admin:
+            return {name: self._look(admin, name) for name in names}
+
+    def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
+        found = find_target(admin, name, self._topology, self._find_bindings)
+        if isinstance(found, Unreachable):
+            return found
+        is_queue = found.kind is Kind.QUEUE
+        return Route(exchange="" if is_queue else name, routing_key=name if is_queue else "")
+
+
 def open_satellite_link(
     settings: ConnectionSettings,
     *,
@@ -198,10 +245,7 @@ class RabbitSatelliteLink:
         """Begin to consume *queue*; see ``SatelliteLink``."""
         connection = self._consuming
         channel = connection.channel()
-        connection.call(
-            f"limiting what {queue} delivers",
-            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
-        )
+        connection.call(channel.basic_qos, prefetch_count=prefetch)
 
         def on_message(_channel: Any, method: Any, properties: Properties, body: bytes) -> None:
             self._last_tag += 1
@@ -220,10 +264,7 @@ class RabbitSatelliteLink:
             self._loop.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
 
         channel.add_on_cancel_callback(on_cancel)
-        connection.call(
-            f"beginning to consume {queue}",
-            lambda done: channel.basic_consume(queue, on_message, callback=done),
-        )
+        connection.call(channel.basic_consume, queue, on_message)
 
     def received(self) -> Sequence[Delivery]:
         """Return what was delivered since the last call."""

@@ -25,7 +25,7 @@ from migrator.dispatcher.failures import (
 )
 from migrator.dispatcher.link import SatelliteLink, declare_retry_queues, open_satellite_link
 from migrator.dispatcher.outbox import DatabaseTime, Outbox
-from migrator.dispatcher.receive import DelayedMessageHandler, Receiver
+from migrator.dispatcher.receive import DelayedMessageHandler, LinkContext, Receiver
 from migrator.dispatcher.send import AGAIN_AFTER, Sender
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
@@ -160,54 +160,44 @@ class DispatcherSession:
         """
         plan = dispatcher.plan
         self._dispatcher = dispatcher
-        self._lease = lease
-        self._link = link
-        self._guard = guard
         self._queues = [q for q in (plan.timeouts_queue, plan.control_queue) if q in existing]
         self._is_consuming = False
         self._missing: TargetUnavailable | None = None
         if plan.timeouts_queue is not None and plan.timeouts_queue not in existing:
             self._missing = TargetUnavailable(f"queue {plan.timeouts_queue!r} does not exist")
-        self._time = DatabaseTime(dispatcher.clock)
-        self._looks_again_s = self._time.monotonic_s() + _LOOK_AGAIN_S
-        self._last_busy_s = self._time.monotonic_s()
-        self._outbox = Outbox()
-        policy = RecoverabilityPolicy(
-            plan.recoverability,
-            frame_max_bytes=link.frame_max_bytes,
-            log_limiter=dispatcher.log_limiter,
-        )
-        self._receiver = Receiver(
-            handler=dispatcher.handler,
+        self._context = context = LinkContext(
             lease=lease,
             link=link,
-            policy=policy,
-            outbox=self._outbox,
-            time=self._time,
-            background=_WakingTheLink(dispatcher.storing, link),
+            policy=RecoverabilityPolicy(
+                plan.recoverability,
+                frame_max_bytes=link.frame_max_bytes,
+                log_limiter=dispatcher.log_limiter,
+            ),
+            outbox=Outbox(),
+            time=DatabaseTime(dispatcher.clock),
+            guard=guard,
             fault=dispatcher.fault,
         )
+        self._last_busy_s = context.time.monotonic_s()
+        self._looks_again_s = self._last_busy_s + _LOOK_AGAIN_S
+        self._receiver = Receiver(
+            context=context,
+            handler=dispatcher.handler,
+            background=_WakingTheLink(dispatcher.storing, link),
+        )
         self._rows = DueRows(
+            context=context,
             poller=dispatcher.poller,
-            lease=lease,
-            outbox=self._outbox,
-            time=self._time,
             receiver=self._receiver,
             background=_WakingTheLink(dispatcher.claiming, link),
-            fault=dispatcher.fault,
             settled=dispatcher.settled,
         )
         self._sender = Sender(
-            link=link,
-            outbox=self._outbox,
-            time=self._time,
+            context=context,
             receiver=self._receiver,
             rows=self._rows,
-            policy=policy,
             detector=dispatcher.detector,
             version=plan.version,
-            guard=guard,
-            fault=dispatcher.fault,
             sent=dispatcher.sent,
             tracer=dispatcher.tracer,
         )
@@ -225,7 +215,7 @@ class DispatcherSession:
             LeaseLost, Interrupted: The session must end.
             TargetError: The link is gone, or of no use.
         """
-        self._guard()
+        self._context.guard()
         self._look_again()
         self._receiver.finish()
         self._rows.finish()
@@ -236,7 +226,7 @@ class DispatcherSession:
         self._rows.begin(may_take=may_take)
         self._sender.send()
         is_busy = self._is_busy(may_take=may_take)
-        self._link.idle(self._rest(may_take=may_take).total_seconds())
+        self._context.link.idle(self._rest(may_take=may_take).total_seconds())
         return is_busy
 
     @property
@@ -252,22 +242,22 @@ class DispatcherSession:
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes it wait, or None; asked by other threads."""
-        return self._link.blocked_reason
+        return self._context.link.blocked_reason
 
     @property
     def doing(self) -> str:
         """What is going on, in a few words."""
-        if (blocked := self._link.blocked_reason) is not None:
+        if (blocked := self._context.link.blocked_reason) is not None:
             return f"throttled: {blocked}"
         if self.problem is not None:
             return f"degraded: {self.problem}"
         held = len(self._dispatcher.poller.held)
         more = f"; {held} destinations cannot be reached" if held else ""
-        return f"dispatching: {len(self._outbox)} wait for their time{more}"
+        return f"dispatching: {len(self._context.outbox)} wait for their time{more}"
 
     def is_idle_for(self, seconds: float) -> bool:
         """Return whether there was nothing to do at all for so long."""
-        return self._time.monotonic_s() - self._last_busy_s >= seconds
+        return self._context.time.monotonic_s() - self._last_busy_s >= seconds
 
     def close(self, *, at_once: bool) -> None:
         """Close the link, then let the background finish; never raises.
@@ -275,7 +265,7 @@ class DispatcherSession:
         What the background still does, nobody acknowledges, and the next session finds everything
         in the ledger. With *at_once*, nothing that is still on its way out is sent any more.
         """
-        self._link.close(at_once=at_once)
+        self._context.link.close(at_once=at_once)
         for each in (self._receiver.pending, *self._rows.pending):
             try:
                 if each is not None:
@@ -285,7 +275,7 @@ class DispatcherSession:
                     "background work failed; what it was about is in the store or in its queue",
                     extra={
                         "action": "dispatcher_work_failed",
-                        "lane": self._lease.lane,
+                        "lane": self._context.lease.lane,
                         "error": str(exc),
                     },
                 )
@@ -298,7 +288,7 @@ class DispatcherSession:
         Raises:
             TargetUnavailable: Names the queue.
         """
-        if self._missing is None or self._time.monotonic_s() < self._looks_again_s:
+        if self._missing is None or self._context.time.monotonic_s() < self._looks_again_s:
             return
         if not self._rows.is_busy(may_take=False):
             raise self._missing
@@ -309,10 +299,10 @@ class DispatcherSession:
             return
         self._is_consuming = True
         for queue in self._queues:
-            self._link.consume(queue, prefetch=self._dispatcher.plan.prefetch)
+            self._context.link.consume(queue, prefetch=self._dispatcher.plan.prefetch)
 
     def _sort_deliveries(self) -> None:
-        for delivery in self._link.received():
+        for delivery in self._context.link.received():
             self._dispatcher.fault("intake.received")
             if delivery.queue == self._dispatcher.plan.control_queue:
                 self._rows.add_control(delivery)
@@ -320,9 +310,9 @@ class DispatcherSession:
                 self._receiver.add(delivery)
 
     def _is_busy(self, *, may_take: bool) -> bool:
-        due_at = self._outbox.next_due_at
+        due_at = self._context.outbox.next_due_at
         # a copy that no queue takes may wait for ever; nobody waits for it
-        waits = due_at is not None and due_at - self._time.now() < AGAIN_AFTER / 2
+        waits = due_at is not None and due_at - self._context.time.now() < AGAIN_AFTER / 2
         is_busy = bool(
             waits
             or self._rows.is_busy(may_take=may_take)
@@ -330,7 +320,7 @@ class DispatcherSession:
             or (may_take and self._receiver.has_waiting)
         )
         if is_busy:
-            self._last_busy_s = self._time.monotonic_s()
+            self._last_busy_s = self._context.time.monotonic_s()
         return is_busy
 
     def _rest(self, *, may_take: bool) -> timedelta:
@@ -339,7 +329,7 @@ class DispatcherSession:
         poll_in_s = self._rows.next_poll_in_s if may_take else None
         if poll_in_s is not None:
             longest = min(longest, timedelta(seconds=poll_in_s))
-        due_at = self._outbox.next_due_at
+        due_at = self._context.outbox.next_due_at
         if due_at is not None:
-            longest = min(longest, max(due_at - self._time.now(), timedelta(0)))
+            longest = min(longest, max(due_at - self._context.time.now(), timedelta(0)))
         return longest

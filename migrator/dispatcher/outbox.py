@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, address, delay_s
-from migrator.dispatcher.link import Delivery, Routed
-from migrator.dispatcher.routes import Route
+from migrator.dispatcher.link import Delivery, Route, Routed
 from migrator.dispatcher.rules import sent_at
 from migrator.errors import ClockInDoubt
 from migrator.ledger.work import Clock

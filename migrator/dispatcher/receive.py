@@ -1,10 +1,10 @@
-"""Messages of ``<queue>.Timeouts``: received, stored or passed on, and acknowledged.
+"""Messages of ``<queue>.Timeouts``: received, stored, passed on or forwarded, and acknowledged.
 
 Rules of this file: a message is acknowledged only after what it asks for is committed or, when
 it is sent at once, confirmed; doing it twice is harmless, because a row's id is made from the
 message; the order of messages is the order of changes. Handlers run in a background thread, in
 order; ``Receiver`` runs in the thread that serves the broker.
-Source: reference ``timeout-manager.md`` section 7.
+Source: reference ``timeout-manager.md`` section 7; design section 10.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.routing import Unreachable
-from migrator.dispatcher.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, RecoverabilityPolicy
-from migrator.dispatcher.link import Delivery, SatelliteLink
-from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, PassedOn
-from migrator.dispatcher.routes import RabbitRoutes
-from migrator.dispatcher.rules import to_pass_on
+from migrator.delays.destinations import Destinations
+from migrator.delays.routing import LONGEST_DELAY, Unreachable
+from migrator.dispatcher.failures import RecoverabilityPolicy, new_backoff
+from migrator.dispatcher.link import Delivery, RabbitRoutes, SatelliteLink
+from migrator.dispatcher.outbox import DatabaseTime, Forwarded, Item, Outbox, PassedOn
+from migrator.dispatcher.rules import to_forward, to_pass_on
 from migrator.errors import Interrupted, LeaseLost, MigratorError, RowRefused
-from migrator.ledger.work import Backoff, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.recoverability import Failure, is_renewed
 from migrator.nservicebus.satellites import (
@@ -43,7 +43,7 @@ _AT_ONCE: Final = timedelta(seconds=1)
 """What is due within this is never stored, as the timeout manager has it; we wait until it is."""
 _MOST_DELIVERIES: Final = 500
 _MOST_BYTES: Final = 8 * 2**20
-_NOTHING: Final = Applied(stored=0, known=0, cleared=0)
+_NOTHING: Final = Applied()
 
 
 # ── what is done with a message, in the background ─────────────────────────────────────────────
@@ -61,7 +61,7 @@ class Handled:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class _Read:
     """One message that was understood."""
 
     delivery: Delivery
@@ -91,7 +91,7 @@ class DelayedMessageHandler(ABC):
         """Convert for a connection that negotiated this frame size; 0: no limit."""
         self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
-    def _apply(self, reads: Sequence[Read], lease: Lease, handled: Handled) -> Applied:
+    def _apply(self, reads: Sequence[_Read], lease: Lease, handled: Handled) -> Applied:
         """Write what *reads* ask of the store; a row that the database refuses fails alone."""
         if not reads:
             return _NOTHING
@@ -119,8 +119,8 @@ class Storing(DelayedMessageHandler):
         handled = Handled()
         soon_until = self.clock.now() + _AT_ONCE
         soon: list[tuple[Delivery, DelayedMessage]] = []
-        rest: list[Read] = []
-        for read in understood(deliveries, handled):
+        rest: list[_Read] = []
+        for read in _understood(deliveries, handled):
             if isinstance(read.asks, DelayedMessage) and _goes_on(read, read.asks, soon_until):
                 soon.append((read.delivery, read.asks))
             else:
@@ -145,23 +145,72 @@ class Storing(DelayedMessageHandler):
         for delivery, delayed in soon:
             found = to_pass_on(delayed, rules=self.rules)
             if isinstance(found, Quarantine):
-                handled.failed.append((delivery, never_sent(found)))
+                handled.failed.append((delivery, _never_sent(found)))
             else:
                 ready.append((delivery, found))
         if not ready:
             return
-        routes = self.routes.routes({message.destination for _, message in ready})
+        routes = self.routes.answers({message.destination for _, message in ready})
         for delivery, message in ready:
             route = routes[message.destination]
             if isinstance(route, Unreachable):
                 self.routes.forget([message.destination])
-                handled.failed.append((delivery, not_reached(route)))
+                handled.failed.append((delivery, _not_reached(route)))
             else:
                 item = PassedOn(delivery=delivery, message=message, route=route)
                 handled.items.append((item, message.due_at))
 
 
-def _goes_on(read: Read, asks: DelayedMessage, until: datetime) -> bool:
+@dataclass(kw_only=True)
+class Forwarding(DelayedMessageHandler):
+    """Puts messages straight into the native delays; the store stays as it is.
+
+    What is due later than the longest native delay is stored, and moved when it is near enough. A
+    clear-timeouts message removes what the store still has; what is in the delays already stays
+    there, and the endpoint ignores timeouts of a saga that is complete.
+    """
+
+    destinations: Destinations
+    """Bound before a message for them enters the delays."""
+
+    def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
+        """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
+        handled = Handled()
+        now = self.clock.now()
+        for_store: list[_Read] = []
+        ready: list[tuple[Delivery, NativeMessage]] = []
+        for read in _understood(deliveries, handled):
+            if isinstance(read.asks, ClearTimeouts) or read.asks.due_at > now + LONGEST_DELAY:
+                for_store.append(read)
+                continue
+            found = to_forward(read.asks, rules=self.rules, now=now)
+            if isinstance(found, Quarantine):
+                handled.failed.append((read.delivery, _never_sent(found)))
+            else:
+                ready.append((read.delivery, found))
+        self._forward(ready, handled)
+        applied = self._apply(for_store, lease, handled)
+        sagas = sum(isinstance(read.asks, ClearTimeouts) for read in for_store)
+        if sagas:
+            _log.info(
+                "timeouts of completed sagas were removed from the store; those already in the "
+                "delays stay there, and the endpoint ignores them",
+                extra={"action": "sagas_cleared", "sagas": sagas, "removed": applied.cleared},
+            )
+        return handled
+
+    def _forward(self, ready: Sequence[tuple[Delivery, NativeMessage]], handled: Handled) -> None:
+        unreachable = self.destinations.unreachable({m.destination for _, m in ready})
+        now = self.clock.now()
+        for delivery, message in ready:
+            if message.destination in unreachable:
+                failure = _not_reached(unreachable[message.destination])
+                handled.failed.append((delivery, failure))
+            else:
+                handled.items.append((Forwarded(delivery=delivery, message=message), now))
+
+
+def _goes_on(read: _Read, asks: DelayedMessage, until: datetime) -> bool:
     """Return whether a message goes on as it is.
 
     One that somebody had before may have been stored: only the store can tell, and a row that is
@@ -171,12 +220,12 @@ def _goes_on(read: Read, asks: DelayedMessage, until: datetime) -> bool:
     return asks.due_at <= until and not had_before
 
 
-def understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[Read]:
+def _understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[_Read]:
     """Return what *deliveries* ask for; those that cannot be understood fail for good."""
-    found: list[Read] = []
+    found: list[_Read] = []
     for delivery in deliveries:
         try:
-            found.append(Read(delivery, read_delayed(delivery.message, queue=delivery.queue)))
+            found.append(_Read(delivery, read_delayed(delivery.message, queue=delivery.queue)))
         except NotUnderstood as exc:
             handled.failed.append((delivery, not_understood(exc)))
     return found
@@ -187,12 +236,12 @@ def not_understood(exc: NotUnderstood) -> Failure:
     return Failure(kind="migrator.NotUnderstood", text=str(exc), is_final=True)
 
 
-def never_sent(found: Quarantine) -> Failure:
+def _never_sent(found: Quarantine) -> Failure:
     """Return why a message can never be sent."""
     return Failure(kind="migrator.Unfit", text=f"{found.reason}: {found.detail}", is_final=True)
 
 
-def not_reached(why: Unreachable) -> Failure:
+def _not_reached(why: Unreachable) -> Failure:
     """Return why a message cannot be sent now."""
     return Failure(kind="migrator.DestinationUnreachable", text=f"{why.reason}: {why.detail}")
 
@@ -200,26 +249,33 @@ def not_reached(why: Unreachable) -> Failure:
 # ── deliveries in hand, in the thread that serves the broker ───────────────────────────────────
 
 
-@dataclass(kw_only=True)
-class Receiver:
-    """Deliveries of ``<queue>.Timeouts`` on their way through the handler into the outbox."""
+@dataclass(frozen=True, kw_only=True)
+class LinkContext:
+    """What the parts of one session share."""
 
-    handler: DelayedMessageHandler | None
     lease: Lease
     link: SatelliteLink
     policy: RecoverabilityPolicy
     outbox: Outbox
     time: DatabaseTime
-    background: Executor
+    guard: Callable[[], None]
+    """Raises when nothing more may be sent."""
     fault: FaultPoint
+
+
+@dataclass(kw_only=True)
+class Receiver:
+    """Deliveries of ``<queue>.Timeouts`` on their way through the handler into the outbox."""
+
+    context: LinkContext
+    handler: DelayedMessageHandler | None
+    background: Executor
 
     def __post_init__(self) -> None:
         """Begin with nothing in hand."""
         self._waiting: deque[Delivery] = deque()
         self._in_work: Sequence[Delivery] = ()
-        self._backoff = Backoff(
-            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=self.time.monotonic_s
-        )
+        self._backoff = new_backoff(self.context.time.monotonic_s)
         self.error: MigratorError | None = None
         """What kept store or broker from doing their part; it is tried again."""
         self.pending: Future[Handled] | None = None
@@ -232,11 +288,11 @@ class Receiver:
 
     def add(self, delivery: Delivery) -> None:
         """Put a delivery behind the others; one that came back often is replaced by a copy."""
-        copy = self.policy.renewal(delivery)
+        copy = self.context.policy.renewal(delivery)
         if copy is None:
             self.add_as_it_is(delivery)
         else:
-            self.outbox.add(copy, due_at=self.time.now())
+            self.context.outbox.add(copy, due_at=self.context.time.now())
 
     def add_as_it_is(self, delivery: Delivery) -> None:
         """Put a delivery behind the others, however often it came back."""
@@ -248,9 +304,8 @@ class Receiver:
         if self.pending is not None or not self._waiting or handler is None:
             return
         if self._backoff.is_over:
-            chunk, lease = next_chunk(self._waiting), self.lease
-            self._in_work = chunk
-            self.pending = self.background.submit(lambda: handler.handle(chunk, lease))
+            self._in_work = next_chunk(self._waiting)
+            self.pending = self.background.submit(handler.handle, self._in_work, self.context.lease)
 
     def finish(self) -> None:
         """Settle the chunk that was handled; what it wants sent waits in the outbox.
@@ -276,26 +331,26 @@ class Receiver:
         self.error = None
         self.settle(handled.settled)
         if handled.settled:
-            self.fault("intake.acked")
+            self.context.fault("intake.acked")
         for item, due_at in handled.items:
-            self.outbox.add(item, due_at=due_at)
+            self.context.outbox.add(item, due_at=due_at)
         for delivery, failure in reversed(handled.failed):  # those tried again keep their order
             self.fail(delivery, failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""
-        now = self.time.now()
-        copy = self.policy.next_step(delivery, failure, now=now)
+        now = self.context.time.now()
+        copy = self.context.policy.next_step(delivery, failure, now=now)
         if copy is None:
             self._waiting.appendleft(delivery)
         else:
-            self.outbox.add(copy, due_at=now)
+            self.context.outbox.add(copy, due_at=now)
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge *deliveries*: what they asked for is safe elsewhere."""
         tags = [delivery.tag for delivery in deliveries]
-        self.link.acknowledge(tags)
-        self.policy.forget(tags)
+        self.context.link.acknowledge(tags)
+        self.context.policy.forget(tags)
 
 
 def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:

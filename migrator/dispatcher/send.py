@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,21 +10,18 @@ from typing import Final
 
 from migrator.delays.routing import DelaysVersion, Unreachable
 from migrator.dispatcher.due import DueRows
-from migrator.dispatcher.failures import PoisonMessageDetector, RecoverabilityPolicy
-from migrator.dispatcher.link import Delivery, Routed, SatelliteLink
+from migrator.dispatcher.failures import PoisonMessageDetector
+from migrator.dispatcher.link import Delivery, Routed
 from migrator.dispatcher.outbox import (
     Copy,
-    DatabaseTime,
     Forwarded,
     Item,
-    Outbox,
     PassedOn,
     StoredRow,
     routed,
 )
-from migrator.dispatcher.receive import Receiver
+from migrator.dispatcher.receive import LinkContext, Receiver
 from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
-from migrator.ledger.work import FaultPoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.recoverability import Failure
 from migrator.nservicebus.timeouts import BatchId, EndpointName, NativeMessage
@@ -38,24 +36,16 @@ _REFUSED: Final = Unreachable(
 _DISPATCH: Final = "dispatch"
 _FORWARD: Final = "forward"
 
-_Group = tuple[str, BatchId | None]
-
 
 @dataclass(kw_only=True)
 class Sender:
     """Publishes what is due over one link."""
 
-    link: SatelliteLink
-    outbox: Outbox
-    time: DatabaseTime
+    context: LinkContext
     receiver: Receiver
     rows: DueRows
-    policy: RecoverabilityPolicy
     detector: PoisonMessageDetector
     version: DelaysVersion
-    guard: Callable[[], None]
-    """Raises when nothing more may be sent."""
-    fault: FaultPoint
     sent: Callable[[float], None]
     """Told of each stored row that the broker took: how many seconds after its due time."""
     tracer: Tracer
@@ -67,12 +57,12 @@ class Sender:
             LeaseLost, Interrupted: Nothing more may be sent.
             TargetError: The link is gone.
         """
-        items = self._chosen(self.outbox.take(self.time.now()))
+        items = self._chosen(self.context.outbox.take(self.context.time.now()))
         if not items:
             return
-        answers, began_s = PublishResult(), self.time.monotonic_s()
+        answers, began_s = PublishResult(), self.context.time.monotonic_s()
         try:
-            self.link.publish(self._routed(items), answers)
+            self.context.link.publish(self._routed(items), answers)
         except TargetError as exc:
             self._look_for_poison(items, answers, exc)
             raise
@@ -100,7 +90,7 @@ class Sender:
         chosen = self.detector.chosen(harmless)
         for item in harmless:
             if len(chosen) < len(harmless) and item is not chosen[0]:
-                self.outbox.add(item, due_at=self.time.now())
+                self.context.outbox.add(item, due_at=self.context.time.now())
         return chosen
 
     def _look_for_poison(
@@ -110,21 +100,23 @@ class Sender:
         unanswered = _sorted_out(items, answers).refused
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
-        self.rows.forget_routes(names)
+        self.rows.poller.routes.forget(names)
         self.detector.note(unanswered, error)
 
     def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
         """Yield what is published of *items*, with a step to be killed at in the middle."""
         half = len(items) // 2
-        for key, message in enumerate(routed(items, version=self.version, now=self.time.now)):
-            self.guard()
+        for key, message in enumerate(
+            routed(items, version=self.version, now=self.context.time.now)
+        ):
+            self.context.guard()
             if key == half and any(isinstance(item, StoredRow) for item in items):
-                self.fault("dispatch.publishing")
+                self.context.fault("dispatch.publishing")
             yield message
 
     def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
         """Remember which rows were sent, also when the link is gone."""
-        confirmed, now = _sorted_out(items, answers).confirmed, self.time.now()
+        confirmed, now = _sorted_out(items, answers).confirmed, self.context.time.now()
         for item in confirmed:
             if isinstance(item, StoredRow):
                 self.rows.sending(item).note_sent(item.row)
@@ -132,8 +124,8 @@ class Sender:
         trace(
             confirmed,
             tracer=self.tracer,
-            endpoint=self.rows.endpoint,
-            seconds=self.time.monotonic_s() - began_s,
+            endpoint=self.rows.poller.endpoint.name,
+            seconds=self.context.time.monotonic_s() - began_s,
         )
 
     def _confirmed(self, items: Sequence[Item]) -> None:
@@ -141,7 +133,7 @@ class Sender:
         done: list[Delivery] = []
         for item in items:
             if not isinstance(item, StoredRow):
-                self.fault(_step(item))
+                self.context.fault(_step(item))
                 done.append(item.delivery)
         self.receiver.settle(done)
 
@@ -152,7 +144,7 @@ class Sender:
         elif isinstance(item, Copy):
             self._copy_not_taken(item, why)
         else:
-            self.rows.forget_routes([item.message.destination])
+            self.rows.poller.routes.forget([item.message.destination])
             text = f"{why.reason}: {why.detail}"
             self.receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
 
@@ -178,9 +170,9 @@ class Sender:
             raise TargetUnavailable(f"queue {item.queue!r} is gone")  # the next link declares it
         instead = None
         if why.reason is Reason.UNROUTABLE:
-            instead = self.policy.instead_of_error_queue(item.delivery)
-        again_at = self.time.now() + (AGAIN_AFTER if instead is None else timedelta(0))
-        self.outbox.add(instead or item, due_at=again_at)
+            instead = self.context.policy.instead_of_error_queue(item.delivery)
+        again_at = self.context.time.now() + (AGAIN_AFTER if instead is None else timedelta(0))
+        self.context.outbox.add(instead or item, due_at=again_at)
 
 
 @dataclass(slots=True)
@@ -221,31 +213,21 @@ def _unroutable(item: Item) -> Unreachable:
 
 def trace(items: Sequence[Item], *, tracer: Tracer, endpoint: EndpointName, seconds: float) -> None:
     """Tell *tracer* of *items*, all of which the broker has; most are of no trace at all."""
-    if not tracer.pick(message for _, message in _native(items)):
-        return
-    groups: dict[_Group, list[NativeMessage]] = {}
-    for group, message in _native(items):
-        groups.setdefault(group, []).append(message)
-    for (work, batch), messages in groups.items():
-        passage = Passage(
-            work=work,
-            endpoint=endpoint,
-            batch=batch,
-            mode=work,
-            rows=len(messages),
-            seconds=seconds,
-            traced=tracer.pick(messages),
-            is_whole=False,
-        )
-        tracer.tell(passage)
-
-
-def _native(items: Sequence[Item]) -> Iterator[tuple[_Group, NativeMessage]]:
-    """Yield what goes to an endpoint, and with what; not the copies of messages that failed."""
+    groups = defaultdict[tuple[str, BatchId | None], list[NativeMessage]](list)
     for item in items:
-        if isinstance(item, StoredRow):
-            yield (_DISPATCH, item.batch), item.message
-        elif isinstance(item, Forwarded):
-            yield (_FORWARD, None), item.message
-        elif not isinstance(item, Copy):
-            yield (_DISPATCH, None), item.message
+        if not isinstance(item, Copy):  # which goes to no endpoint
+            work = _FORWARD if isinstance(item, Forwarded) else _DISPATCH
+            groups[work, item.batch if isinstance(item, StoredRow) else None].append(item.message)
+    for (work, batch), messages in groups.items():
+        if traced := tracer.pick(messages):
+            passage = Passage(
+                work=work,
+                endpoint=endpoint,
+                batch=batch,
+                mode=work,
+                rows=len(messages),
+                seconds=seconds,
+                traced=traced,
+                is_whole=False,
+            )
+            tracer.tell(passage)

@@ -26,7 +26,6 @@ from migrator.delays.scan import (
     LevelMessage,
     Levels,
     LevelScan,
-    RabbitLevels,
     ScanEnd,
     ScanLimits,
 )
@@ -34,7 +33,7 @@ from migrator.delays.walk import CHUNK, WalkProgress, WalkTerms, demand_shallow,
 from migrator.errors import PreflightRefused
 from migrator.failover.store import FailoverTerms, SeenRow, Settlement, SqlFailover
 from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.exclusive import recalling_alone
+from migrator.ledger.lease_keeper import recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, FaultPoint, StoreEndpoint
@@ -136,9 +135,7 @@ class FailoverSettlement:
     def _finish(self, connection: Connection, found: Settlement) -> None:
         self.adoption.finish_failover(connection, found.counts)
 
-    def _leftovers(
-        self, levels: RabbitLevels, lanes: Collection[Lane], terms: WalkTerms
-    ) -> _Leftovers:
+    def _leftovers(self, levels: Levels, lanes: Collection[Lane], terms: WalkTerms) -> _Leftovers:
         """Return what is in the staging and receipts queues of *lanes*; all of it goes back."""
         names = [staging_name(self.version, self.ledger_id, lane) for lane in lanes]
         names += [receipts_queue(self.ledger_id, lane) for lane in lanes]
@@ -157,7 +154,7 @@ class FailoverSettlement:
         return _Leftovers(queues=there, passes=frozenset(passes), timeouts=frozenset(timeouts))
 
     def _take_away(
-        self, levels: RabbitLevels, left: _Leftovers, found: Settlement, terms: WalkTerms
+        self, levels: Levels, left: _Leftovers, found: Settlement, terms: WalkTerms
     ) -> None:
         """Take away what would be passed again anyhow, and receipts of what is unknown."""
 

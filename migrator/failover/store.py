@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -27,13 +27,11 @@ from sqlalchemy import (
     update,
 )
 
-from migrator.database.engine import reading, writing
 from migrator.database.portable import pair_in
 from migrator.database.types import byte_length, database_now
-from migrator.errors import StoreError
-from migrator.ledger.claims import hold_lease, inserted_id
+from migrator.ledger.claims import hold_lease, insert_run, inserted_id
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import (
@@ -72,10 +70,10 @@ class SeenRow:
 class Settlement:
     """How the rows of the window are settled, by where their messages were met."""
 
-    from_store: int = 0
-    """Rows that were in the store again while their messages wait in the levels: handed over."""
-    from_batches: int = 0
-    """Rows of batches under way whose messages wait in the levels: handed over as well."""
+    handed_over_from_store: int = 0
+    """Rows that were in the store again while their messages wait in the levels."""
+    handed_over_from_batches: int = 0
+    """Rows of batches under way whose messages wait in the levels."""
     not_sent: int = 0
     """Rows of batches under way that have not come to the levels: claimed, they are to go yet."""
     doubtful: int = 0
@@ -90,14 +88,7 @@ class Settlement:
     @property
     def counts(self) -> Mapping[str, int | Sequence[int]]:
         """The same as plain values."""
-        return {
-            "handed_over_from_store": self.from_store,
-            "handed_over_from_batches": self.from_batches,
-            "not_sent": self.not_sent,
-            "doubtful": self.doubtful,
-            "doubtful_batches": [int(each) for each in self.doubtful_batches],
-            "nowhere": self.nowhere,
-        }
+        return {name: count for name, count in asdict(self).items() if name != "committed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +107,23 @@ class FailoverTerms:
     """Passes whose receipts or leftovers are in our own queues."""
 
 
-class SqlFailover:
+class SqlFailover(LedgerPart):
     """Settles the window in a database that holds both, store and ledger."""
 
     def __init__(
         self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
         """Move rows of *store* into *ledger* as *claims* does."""
-        self._engine = engine
-        self._ledger = ledger
+        super().__init__(engine, ledger)
         self._store = store
         self._claims = claims
 
     def last_sign(self) -> datetime | None:
         """Return the last time at which this database heard of a lane; None: of none."""
-        lease = self._ledger.lease.c
-        aside = [self._ledger.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
+        lease = self._tables.lease.c
+        aside = [self._tables.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
         query = select(func.max(lease.renewed_at)).where(lease.name.not_in(aside))
-        doing = "asking for the last sign of life"
-        with reading(self._engine, StoreError, doing=doing) as connection:
+        with self._reading("asking for the last sign of life") as connection:
             found: datetime | None = connection.scalar(query)
         return found
 
@@ -143,20 +132,18 @@ class SqlFailover:
 
         The settings may name another one: a daemon may have been given its own as an option.
         """
-        run = self._ledger.run.c
+        run = self._tables.run.c
         query = select(run.options)
         if since is not None:
             query = query.where(or_(run.ended_at.is_(None), run.ended_at >= since))
-        doing = "asking for the cutoffs of runs"
-        with reading(self._engine, StoreError, doing=doing) as connection:
+        with self._reading("asking for the cutoffs of runs") as connection:
             found = [json.loads(each).get("cutoff_s") for each in connection.scalars(query)]
         return {timedelta(seconds=each) for each in found if isinstance(each, int)}
 
     def nowhere(self, ids: Collection[TimeoutId]) -> Collection[TimeoutId]:
         """Return those of *ids* that neither the store nor the ledger has."""
-        left, row = {*ids}, self._ledger.timeout.c
-        doing = "looking for rows of a staging queue"
-        with reading(self._engine, StoreError, doing=doing) as connection:
+        left, row = {*ids}, self._tables.timeout.c
+        with self._reading("looking for rows of a staging queue") as connection:
             for some in _chunks(sorted(left)):
                 left -= {*connection.scalars(select(row.store_id).where(row.store_id.in_(some)))}
             for endpoint in self._store.endpoints():
@@ -174,10 +161,16 @@ class SqlFailover:
         finish: Callable[[Connection, Settlement], None] | None,
     ) -> Settlement:
         """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
-        doing = "settling what the database lost"
-        with writing(self._engine, StoreError, doing=doing) as connection:
-            hold_lease(connection, self._ledger, lease)
-            work = _Work(connection, self._ledger, self._store, self._claims, terms, lease)
+        with self._writing("settling what the database lost") as connection:
+            hold_lease(connection, self._tables, lease)
+            work = _Work(
+                connection=connection,
+                ledger=self._tables,
+                store=self._store,
+                claims=self._claims,
+                terms=terms,
+                lease=lease,
+            )
             found = work.settle(seen)
             if finish is None:
                 connection.rollback()
@@ -186,35 +179,27 @@ class SqlFailover:
         return found
 
 
+@dataclass(kw_only=True, eq=False)
 class _Work:
     """One settlement in one transaction."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        ledger: LedgerTables,
-        store: TableStore,
-        claims: SqlClaims,
-        terms: FailoverTerms,
-        lease: Lease,
-    ) -> None:
-        self._connection = connection
-        self._ledger = ledger
-        self._store = store
-        self._claims = claims
-        self._terms = terms
-        self._lease = lease
-        self._runs: dict[str, RunId] = {}
-        self._found = Settlement()
+    connection: Connection
+    ledger: LedgerTables
+    store: TableStore
+    claims: SqlClaims
+    terms: FailoverTerms
+    lease: Lease
+    _runs: dict[str, RunId] = field(default_factory=dict)
+    _found: Settlement = field(default_factory=Settlement)
 
     def settle(self, seen: Collection[SeenRow]) -> Settlement:
         self._number_above([*(each.row.batch for each in seen)])
         known, unknown = self._told_apart(seen)
-        for number, rows in sorted(_by_batch(unknown).items()):
+        for number, rows in sorted(unknown.items()):
             self._take(number, rows)
         for batch in self._open_batches():
             self._split(batch, known.get(batch.id, {}))
-        for endpoint in self._terms.endpoints:
+        for endpoint in self.terms.endpoints:
             self._doubt_overdue(endpoint)
         self._found.committed = self._committed()
         return self._found
@@ -224,77 +209,78 @@ class _Work:
 
         Drawn one by one: to set a sequence is a right that a daemon's user need not have.
         """
-        batch = self._ledger.batch
-        highest = max([*seen, *(each.batch for each in self._terms.receipts)], default=0)
-        name = self._connection.dialect.identifier_preparer.format_table(batch)
+        batch = self.ledger.batch
+        highest = max([*seen, *(each.batch for each in self.terms.receipts)], default=0)
+        name = self.connection.dialect.identifier_preparer.format_table(batch)
         sequence = func.pg_get_serial_sequence(name, "id")
-        most = self._connection.scalar(select(func.max(batch.c.id))) or 0
-        present = self._connection.scalar(select(func.nextval(sequence))) or 0
+        most = self.connection.scalar(select(func.max(batch.c.id))) or 0
+        present = self.connection.scalar(select(func.nextval(sequence))) or 0
         left = func.generate_series(present + 1, max(most, highest)).table_valued("number")
         drawn = select(func.nextval(sequence).label("drawn")).select_from(left).subquery()
-        self._connection.execute(select(func.max(drawn.c.drawn)))
+        self.connection.execute(select(func.max(drawn.c.drawn)))
 
     # ── messages that were met ──────────────────────────────────────────────────────────────
 
     def _told_apart(
         self, seen: Collection[SeenRow]
-    ) -> tuple[Mapping[int, Mapping[int, int]], Sequence[SeenRow]]:
+    ) -> tuple[Mapping[int, Mapping[int, int]], Mapping[BatchId, Sequence[SeenRow]]]:
         """Return the attempts of rows that the ledger has, by batch and row, and what it lacks."""
-        row, dialect = self._ledger.timeout.c, self._connection.dialect.name
+        row, dialect = self.ledger.timeout.c, self.connection.dialect.name
         known: dict[int, dict[int, int]] = defaultdict(dict)
-        unknown = list[SeenRow]()
-        for some in _chunks(sorted(seen, key=_order)):
+        unknown: dict[BatchId, list[SeenRow]] = defaultdict(list)
+        # of what was seen twice, the later attempt counts
+        for some in _chunks(sorted(seen, key=lambda each: each.attempt)):
             keys = {(each.row.batch, each.row.row_index) for each in some}
             query = select(row.batch_id, row.row_index, row.store_id).where(
                 pair_in(row.batch_id, row.row_index, keys, dialect=dialect)
             )
-            there = {(r.batch_id, r.row_index): r.store_id for r in self._connection.execute(query)}
+            there = {(r.batch_id, r.row_index): r.store_id for r in self.connection.execute(query)}
             for each in some:
                 batch, index = each.row.batch, each.row.row_index
                 if there.get((batch, index)) == each.row.timeout_id:
                     known[batch][index] = each.attempt
                 else:
-                    unknown.append(each)
+                    unknown[batch].append(each)
         return known, unknown
 
     def _take(self, batch: BatchId, rows: Sequence[SeenRow]) -> None:
         """Move rows of a batch that is unknown here out of the store: they were handed over."""
         left = {each.row.timeout_id: each for each in rows}
-        for endpoint in self._store.endpoints():
+        for endpoint in self.store.endpoints():
             if not left:
                 return
-            with self._connection.begin_nested() as attempt:
+            with self.connection.begin_nested() as attempt:
                 request = self._request(endpoint, only=[*left], max_rows=len(left))
-                legacy = self._store.legacy_table(endpoint.source)
-                claim = self._claims.claim_within(self._connection, legacy, request)
+                legacy = self.store.legacy_table(endpoint.source)
+                claim = self.claims.claim_within(self.connection, legacy, request)
                 if claim is None:
                     self._undo(attempt, endpoint)
                     continue
                 taken = self._ids_in(claim.batch.id) & left.keys()
                 self._number(claim.batch.id, [left.pop(each) for each in sorted(taken)])
                 self._enter(claim.batch.id, batch, max(each.attempt for each in rows))
-                self._found.from_store += len(taken)
+                self._found.handed_over_from_store += len(taken)
         self._found.nowhere += len(left)
 
     def _ids_in(self, batch: int) -> set[TimeoutId]:
-        row = self._ledger.timeout.c
+        row = self.ledger.timeout.c
         query = select(row.store_id).where(row.batch_id == batch)
-        return {TimeoutId(each) for each in self._connection.scalars(query)}
+        return {TimeoutId(each) for each in self.connection.scalars(query)}
 
     def _number(self, batch: int, rows: Iterable[SeenRow]) -> None:
         """Give rows the index that their messages bear, so that they are found by their mark."""
-        row = self._ledger.timeout
+        row = self.ledger.timeout
         statement = (
             update(row)
             .where(row.c.batch_id == batch, row.c.store_id == bindparam("called"))
             .values(row_index=bindparam("at"))
         )
         given = [{"called": each.row.timeout_id, "at": each.row.row_index} for each in rows]
-        self._connection.execute(statement, given)
+        self.connection.execute(statement, given)
 
     def _enter(self, claimed: int, batch: BatchId, attempt: int) -> None:
         """Record a claimed batch as handed over, under the number that its messages bear."""
-        table, row = self._ledger.batch, self._ledger.timeout
+        table, row = self.ledger.batch, self.ledger.timeout
         values = {
             "state": BatchState.HANDED_OVER,
             "handed_over_at": database_now(),
@@ -302,70 +288,68 @@ class _Work:
             "lane": _FIRST_LANE,
             "lease_token": _NOBODY,
         }
-        is_free = self._connection.scalar(select(table.c.id).where(table.c.id == batch)) is None
+        is_free = self.connection.scalar(select(table.c.id).where(table.c.id == batch)) is None
         if is_free:
             values |= {"id": batch}
-            self._connection.execute(
+            self.connection.execute(
                 update(row).where(row.c.batch_id == claimed).values(batch_id=batch)
             )
-        self._connection.execute(update(table).where(table.c.id == claimed).values(values))
+        self.connection.execute(update(table).where(table.c.id == claimed).values(values))
 
     # ── batches under way ───────────────────────────────────────────────────────────────────
 
     def _open_batches(self) -> Sequence[Row[Any]]:
-        table = self._ledger.batch
+        table = self.ledger.batch
         states = {*OPEN, BatchState.DOUBTFUL} - {*HALF_DONE}
         query = (
             select(table)
             .where(table.c.state.in_(states), table.c.lane < FIRST_DISPATCHER_LANE)
             .order_by(table.c.id)
         )
-        return self._connection.execute(query).all()
+        return self.connection.execute(query).all()
 
     def _split(self, batch: Row[Any], seen: Mapping[int, int]) -> None:
         """Settle a batch under way; its first part keeps its number, the others get new ones."""
-        row = self._ledger.timeout.c
+        row = self.ledger.timeout.c
         query = select(row.id, row.row_index, row.due).where(
             row.batch_id == batch.id, row.state.is_(None)
         )
         parts: dict[BatchState, list[int]] = defaultdict(list)
-        for each in self._connection.execute(query):
+        for each in self.connection.execute(query):
             if each.row_index in seen:
                 parts[BatchState.HANDED_OVER].append(each.id)
-            elif each.due <= self._terms.left_until:
+            elif each.due <= self.terms.left_until:
                 parts[BatchState.DOUBTFUL].append(each.id)
             else:
                 parts[BatchState.CLAIMED].append(each.id)
-        self._found.from_batches += len(parts[BatchState.HANDED_OVER])
+        self._found.handed_over_from_batches += len(parts[BatchState.HANDED_OVER])
         self._found.doubtful += len(parts[BatchState.DOUBTFUL])
         self._found.not_sent += len(parts[BatchState.CLAIMED])
         attempt = max(seen.values(), default=batch.attempt)
-        is_first = True
-        for state in (BatchState.HANDED_OVER, BatchState.DOUBTFUL, BatchState.CLAIMED):
-            if ids := parts[state]:
-                self._part(batch, state, ids, attempt=attempt, is_first=is_first)
-                is_first = False
+        order = (BatchState.HANDED_OVER, BatchState.DOUBTFUL, BatchState.CLAIMED)
+        for place, state in enumerate(state for state in order if parts[state]):
+            self._part(batch, state, parts[state], attempt=attempt, is_first=place == 0)
 
     def _part(
         self, batch: Row[Any], state: BatchState, ids: list[int], *, attempt: int, is_first: bool
     ) -> None:
-        table, row = self._ledger.batch, self._ledger.timeout
+        table, row = self.ledger.batch, self.ledger.timeout
         # what is passed again must be higher than what our queues may still hold of it
-        highest = max((p.number for p in self._terms.receipts if p.batch == batch.id), default=0)
+        highest = max((p.number for p in self.terms.receipts if p.batch == batch.id), default=0)
         if state is BatchState.CLAIMED:
             attempt = max(attempt, highest) + 1
-        now = self._connection.scalar(select(database_now()))
+        now = self.connection.scalar(select(database_now()))
         values: dict[str, Any] = {"state": state, f"{state}_at": now, "attempt": attempt}
         number = batch.id
         if not is_first:
             kept = {key: value for key, value in batch._mapping.items() if key != "id"}
             number = inserted_id(
-                self._connection.execute(insert(table).values(**kept | values | {"size": 0}))
+                self.connection.execute(insert(table).values(**kept | values | {"size": 0}))
             )
             for some in _chunks(ids):
                 moving = update(row).where(row.c.id.in_(some)).values(batch_id=number)
-                self._connection.execute(moving)
-        self._connection.execute(update(table).where(table.c.id == number).values(values))
+                self.connection.execute(moving)
+        self.connection.execute(update(table).where(table.c.id == number).values(values))
         for each in {number, batch.id}:
             self._measure(each)
         if state is BatchState.DOUBTFUL:
@@ -373,35 +357,35 @@ class _Work:
 
     def _measure(self, batch: int) -> None:
         """Have a batch say what it holds now."""
-        table, row = self._ledger.batch, self._ledger.timeout.c
+        table, row = self.ledger.batch, self.ledger.timeout.c
         query = select(
             func.count().label("size"),
             func.coalesce(func.sum(byte_length(row.body)), 0).label("body_bytes"),
             func.min(row.due).label("first_due"),
             func.max(row.due).label("last_due"),
         ).where(row.batch_id == batch)
-        measured = self._connection.execute(query).one()._mapping
-        self._connection.execute(update(table).where(table.c.id == batch).values(**measured))
+        measured = self.connection.execute(query).one()._mapping
+        self.connection.execute(update(table).where(table.c.id == batch).values(**measured))
 
     # ── what may have left ──────────────────────────────────────────────────────────────────
 
     def _doubt_overdue(self, endpoint: StoreEndpoint) -> None:
         """Set rows of the store aside that were due by now, and could be claimed in the window."""
-        legacy = self._store.legacy_table(endpoint.source)
+        legacy = self.store.legacy_table(endpoint.source)
         while True:
-            with self._connection.begin_nested() as attempt:
+            with self.connection.begin_nested() as attempt:
                 request = self._request(
                     endpoint,
-                    due_after=self._terms.doubtful_from,
-                    due_until=self._terms.left_until,
+                    due_after=self.terms.doubtful_from,
+                    due_until=self.terms.left_until,
                     max_rows=1000,
                 )
-                claim = self._claims.claim_within(self._connection, legacy, request)
+                claim = self.claims.claim_within(self.connection, legacy, request)
                 if claim is None:
                     self._undo(attempt, endpoint)
                     return
-                table = self._ledger.batch
-                self._connection.execute(
+                table = self.ledger.batch
+                self.connection.execute(
                     update(table)
                     .where(table.c.id == claim.batch.id)
                     .values(
@@ -420,13 +404,13 @@ class _Work:
         self._runs.pop(endpoint.source, None)
 
     def _committed(self) -> frozenset[Attempt]:
-        table = self._ledger.batch.c
+        table = self.ledger.batch.c
         found = set[Attempt]()
-        for some in _chunks(sorted({each.batch for each in self._terms.receipts})):
+        for some in _chunks(sorted({each.batch for each in self.terms.receipts})):
             query = select(table.id, table.attempt).where(
                 table.id.in_(some), table.state.in_(_COMMITTED)
             )
-            rows = self._connection.execute(query)
+            rows = self.connection.execute(query)
             found |= {Attempt(batch=BatchId(row.id), number=row.attempt) for row in rows}
         return frozenset(found)
 
@@ -435,8 +419,8 @@ class _Work:
         return ClaimRequest(
             run=self._run(endpoint),
             endpoint=endpoint,
-            lease=self._lease,
-            mode=self._terms.mode,
+            lease=self.lease,
+            mode=self.terms.mode,
             max_rows=max_rows,
             max_bytes=_BYTES,
             cursor=None,
@@ -446,29 +430,16 @@ class _Work:
     def _run(self, endpoint: StoreEndpoint) -> RunId:
         """Return the run that rows of *endpoint* are recorded under."""
         if endpoint.source not in self._runs:
-            statement = insert(self._ledger.run).values(
-                endpoint=endpoint.name,
-                source=endpoint.source,
-                options=json.dumps({"after_failover": True}),
-                tool_version=self._terms.tool_version,
+            self._runs[endpoint.source] = insert_run(
+                self.connection,
+                self.ledger,
+                endpoint,
+                options={"after_failover": True},
+                version=self.terms.tool_version,
                 status="done",
-                begun_at=database_now(),
                 ended_at=database_now(),
             )
-            key = inserted_id(self._connection.execute(statement))
-            self._runs[endpoint.source] = RunId(key)
         return self._runs[endpoint.source]
-
-
-def _order(each: SeenRow) -> tuple[int, int, str, int]:
-    return each.row.batch, each.row.row_index, each.row.timeout_id, each.attempt
-
-
-def _by_batch(rows: Iterable[SeenRow]) -> Mapping[BatchId, Sequence[SeenRow]]:
-    found: dict[BatchId, list[SeenRow]] = defaultdict(list)
-    for each in rows:
-        found[each.row.batch].append(each)
-    return found
 
 
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:

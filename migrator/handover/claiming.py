@@ -67,42 +67,32 @@ class Look:
             return found
 
 
+@dataclass(kw_only=True, eq=False)
 class Claimer:
     """Claims batch after batch for one lane; all its memory may be lost at any time."""
 
-    def __init__(
-        self,
-        *,
-        claims: Claims,
-        clock: Clock,
-        selection: Callable[[], Selection],
-        endpoints: Sequence[tuple[StoreEndpoint, RunId]],
-        mode: Mode,
-        max_bytes: int,
-        look: Look | None = None,
-        is_held: Callable[[EndpointName], bool] = lambda _endpoint: False,
-        not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: (),
-        fault: FaultPoint = lambda _name: None,
-    ) -> None:
-        """Go round *endpoints*, each with the run its batches belong to.
+    claims: Claims
+    clock: Clock
+    selection: Callable[[], Selection]
+    """Asked before every claim."""
+    endpoints: Sequence[tuple[StoreEndpoint, RunId]]
+    """Whose rows, each with the run that its batches belong to; they have their turns."""
+    mode: Mode
+    max_bytes: int
+    look: Look
+    """Shared with other lanes."""
+    is_held: Callable[[EndpointName], bool] = lambda _endpoint: False
+    """Asked before every claim: of an endpoint for which it says yes, nothing is claimed."""
+    not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: ()
+    """Rows whose Destination column it returns stay."""
+    fault: FaultPoint = lambda _name: None
 
-        *selection* is asked before every claim, and so is *is_held*: of an endpoint for which it
-        says yes, nothing is claimed. Rows whose Destination column *not_for* returns stay. *look*
-        is shared with other lanes.
-        """
-        self._claims = claims
-        self._clock = clock
-        self._selection = selection
-        self._is_held = is_held
-        self._not_for = not_for
-        self._mode = mode
-        self._max_bytes = max_bytes
-        self._fault = fault
-        self._look = Look(claims, clock) if look is None else look
+    def __post_init__(self) -> None:
+        """Have looked at nothing."""
         self._looked_s = float("-inf")
         self._worth = set[str]()
         """Sources in which there may be something."""
-        self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
+        self._turns = deque(_Progress(endpoint=e, run=r) for e, r in self.endpoints)
 
     def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
         """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
@@ -113,7 +103,7 @@ class Claimer:
             LeaseLost: The lane is somebody else's.
             StoreUnavailable: See ``Claims.claim``.
         """
-        is_fresh = self._clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
+        is_fresh = self.clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
         if is_fresh:
             self._look_again(lease)
         claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
@@ -123,37 +113,37 @@ class Claimer:
         return claimed
 
     def _look_again(self, lease: Lease) -> None:
-        if all(self._is_surely_held(progress.endpoint.name) for progress in self._endpoints):
+        if all(self._is_surely_held(progress.endpoint.name) for progress in self._turns):
             return
-        selection, now = self._selection(), self._clock.now()
+        selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
         floor = None if selection.takes_overdue else after
         # in the same order for each lane, whoever's turn it is
-        ordered = sorted(self._endpoints, key=lambda progress: progress.endpoint.source)
-        self._looked_s = self._clock.monotonic_s()
-        self._worth = self._look.sources(
-            [self._request(each, lease, self._mode, floor, until, None, 1) for each in ordered]
+        ordered = sorted(self._turns, key=lambda progress: progress.endpoint.source)
+        self._looked_s = self.clock.monotonic_s()
+        self._worth = self.look.sources(
+            [self._request(each, lease, self.mode, floor, until, None, 1) for each in ordered]
         )
 
     def _is_surely_held(self, endpoint: EndpointName) -> bool:
         try:
-            return self._is_held(endpoint)
+            return self.is_held(endpoint)
         except StoreError:  # its own turn says why, and the others have theirs
             return False
 
     def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
-        for _ in range(len(self._endpoints)):
-            progress = self._endpoints[0]
-            self._endpoints.rotate(-1)
-            if progress.endpoint.source not in self._worth or self._is_held(progress.endpoint.name):
+        for _ in range(len(self._turns)):
+            progress = self._turns[0]
+            self._turns.rotate(-1)
+            if progress.endpoint.source not in self._worth or self.is_held(progress.endpoint.name):
                 continue
             for request in self._requests(progress, lease, max_rows):
                 if only_overdue and request.due_after is not None:
                     break
-                claim = self._claims.claim(request)
+                claim = self.claims.claim(request)
                 if claim is not None:
-                    self._fault("claim.done")
-                    if request.mode is self._mode and request.due_after is not None:
+                    self.fault("claim.done")
+                    if request.mode is self.mode and request.due_after is not None:
                         progress.cursor = claim.cursor
                     return claim.batch
             if not only_overdue:
@@ -162,11 +152,11 @@ class Claimer:
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
-        return self._claims.resume(batch, lease)
+        return self.claims.resume(batch, lease)
 
     def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
-        now, at_s = self._clock.now(), self._clock.monotonic_s()
-        selection = self._selection()
+        now, at_s = self.clock.now(), self.clock.monotonic_s()
+        selection = self.selection()
         overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
         if selection.takes_overdue and overdue_is_stale:
             yield self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
@@ -175,10 +165,10 @@ class Claimer:
             progress.cursor, progress.rewound_s = None, at_s
         after, until = selection.future(now)
         cursor = progress.cursor
-        yield self._request(progress, lease, self._mode, after, until, cursor, max_rows)
+        yield self._request(progress, lease, self.mode, after, until, cursor, max_rows)
         if cursor is not None:
             progress.cursor, progress.rewound_s = None, at_s
-            yield self._request(progress, lease, self._mode, after, until, None, max_rows)
+            yield self._request(progress, lease, self.mode, after, until, None, max_rows)
 
     def _request(
         self,
@@ -198,9 +188,9 @@ class Claimer:
             due_after=after,
             due_until=until,
             max_rows=max_rows,
-            max_bytes=self._max_bytes,
+            max_bytes=self.max_bytes,
             cursor=cursor,
-            not_for=self._not_for(progress.endpoint),
+            not_for=self.not_for(progress.endpoint),
         )
 
 

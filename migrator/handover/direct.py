@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.delays.routing import Unreachable
@@ -20,6 +21,7 @@ from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
+from migrator.nservicebus.timeouts import NativeMessage
 from migrator.rabbitmq.messages import PublishResult
 
 _log = logging.getLogger(__name__)
@@ -31,28 +33,21 @@ _NEW_LINK_EVERY: Final = 6
 """So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
 
 
+@dataclass(kw_only=True, eq=False)
 class DirectHandOver:
     """Hands over one batch at a time; remembers answers across a lost connection."""
 
-    def __init__(
-        self,
-        *,
-        batches: Batches,
-        holding: Holding,
-        clock: Clock,
-        fault: FaultPoint,
-    ) -> None:
-        """Publish what *batches* hold; *holding* gets what has no destination."""
-        self._batches = batches
-        self._holding = holding
-        self._clock = clock
-        self._fault = fault
-        self._answered: dict[Attempt, tuple[PublishResult, _Refusals]] = {}
+    batches: Batches
+    holding: Holding
+    """Gets what has no destination."""
+    clock: Clock
+    fault: FaultPoint
+    _answered: dict[Attempt, tuple[PublishResult, _Refusals]] = field(default_factory=dict)
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* that the broker has answered to this process, if any."""
         settled, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
-        return settled.confirmed | settled.returned
+        return settled.answered
 
     def hand_over(
         self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
@@ -71,24 +66,23 @@ class DirectHandOver:
         batch = self._begin(prepared.batch, lease)
         settled, refusals = self._answered[batch.current_attempt]
         tell(f"publishing batch {batch.id}")
-        while rest := [m for m in prepared.messages if not _is_answered(m.row_index, settled)]:
-            messages = with_delays(rest, clock=self._clock, least_delay_s=0)
-            halfway = at_half(messages, len(rest), lambda: self._fault("direct.publishing"))
+        while rest := _unanswered(prepared, settled):
+            messages = with_delays(rest, clock=self.clock, least_delay_s=0)
+            halfway = at_half(messages, len(rest), lambda: self.fault("direct.publishing"))
             link.publish(batch.current_attempt, halfway, settled)
-            if left := len(prepared.messages) - len(settled.confirmed) - len(settled.returned):
-                link.idle(refusals.note(batch, left, tell))
-        self._fault("direct.confirmed")
+            if left := _unanswered(prepared, settled):
+                link.idle(refusals.note(batch, len(left), tell))
+        self.fault("direct.confirmed")
         return self._settle(prepared, batch, settled, lease)
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
         """Start a pass, unless this process is still in the middle of one."""
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
-        batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-        self._answered = {
-            batch.current_attempt: (PublishResult(), _Refusals())
-        }  # another owner may have ended others
-        self._fault("direct.begun")
+        batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+        # another owner may have ended others
+        self._answered = {batch.current_attempt: (PublishResult(), _Refusals())}
+        self.fault("direct.begun")
         return batch
 
     def _settle(
@@ -96,23 +90,24 @@ class DirectHandOver:
     ) -> tuple[Batch, frozenset[int]]:
         unroutable = [
             Lost(
-                row_index=message.row_index,
-                timeout_id=message.timeout_id,
+                message=message,
                 column=prepared.columns[message.row_index],
-                destination=message.destination,
-                why=_returned(message.destination),
+                why=Unreachable(
+                    reason=Reason.UNROUTABLE,
+                    detail=f"the broker returned it: nothing is bound for {message.destination!r}",
+                ),
             )
             for message in prepared.messages
             if message.row_index in settled.returned
         ]
         if unroutable:
-            batch = self._holding.set_aside(batch, unroutable, lease)
-            self._holding.forget([each.destination for each in unroutable])
-        self._holding.reached(batch, _arrived(prepared, settled))
-        batch = self._batches.advance(batch, Event.ALL_SETTLED, lease)
+            batch = self.holding.set_aside(batch, unroutable, lease)
+            self.holding.forget([each.message.destination for each in unroutable])
+        self.holding.reached(batch, _arrived(prepared, settled))
+        batch = self.batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_attempt, None)
-        self._fault("direct.handed_over")
-        return batch, frozenset(each.row_index for each in unroutable)
+        self.fault("direct.handed_over")
+        return batch, frozenset(settled.returned)
 
 
 class _Refusals:
@@ -153,13 +148,6 @@ class _Refusals:
         return pause_s
 
 
-def _returned(destination: str) -> Unreachable:
-    return Unreachable(
-        reason=Reason.UNROUTABLE,
-        detail=f"the broker returned it: nothing is bound for {destination!r}",
-    )
-
-
 def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | None]:
     """Return the Destination columns of messages that are at their destination.
 
@@ -172,5 +160,6 @@ def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | Non
     }
 
 
-def _is_answered(row_index: int, settled: PublishResult) -> bool:
-    return row_index in settled.confirmed or row_index in settled.returned
+def _unanswered(prepared: Prepared, settled: PublishResult) -> list[NativeMessage]:
+    answered = settled.answered
+    return [each for each in prepared.messages if each.row_index not in answered]

@@ -33,7 +33,7 @@ from migrator.ledger.held_destinations import (
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
-from migrator.nservicebus.timeouts import QueueName, TimeoutId
+from migrator.nservicebus.timeouts import NativeMessage, QueueName
 from migrator.stores.ports import Store
 from migrator.stores.sql.claims import SqlClaims
 
@@ -46,48 +46,37 @@ _FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A claimed row whose message would not reach its destination."""
+    """A message of a claimed row that would not reach its destination."""
 
-    row_index: int
-    timeout_id: TimeoutId
+    message: NativeMessage
     column: str | None
-    """Its Destination column, as stored."""
-    destination: QueueName
+    """The row's Destination column, as stored."""
     why: Unreachable
 
 
+@dataclass(kw_only=True, eq=False)
 class Holding:
-    """What is held of the endpoints that are handed over; shared by all lanes of a process."""
+    """What is held of the endpoints that are handed over; shared by all lanes of a process.
 
-    def __init__(
-        self,
-        *,
-        books: SqlHeldDestinations,
-        batches: Batches,
-        claims: SqlClaims | None,
-        look: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]],
-        forget: Callable[[Collection[QueueName]], None],
-        clock: Clock,
-        renamed: Mapping[str, str],
-    ) -> None:
-        """Hold nothing yet; ``begin`` reads what an earlier process held.
+    ``begin`` reads what an earlier process held.
+    """
 
-        Args:
-            books: Where the ledger keeps what is held.
-            batches: For what has to go to quarantine.
-            claims: Gives single rows back; None: the store takes none, they go to quarantine.
-            look: Binds destinations, and returns those that cannot be reached; remembers nothing.
-            forget: Has lanes ask again for some, whatever they remember of them.
-            clock: The database's.
-            renamed: Old queue name to new one.
-        """
-        self._books = books
-        self._batches = batches
-        self._claims = claims
-        self._unreachable = look
-        self.forget = forget
-        self._clock = clock
-        self._renamed = renamed
+    books: SqlHeldDestinations
+    """Where the ledger keeps what is held."""
+    batches: Batches
+    """For what has to go to quarantine."""
+    claims: SqlClaims | None
+    """Gives single rows back; None: the store takes none, they go to quarantine."""
+    look_for: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]]
+    """Binds destinations, and returns those that cannot be reached; remembers nothing."""
+    forget: Callable[[Collection[QueueName]], None]
+    """Has lanes ask again for some, whatever they remember of them."""
+    clock: Clock
+    renamed: Mapping[str, str]
+    """Old queue name to new one."""
+
+    def __post_init__(self) -> None:
+        """Hold nothing yet."""
         self._lock = threading.RLock()
         self._held: dict[str, HeldDestinations] = {}
 
@@ -102,7 +91,7 @@ class Holding:
         """Return the Destination columns whose rows no claim may take now."""
         with self._lock:
             held = self._held.get(endpoint.source)
-            return held.left_out(self._clock.now()) if held else ()
+            return held.left_out(self.clock.now()) if held else ()
 
     def set_aside(self, batch: Batch, lost: Sequence[Lost], lease: Lease) -> Batch:
         """Hold the destinations of *lost* and put these rows back into the store.
@@ -114,14 +103,14 @@ class Holding:
             StoreUnavailable, LedgerError: As above; repeating is harmless.
         """
         endpoint = StoreEndpoint(name=batch.endpoint, source=batch.source)
-        waiting = {each.row_index: each for each in lost if self._says_where(each)}
+        waiting = {each.message.row_index: each for each in lost if self._says_where(each)}
         for column, why in {each.column: each.why for each in waiting.values()}.items():
             with self._lock:
-                self._of(endpoint).note_lost(column or "", why, now=self._clock.now())
+                self._of(endpoint).note_lost(column or "", why, now=self.clock.now())
         detail = ""
-        if waiting and self._claims is not None:
+        if waiting and self.claims is not None:
             try:
-                batch = self._claims.give_back(batch, waiting.keys(), lease)
+                batch = self.claims.give_back(batch, waiting.keys(), lease)
             except StoreUnavailable:
                 raise
             except StoreError as exc:
@@ -130,16 +119,16 @@ class Holding:
             waiting, detail = {}, "; this store takes no single rows back"
         aside = [
             Quarantine(
-                row_index=each.row_index,
-                timeout_id=each.timeout_id,
+                row_index=each.message.row_index,
+                timeout_id=each.message.timeout_id,
                 reason=each.why.reason,
                 detail=each.why.detail + detail,
             )
             for each in lost
-            if each.row_index not in waiting
+            if each.message.row_index not in waiting
         ]
         if aside:
-            self._batches.quarantine(batch, aside, lease)
+            self.batches.quarantine(batch, aside, lease)
         return batch
 
     def reached(self, batch: Batch, columns: Collection[str | None]) -> None:
@@ -157,7 +146,7 @@ class Holding:
             if not any(self._held.values()):
                 return False
         try:
-            return self._look(due_until=self._clock.now())
+            return self._look(due_until=self.clock.now())
         except MigratorError as exc:
             _not_looked_at(exc)
             return False
@@ -199,15 +188,15 @@ class Holding:
     def _of(self, endpoint: StoreEndpoint) -> HeldDestinations:
         found = self._held.get(endpoint.source)
         if found is None:
-            found = HeldDestinations(self._books, endpoint, longest_wait=_LONGEST_WAIT)
+            found = HeldDestinations(self.books, endpoint, longest_wait=_LONGEST_WAIT)
             self._held[endpoint.source] = found
         return found
 
     def _says_where(self, lost: Lost) -> bool:
-        return bool(lost.column) and self._queue_of(lost.column or "") == lost.destination
+        return bool(lost.column) and self._queue_of(lost.column or "") == lost.message.destination
 
     def _queue_of(self, column: str) -> QueueName:
-        return destination_of(column, {}, self._renamed)
+        return destination_of(column, {}, self.renamed)
 
     def _look(self, *, due_until: datetime) -> bool:
         with self._lock:
@@ -225,7 +214,7 @@ class Holding:
 
     def _judge(self, of: HeldDestinations, held: HeldDestination, why: Unreachable | None) -> bool:
         """Hold it for longer, or no longer; return whether its rows may be claimed again."""
-        now = self._clock.now()
+        now = self.clock.now()
         with self._lock:
             if why is not None:
                 of.hold(held.destination, why, now=now)
@@ -246,14 +235,14 @@ class Holding:
     def _lost(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
         """Ask for all of *names*; one that we may not bind says nothing of the others."""
         try:
-            return self._unreachable(names)
+            return self.look_for(names)
         except AccessRefused:
             if len(names) == 1:
                 raise
         found: dict[QueueName, Unreachable] = {}
         for name in names:
             try:
-                found |= self._unreachable([name])
+                found |= self.look_for([name])
             except AccessRefused:
                 continue  # its rows are claimed, and the lane says which right is missing
         return found

@@ -8,26 +8,32 @@ kill), the next one begins with ``recover`` and finds all it needs in the ledger
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from migrator.errors import LedgerError, MessageTooLarge, SourceGone
+from migrator.errors import MessageTooLarge, SourceGone
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.ports import Link
-from migrator.handover.prefetch import Prefetcher
 from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Batch, Batches, Clock, Lease
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.timeouts import BatchId
 from migrator.nservicebus.tracing import Traced
 from migrator.telemetry.ports import NoTracer, Passage, Tracer
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
+_DEPTH: Final = 2
+"""Batches under way behind the one in hand: one is claimed while the other is converted."""
+_SERVE_EVERY_S: Final = 0.2
+"""A receipt that comes meanwhile is read about when it came: how long it took is measured."""
 _WORK: Final = "hand over"
 """As traces name it."""
 
@@ -60,8 +66,120 @@ class LaneSetup:
     """Prepares one batch after the other, and may wait for *claiming*."""
     pace: Callable[[], Pace]
     """Asked before every batch."""
+    receipt_deadline_s: float
+    """A commit without its receipt is doubtful then."""
+    fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     tracer: Tracer = field(default_factory=NoTracer)
+
+
+class Prefetcher:
+    """The next batches of a lane, claimed and prepared while another one is handed over.
+
+    They are begun in order, awaited in order, and always awaited. While a lane waits for one, the
+    broker is served: a claim of documents can take longer than the broker keeps a silent connection
+    (two to three heartbeats of five seconds). That is no sign of life: whether the work hangs, the
+    watchdog has to notice. Used by the lane's thread only.
+    """
+
+    def __init__(
+        self,
+        setup: LaneSetup,
+        lease: Lease,
+        *,
+        rows: Callable[[], int],
+        serve: Callable[[], None],
+    ) -> None:
+        """Have nothing under way.
+
+        *rows* says how many the next batch has; *serve* lets the connections do what is due.
+        """
+        self._setup = setup
+        self._lease = lease
+        self._rows = rows
+        self._serve = serve
+        self._under_way: deque[Future[Prepared | None]] = deque()
+        self._awaited: Future[Any] | None = None
+        self.claimed_s: dict[BatchId, float] = {}
+        """When each batch was claimed; monotonic. Whoever is done with one takes it out."""
+
+    def next(self, *, may_claim: bool) -> Prepared | None:
+        """Return the next batch, and have those behind it worked on meanwhile; None: no rows."""
+        prepared = None
+        while prepared is None and self._under_way:
+            prepared = self._wait_for(self._under_way.popleft())
+        if prepared is None and may_claim:
+            prepared = self._wait_for(self._begin())
+        if prepared is not None and may_claim:
+            while len(self._under_way) < _DEPTH:
+                self._under_way.append(self._begin())
+        return prepared
+
+    def next_overdue(self, *, may_claim: bool) -> Prepared | None:
+        """Return a batch of rows already due, out of turn; None: there is none for now."""
+        for future in self._under_way:
+            if future.done() and (found := future.result()) and found.batch.mode is Mode.DIRECT:
+                self._under_way.remove(future)
+                return found
+        return self._wait_for(self._begin(only_overdue=True)) if may_claim else None
+
+    def prepare(self, batch: Batch, *, answered: Collection[int] = ()) -> Prepared:
+        """Return the messages of a batch in hand; see ``Preparer.prepare``."""
+        given = self._setup
+        return self._wait_for(
+            given.preparing.submit(given.preparer.prepare, batch, self._lease, answered=answered)
+        )
+
+    def resume(self, batch: Batch) -> Batch | None:
+        """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
+        given = self._setup
+        return self._wait_for(given.claiming.submit(given.claimer.resume, batch, self._lease))
+
+    def end(self) -> None:
+        """Wait until nothing is under way; what goes wrong is logged."""
+        left = [*filter(None, [self._awaited]), *self._under_way]
+        self._awaited = None
+        self._under_way.clear()
+        for future in left:
+            try:
+                future.result()
+            except Exception:
+                _log.warning(
+                    "a claim ahead failed; its batch, if any, is in the ledger",
+                    extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
+                    exc_info=True,
+                )
+
+    def _begin(self, *, only_overdue: bool = False) -> Future[Prepared | None]:
+        given = self._setup
+        claimed = given.claiming.submit(
+            given.claimer.claim, self._lease, max_rows=self._rows(), only_overdue=only_overdue
+        )
+
+        def prepare() -> Prepared | None:
+            batch = claimed.result()
+            if batch is None:
+                return None
+            self.claimed_s[batch.id] = given.clock.monotonic_s()
+            return given.preparer.prepare(batch, self._lease)
+
+        return given.preparing.submit(prepare)
+
+    def _wait_for(self, future: Future[T]) -> T:
+        """Return the result of *future*, or raise its error; serve the broker meanwhile.
+
+        Raises:
+            TargetUnavailable: A connection went away; the work goes on until ``end``.
+        """
+        self._awaited = future
+        while True:
+            try:
+                future.exception(_SERVE_EVERY_S)
+                break
+            except TimeoutError:
+                self._serve()
+        self._awaited = None
+        return future.result()
 
 
 class LaneSession:
@@ -73,17 +191,15 @@ class LaneSession:
         *,
         lease: Lease,
         link: Link,
-        open_staged: Callable[[Callable[[], None]], StagedHandOver],
         guard: Callable[[], None] = lambda: None,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Work under *lease* over *link*; staging is opened when first needed.
+        """Work under *lease* over *link*; its staging is opened when first needed.
 
         Args:
             setup: What outlives the session.
             lease: The lane's.
             link: The broker.
-            open_staged: Given what to do again and again while receipts are waited for.
             guard: Raises when everything is to stop, or when the lane is no longer ours.
             may_claim: Whether overdue rows may be claimed while receipts are waited for.
         """
@@ -91,21 +207,11 @@ class LaneSession:
         self._batches = setup.batches
         self._lease = lease
         self._link = link
-        self._open_staged = open_staged
         self._guard = guard
         self._may_claim = may_claim
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
-        self._prefetcher = Prefetcher(
-            claimer=setup.claimer,
-            preparer=setup.preparer,
-            claiming=setup.claiming,
-            preparing=setup.preparing,
-            clock=setup.clock,
-            lease=lease,
-            rows=lambda: self._size.rows,
-            serve=self._serve,
-        )
+        self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
         self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
         self.stuck: SourceGone | None = None
@@ -170,8 +276,7 @@ class LaneSession:
 
     def _serve(self) -> None:
         self._link.serve()
-        if self._staged is not None:
-            self._count_settled(self._staged, wait_s=0.0)
+        self._count_settled(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._setup.clock.monotonic_s()
@@ -201,7 +306,7 @@ class LaneSession:
     def _hand_over_staged(self, prepared: Prepared) -> None:
         self.doing = f"staging batch {prepared.batch.id}"
         staged = self._staging()
-        while not staged.hand_over(prepared):
+        while (abandoned := staged.hand_over(prepared)) is not None:
             self._guard()
             self._size.halve(self._size.rows)
             _log.warning(
@@ -212,22 +317,16 @@ class LaneSession:
                     "rows": self._size.rows,
                 },
             )
-            prepared = self._setup.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
+            prepared = self._setup.preparer.prepare(abandoned, self._lease)
         self._traced[prepared.batch.id] = self._setup.tracer.pick(prepared.messages)
-        self._count_settled(staged, wait_s=0.0)
-
-    def _as_claimed(self, batch: Batch) -> Batch:
-        found = self._batches.find(batch.id)
-        if found is None:
-            raise LedgerError(f"batch {batch.id} is no longer in the ledger")
-        return found
+        self._count_settled(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
         """Wait a little for receipts still out; return whether some are."""
         if self._staged is None:
             return False
         self.doing = self._waiting()
-        self._count_settled(self._staged, wait_s=0.5)
+        self._count_settled(wait_s=0.5)
         return self._staged.has_open_commits()
 
     def _resolve(self, batch: Batch) -> None:
@@ -238,7 +337,7 @@ class LaneSession:
             "an interrupted commit is resolved",
             extra={"action": "commit_resolved", "batch": batch.id, "state": str(outcome.state)},
         )
-        self._count_settled(self._staging(), wait_s=0.0)
+        self._count_settled(wait_s=0.0)
 
     def _take_up(self, batch: Batch) -> None:
         self._guard()
@@ -278,7 +377,16 @@ class LaneSession:
 
     def _staging(self) -> StagedHandOver:
         if self._staged is None:
-            self._staged = self._open_staged(self._meanwhile)
+            given = self._setup
+            self._staged = StagedHandOver(
+                batches=given.batches,
+                clock=given.clock,
+                staging=self._link.staging(),
+                lease=self._lease,
+                receipt_deadline_s=given.receipt_deadline_s,
+                fault=given.fault,
+                guard=self._meanwhile,
+            )
         return self._staged
 
     def _meanwhile(self) -> None:
@@ -293,8 +401,9 @@ class LaneSession:
     def _waiting(self) -> str:
         return self._staging().late_receipt() or "waiting for receipts"
 
-    def _count_settled(self, staged: StagedHandOver, *, wait_s: float) -> None:
-        for batch, rows, seconds in staged.settled(wait_s):
+    def _count_settled(self, *, wait_s: float) -> None:
+        settled = self._staged.settled(wait_s) if self._staged is not None else ()
+        for batch, rows, seconds in settled:
             if seconds is not None and self._size.has_arrived(rows, seconds):
                 _log.info(
                     "a pass took long to reach the levels; the next batches are smaller",

@@ -129,12 +129,7 @@ class RabbitLink:
         lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
         channel = self._consuming.channel()
         try:
-            self._consuming.call(
-                f"taking the guard of lane {lane}",
-                lambda done: channel.queue_declare(
-                    name, exclusive=True, auto_delete=True, callback=done
-                ),
-            )
+            self._consuming.call(channel.queue_declare, name, exclusive=True, auto_delete=True)
         except EntityLocked as exc:
             raise TargetUnavailable(
                 f"another process still holds lane {lane} on the broker ({name})"

@@ -33,37 +33,25 @@ class Prepared:
         return frozenset(message.row_index for message in self.messages)
 
 
+@dataclass(kw_only=True, eq=False)
 class Preparer:
     """Loads, converts and checks the rows of one batch after the other."""
 
-    def __init__(
-        self,
-        *,
-        batches: Batches,
-        destinations: Destinations,
-        holding: Holding,
-        clock: Clock,
-        rules: BrokerLimits,
-        own_queue_of: Callable[[EndpointName], QueueName],
-    ) -> None:
-        """Work on *batches* of one lane, by *rules* of one broker.
-
-        *own_queue_of* returns an endpoint's input queue.
-        """
-        self._batches = batches
-        self._holding = holding
-        self._destinations = destinations
-        self._clock = clock
-        self._rules = rules
-        self._own_queue_of = own_queue_of
+    batches: Batches
+    destinations: Destinations
+    holding: Holding
+    clock: Clock
+    rules: BrokerLimits
+    own_queue_of: Callable[[EndpointName], QueueName]
+    """Returns an endpoint's input queue."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""
-        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
+        self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
     def limit_bodies(self, body_max_bytes: int) -> None:
         """Convert for a broker that takes no larger body than this."""
-        self._rules = replace(self._rules, body_max_bytes=body_max_bytes)
+        self.rules = replace(self.rules, body_max_bytes=body_max_bytes)
 
     def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of *batch*; rows that cannot become one are put into quarantine.
@@ -75,30 +63,24 @@ class Preparer:
             TargetError: Destinations could not be checked; nothing was changed.
             LeaseLost, StoreUnavailable: As ledger and store say.
         """
-        now, rows = self._clock.now(), self._batches.rows(batch)
+        now, rows = self.clock.now(), self.batches.rows(batch)
         columns = {row.row_index: row.destination for row in rows}
-        rules = replace(self._rules, own_queue=self._own_queue_of(batch.endpoint))
+        rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
         converted = [convert(row, rules=rules, now=now) for row in rows]
         unfit = [found for found in converted if isinstance(found, Quarantine)]
         messages = [found for found in converted if isinstance(found, NativeMessage)]
         unsent = [message for message in messages if message.row_index not in answered]
-        unreachable = self._destinations.unreachable({each.destination for each in unsent})
+        unreachable = self.destinations.unreachable({each.destination for each in unsent})
         lost = [
-            Lost(
-                row_index=each.row_index,
-                timeout_id=each.timeout_id,
-                column=columns[each.row_index],
-                destination=each.destination,
-                why=unreachable[each.destination],
-            )
+            Lost(message=each, column=columns[each.row_index], why=unreachable[each.destination])
             for each in unsent
             if each.destination in unreachable
         ]
         if unfit:
-            self._batches.quarantine(batch, unfit, lease)
+            self.batches.quarantine(batch, unfit, lease)
         if lost:
-            batch = self._holding.set_aside(batch, lost, lease)
-        gone = {each.row_index for each in lost}
+            batch = self.holding.set_aside(batch, lost, lease)
+        gone = {each.message.row_index for each in lost}
         return Prepared(
             batch=batch,
             messages=tuple(each for each in messages if each.row_index not in gone),

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import Final
 
-from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
+from migrator.errors import HandOverDoubtful, TargetError
 from migrator.handover.ports import Staging
 from migrator.handover.prepare import Prepared, at_half, with_delays
 from migrator.ledger.states import BatchState, Event
@@ -45,37 +44,35 @@ _UNRESOLVED: Final = (BatchState.COMMITTING, BatchState.DOUBTFUL)
 _MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER, BatchState.RECALLED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """A pass whose receipt is not there yet."""
+
+    since_s: float
+    rows: int
+    began_s: float | None = None
+    """Of its first publish; None: over an earlier link."""
+
+
+@dataclass(kw_only=True, eq=False)
 class StagedHandOver:
     """Hands over the staged batches of one lane over one link; dies with the link."""
 
-    def __init__(
-        self,
-        *,
-        batches: Batches,
-        clock: Clock,
-        staging: Staging,
-        lease: Lease,
-        receipt_deadline_s: float,
-        fault: FaultPoint,
-        guard: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Use *staging* until its link is gone.
+    batches: Batches
+    clock: Clock
+    staging: Staging
+    lease: Lease
+    receipt_deadline_s: float
+    fault: FaultPoint
+    guard: Callable[[], None] = lambda: None
+    """Called again and again while receipts are waited for; raises when that must end, and may
+    settle receipts meanwhile."""
 
-        *guard* is called again and again while receipts are waited for; it raises when that must
-        end, and may settle receipts meanwhile.
-        """
-        self._guard = guard
-        self._batches = batches
-        self._clock = clock
-        self._staging = staging
-        self._lease = lease
-        self._receipt_deadline_s = receipt_deadline_s
-        self._fault = fault
-        self._without_receipt: dict[Attempt, float] = {}
+    def __post_init__(self) -> None:
+        """Wait for nothing."""
+        self._without_receipt: dict[Attempt, _Commit] = {}
         self._bound_s = float("-inf")
         self._resolving: Attempt | None = None
-        self._row_counts: dict[Attempt, int] = {}
-        self._began_s: dict[Attempt, float] = {}
         self._handed_over: list[tuple[Batch, int, float | None]] = []
         self._abandoned: dict[BatchId, int] = {}
 
@@ -83,8 +80,8 @@ class StagedHandOver:
         """Return whether a receipt is still on its way."""
         return bool(self._without_receipt)
 
-    def hand_over(self, prepared: Prepared) -> bool:
-        """Take one pass up to its commit; return False when it was too slow and abandoned.
+    def hand_over(self, prepared: Prepared) -> Batch | None:
+        """Take one pass up to its commit; return the batch when it was too slow and abandoned.
 
         The receipt is not awaited here; ``settled`` tells of it later. An abandoned batch is
         ``claimed`` again and nothing of it can reach a level.
@@ -96,30 +93,30 @@ class StagedHandOver:
         """
         self._note_receipts()  # one that contradicts the ledger must stop us here
         self._await_receipts(MAX_WITHOUT_RECEIPT - 1)
-        batch = self._batches.advance(prepared.batch, Event.BEGIN_STAGING, self._lease)
-        self._fault("staged.begun")
-        began_s = self._clock.monotonic_s()
+        batch = self.batches.advance(prepared.batch, Event.BEGIN_STAGING, self.lease)
+        self.fault("staged.begun")
+        began_s = self.clock.monotonic_s()
         self._publish(batch, prepared)
-        batch = self._batches.advance(batch, Event.ALL_CONFIRMED, self._lease)
-        self._fault("staged.staged")
+        batch = self.batches.advance(batch, Event.ALL_CONFIRMED, self.lease)
+        self.fault("staged.staged")
         rows = prepared.rows
-        complete = self._staging.wait(
+        complete = self.staging.wait(
             lambda: self._is_whole(batch.current_attempt, rows),
             COMPLETE_TIMEOUT_S * self._patience(batch),
         )
         self._note_receipts()
         if not complete or self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ABANDON)
-        batch = self._batches.advance(batch, Event.BEGIN_COMMIT, self._lease)
-        self._fault("staged.committing")
+        batch = self.batches.advance(batch, Event.BEGIN_COMMIT, self.lease)
+        self.fault("staged.committing")
         if self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ALL_REDELIVERED)  # we hold all: no nack was sent
-        self._staging.commit(batch.current_attempt, rows)
-        self._fault("staged.nacked")
-        self._without_receipt[batch.current_attempt] = self._clock.monotonic_s()
-        self._row_counts[batch.current_attempt] = len(rows)
-        self._began_s[batch.current_attempt] = began_s
-        return True
+        self.staging.commit(batch.current_attempt, rows)
+        self.fault("staged.nacked")
+        self._without_receipt[batch.current_attempt] = _Commit(
+            since_s=self.clock.monotonic_s(), rows=len(rows), began_s=began_s
+        )
+        return None
 
     def settled(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
         """Return batches handed over since the last call, each with the rows that went.
@@ -132,7 +129,7 @@ class StagedHandOver:
         Raises:
             HandOverDoubtful: A receipt contradicts the ledger.
         """
-        self._staging.wait(lambda: not self._note_receipts(), wait_s)
+        self.staging.wait(lambda: not self._note_receipts(), wait_s)
         self._give_up_overdue()
         done, self._handed_over = self._handed_over, []
         return done
@@ -147,13 +144,13 @@ class StagedHandOver:
         if batch.state not in _UNRESOLVED:
             return batch
         attempt = self._resolving = batch.current_attempt
-        self._row_counts[attempt] = len(rows)
-        self._without_receipt[attempt] = self._clock.monotonic_s()
-        ends_s = self._clock.monotonic_s() + self._receipt_deadline_s
-        while self._clock.monotonic_s() < ends_s and not self._staging.wait(
+        since_s = self.clock.monotonic_s()
+        self._without_receipt[attempt] = _Commit(since_s=since_s, rows=len(rows))
+        ends_s = since_s + self.receipt_deadline_s
+        while self.clock.monotonic_s() < ends_s and not self.staging.wait(
             lambda: self._is_committed(attempt) or self._is_whole(attempt, rows), 1.0
         ):
-            self._guard()
+            self.guard()
             self._mind_late_receipts()
         self._resolving = None
         if self._is_committed(attempt):
@@ -163,16 +160,16 @@ class StagedHandOver:
         if batch.state not in _UNRESOLVED:
             return batch  # found to be back while leftovers of its older passes were looked at
         event = Event.ALL_REDELIVERED if self._is_whole(attempt, rows) else Event.GIVE_UP
-        batch = self._batches.advance(batch, event, self._lease)
-        self._fault("staged.resolved")
+        batch = self.batches.advance(batch, event, self.lease)
+        self.fault("staged.resolved")
         return batch
 
     def _publish(self, batch: Batch, prepared: Prepared) -> None:
-        messages = with_delays(prepared.messages, clock=self._clock, least_delay_s=1)
+        messages = with_delays(prepared.messages, clock=self.clock, least_delay_s=1)
         count = len(prepared.messages)
-        halfway = at_half(messages, count, lambda: self._fault("staged.publishing"))
-        self._staging.publish(batch.current_attempt, halfway)
-        self._fault("staged.confirmed")
+        halfway = at_half(messages, count, lambda: self.fault("staged.publishing"))
+        self.staging.publish(batch.current_attempt, halfway)
+        self.fault("staged.confirmed")
 
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
         """Return whether the delays in the routing keys are too stale to be committed.
@@ -180,21 +177,21 @@ class StagedHandOver:
         The limit doubles with each pass abandoned in a row: on a machine that cannot do better,
         late beats never (docs/adr/0003).
         """
-        return self._clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
+        return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
 
     def _patience(self, batch: Batch) -> float:
         """Return by how much limits are stretched for a batch that was too slow before."""
         return float(2 ** self._abandoned.get(batch.id, 0))
 
-    def _abandon(self, batch: Batch, event: Event) -> bool:
-        self._batches.advance(batch, event, self._lease)
+    def _abandon(self, batch: Batch, event: Event) -> Batch:
+        batch = self.batches.advance(batch, event, self.lease)
         self._abandoned[batch.id] = self._abandoned.get(batch.id, 0) + 1
-        self._fault("staged.abandoned")
-        return False
+        self.fault("staged.abandoned")
+        return batch
 
     def _is_whole(self, attempt: Attempt, rows: frozenset[int]) -> bool:
         """Return whether all of a pass is held, after throwing out what is provably waste."""
-        held = self._staging.held()
+        held = self.staging.held()
         for other in held:
             if other != attempt:
                 self._account_for(other)
@@ -219,19 +216,19 @@ class StagedHandOver:
                 "nothing was moved"
             )
         if batch.state in _UNRESOLVED and self._is_all_back(batch):
-            batch = self._batches.advance(batch, Event.ALL_REDELIVERED, self._lease)
+            batch = self.batches.advance(batch, Event.ALL_REDELIVERED, self.lease)
         if other.number < batch.attempt:
-            self._staging.discard(other)
+            self.staging.discard(other)
 
     def _is_all_back(self, batch: Batch) -> bool:
-        held = self._staging.held().get(batch.current_attempt)
+        held = self.staging.held().get(batch.current_attempt)
         if held is None:
             return False
-        rows = {row.row_index for row in self._batches.rows(batch)}
+        rows = {row.row_index for row in self.batches.rows(batch)}
         return held.has_receipt and set(held.rows) == rows
 
     def _known(self, batch_id: BatchId) -> Batch:
-        batch = self._batches.find(batch_id)
+        batch = self.batches.find(batch_id)
         if batch is None:
             raise HandOverDoubtful(
                 f"the broker holds messages of batch {batch_id}, which this ledger never had: "
@@ -242,15 +239,15 @@ class StagedHandOver:
     def _await_receipts(self, allowed: int) -> None:
         """Wait until at most *allowed* commits are without receipt; overdue ones are doubtful."""
         while len(self._without_receipt) > allowed:
-            self._guard()
-            self._staging.wait(lambda: self._note_receipts() <= allowed, timeout_s=1.0)
+            self.guard()
+            self.staging.wait(lambda: self._note_receipts() <= allowed, timeout_s=1.0)
             self._give_up_overdue()
 
     def _note_receipts(self) -> int:
         """Record every receipt that is here; return how many commits are still without one."""
-        for attempt, ago_s in tuple(self._staging.receipts().items()):
-            self._note_receipt(attempt, arrived_s=self._clock.monotonic_s() - ago_s)
-            self._staging.settle_receipt(attempt)
+        for attempt, ago_s in tuple(self.staging.receipts().items()):
+            self._note_receipt(attempt, arrived_s=self.clock.monotonic_s() - ago_s)
+            self.staging.settle_receipt(attempt)
         return len(self._without_receipt)
 
     def _note_receipt(self, attempt: Attempt, *, arrived_s: float) -> None:
@@ -261,12 +258,15 @@ class StagedHandOver:
                 f"has it {batch.state} in attempt {batch.attempt}; look before anything is sent"
             )
         if batch.state in _UNRESOLVED:
-            self._fault("staged.receipt")
-            batch = self._batches.advance(batch, Event.RECEIPT, self._lease)
-            began_s = self._began_s.pop(attempt, None)
+            self.fault("staged.receipt")
+            batch = self.batches.advance(batch, Event.RECEIPT, self.lease)
+            commit = self._without_receipt.get(attempt)
+            began_s = None if commit is None else commit.began_s
+            # one that was doubtful: nobody waited for it any more
+            rows = len(self.batches.rows(batch)) if commit is None else commit.rows
             seconds = None if began_s is None else arrived_s - began_s
-            self._handed_over.append((batch, self._row_counts.pop(attempt, 0), seconds))
-            self._fault("staged.handed_over")
+            self._handed_over.append((batch, rows, seconds))
+            self.fault("staged.handed_over")
         self._without_receipt.pop(attempt, None)
 
     def _is_committed(self, attempt: Attempt) -> bool:
@@ -280,48 +280,38 @@ class StagedHandOver:
         return self._waits_s() > _USUAL_S
 
     def _waits_s(self) -> float:
-        now_s = self._clock.monotonic_s()
-        return now_s - min(self._without_receipt.values(), default=now_s)
+        now_s = self.clock.monotonic_s()
+        return now_s - min((each.since_s for each in self._without_receipt.values()), default=now_s)
 
     def late_receipt(self) -> str | None:
-        """Say which commit has been without its receipt for long, and until when it may be."""
-        now_s = self._clock.monotonic_s()
-        attempt, since_s = min(
-            self._without_receipt.items(), key=itemgetter(1), default=(None, now_s)
-        )
-        if attempt is None or now_s - since_s < _LATE_S:
+        """Say which commit has been without its receipt for long, and how long it may be."""
+        waits_s = self._waits_s()
+        if waits_s < _LATE_S:
             return None
-        since = self._shown_now() - timedelta(seconds=now_s - since_s)
-        until = since + timedelta(seconds=self._receipt_deadline_s)
+        attempt = min(self._without_receipt, key=lambda each: self._without_receipt[each].since_s)
         return (
-            f"no receipt of batch {attempt.batch} since {since:%H:%M:%S} UTC, waiting until "
-            f"{until:%H:%M:%S}; after a broker node failed, the broker tries again after 3 min"
+            f"no receipt of batch {attempt.batch} for {waits_s:.0f} s, waiting for up to "
+            f"{self.receipt_deadline_s:g} s; after a broker node failed, the broker tries again "
+            "after 3 min"
         )
-
-    def _shown_now(self) -> datetime:
-        """Return the time for people; receipts are waited for while the clock is in doubt, too."""
-        try:
-            return self._clock.now()
-        except ClockInDoubt as exc:
-            return exc.earliest
 
     def _mind_late_receipts(self) -> None:
         """Bind all again when a receipt is late: a level or the router may have been made anew."""
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         late = self.late_receipt()
         if late is None or now_s - self._bound_s < _BIND_EVERY_S:
             return
         self._bound_s = now_s
         detail = "all that leads to the levels and to the receipts is bound again"
         try:
-            self._staging.bind_again()
+            self.staging.bind_again()
         except TargetError as exc:
             detail = str(exc)
         _log.warning(
             "a receipt is late",
             extra={
                 "action": "receipt_late",
-                "lane": self._lease.lane,
+                "lane": self.lease.lane,
                 "waits_for": late,
                 "detail": detail,
             },
@@ -329,12 +319,12 @@ class StagedHandOver:
 
     def _give_up_overdue(self) -> None:
         self._mind_late_receipts()
-        now_s = self._clock.monotonic_s()
-        for attempt, since_s in tuple(self._without_receipt.items()):
-            if attempt != self._resolving and now_s - since_s > self._receipt_deadline_s:
+        now_s = self.clock.monotonic_s()
+        for attempt, commit in tuple(self._without_receipt.items()):
+            if attempt != self._resolving and now_s - commit.since_s > self.receipt_deadline_s:
                 del self._without_receipt[attempt]
-                self._batches.advance(self._known(attempt.batch), Event.GIVE_UP, self._lease)
+                self.batches.advance(self._known(attempt.batch), Event.GIVE_UP, self.lease)
                 raise HandOverDoubtful(
-                    f"no receipt for batch {attempt.batch} in {self._receipt_deadline_s:g} s; "
+                    f"no receipt for batch {attempt.batch} in {self.receipt_deadline_s:g} s; "
                     "nothing more is sent this way: does the router still lead to the levels?"
                 )

@@ -162,14 +162,20 @@ class RabbitStaging:
 
     def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
         """Put all messages and then the receipt into the queue; see ``Staging``."""
-        settled = PublishResult()
+        settled, count = PublishResult(), 0
+
+        def counted() -> Iterator[EncodedMessage]:
+            nonlocal count
+            for encoded in self._encoded(attempt, messages):
+                count += 1
+                yield encoded
+
         self._published.add(attempt)
-        sent = _Counted(self._encoded(attempt, messages))
-        self._publisher.publish(attempt, sent, settled)
-        if settled.returned or len(settled.confirmed) != sent.count:
+        self._publisher.publish(attempt, counted(), settled)
+        if settled.returned or len(settled.confirmed) != count:
             raise TargetUnavailable(
                 f"batch {attempt.batch}: {self._queues.staging} did not take all of the pass "
-                f"({len(settled.confirmed)} of {sent.count} confirmed, "
+                f"({len(settled.confirmed)} of {count} confirmed, "
                 f"{len(settled.returned)} returned); abandon it"
             )
 
@@ -221,15 +227,9 @@ class RabbitStaging:
     def _consume(
         self, channel: Any, queue: str, prefetch: int, on_message: Callable[..., None]
     ) -> None:
-        self._connection.call(
-            "setting the prefetch",
-            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
-        )
+        self._connection.call(channel.basic_qos, prefetch_count=prefetch)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
-        self._connection.call(
-            f"consuming {queue}",
-            lambda done: channel.basic_consume(queue, on_message, callback=done),
-        )
+        self._connection.call(channel.basic_consume, queue, on_message)
 
     def _on_cancel(self, queue: str) -> None:
         self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
@@ -324,16 +324,3 @@ class RabbitStaging:
     def _raise_foreign(self) -> None:
         if self._foreign is not None:
             raise HandOverDoubtful(f"{self._foreign}; nothing was moved, look before going on")
-
-
-class _Counted:
-    """Iterates once over parcels and remembers how many there were."""
-
-    def __init__(self, parcels: Iterator[EncodedMessage]) -> None:
-        self._encoded = parcels
-        self.count = 0
-
-    def __iter__(self) -> Iterator[EncodedMessage]:
-        for parcel in self._encoded:
-            self.count += 1
-            yield parcel

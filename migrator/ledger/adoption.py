@@ -9,30 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import Connection, Engine, func, select, update
 
-from migrator.database.engine import reading, writing
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.errors import DatabaseFailedOver, LedgerError, LedgerMissing, PreflightRefused
 from migrator.ledger.failover import demand_same_server, record_position
 from migrator.ledger.identity import identity_of, is_same, new_id
+from migrator.ledger.queries import lane_statuses
+from migrator.ledger.report import LaneStatus
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, RowState
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LANE, Lane
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A process whose lease of a lane still runs, by what the ledger says."""
-
-    lane: Lane
-    owner: str
-    until: datetime
-    """Aware, UTC, in database time."""
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
+from migrator.nservicebus.timeouts import SCAN_LANE, Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +33,8 @@ class Whereabouts:
     created_in: str
     present: str
     """The database it is in now, in the same words."""
-    holders: Sequence[Holder]
-    """By lane; empty: nobody works here."""
+    holders: Sequence[LaneStatus]
+    """Whose lease of a lane still runs, by lane; empty: nobody works here."""
     lanes: Sequence[Lane]
     """All lanes of hand-over there have ever been, ascending."""
     batches: Mapping[str, int]
@@ -56,13 +46,12 @@ class Whereabouts:
         return not is_same(self.created_in, self.present)
 
 
-class SqlAdoption:
+class SqlAdoption(LedgerPart):
     """What becomes of a ledger that is not where it was created."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, runs: SqlRuns) -> None:
         """Decide about the ledger in *tables*; *runs* says who is named in the audit trail."""
-        self._engine = engine
-        self._tables = tables
+        super().__init__(engine, tables)
         self._runs = runs
 
     def look(self) -> Whereabouts:
@@ -71,8 +60,7 @@ class SqlAdoption:
         Raises:
             LedgerMissing: There is none.
         """
-        doing = "looking where the ledger is"
-        with reading(self._engine, LedgerError, doing=doing) as connection:
+        with self._reading("looking where the ledger is") as connection:
             return self._look(connection)
 
     def adopt(self) -> str:
@@ -87,7 +75,7 @@ class SqlAdoption:
             LedgerError: A recall into a document store is half done. Its messages are known by
                 the former id alone. Nothing was changed.
         """
-        with writing(self._engine, LedgerError, doing="adopting the ledger") as connection:
+        with self._writing("adopting the ledger") as connection:
             found = self._look_alone(connection)
             self._demand_no_recall(connection)
             self._keep_former_id(connection, found.ledger_id)
@@ -109,8 +97,7 @@ class SqlAdoption:
         Raises:
             PreflightRefused: Somebody works here. Nothing was changed.
         """
-        doing = "recording where the ledger is"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing("recording where the ledger is") as connection:
             found = self._look_alone(connection)
             if found.is_moved:
                 self._free_lanes(connection)
@@ -120,8 +107,7 @@ class SqlAdoption:
 
     def why_failed_over(self) -> str | None:
         """Return why another server must have taken over; None: none has."""
-        doing = "asking which server it is"
-        with reading(self._engine, LedgerError, doing=doing) as connection:
+        with self._reading("asking which server it is") as connection:
             try:
                 demand_same_server(connection, self._tables)
             except DatabaseFailedOver as exc:
@@ -147,12 +133,9 @@ class SqlAdoption:
         row = connection.execute(select(self._tables.ledger)).first()
         if row is None:
             raise LedgerMissing("the ledger is empty; run `migrator db upgrade`")
-        lease, batch = self._tables.lease, self._tables.batch
+        batch = self._tables.batch
         now = connection.execute(select(database_now())).scalar_one()
-        leases = [
-            (self._tables.lane_of(each.name), each.owner, each.until)
-            for each in connection.execute(select(lease))
-        ]
+        lanes = lane_statuses(connection, self._tables, now)
         counting = (
             select(batch.c.state, func.count())
             .where(batch.c.state.in_(UNSETTLED))
@@ -162,12 +145,8 @@ class SqlAdoption:
             ledger_id=row.id,
             created_in=row.identity,
             present=identity_of(connection),
-            holders=[
-                Holder(lane=lane, owner=owner, until=until)
-                for lane, owner, until in sorted(leases, key=lambda each: each[0])
-                if owner is not None and until > now
-            ],
-            lanes=sorted(lane for lane, _, _ in leases if _is_of_hand_over(lane)),
+            holders=[each for each in lanes if each.is_alive],
+            lanes=[each.lane for each in lanes if each.lane < SCAN_LANE],
             batches={state: count for state, count in connection.execute(counting)},
         )
 
@@ -221,7 +200,7 @@ class SqlAdoption:
         connection.execute(self._runs.event(kind, detail=detail, batch=None))
 
 
-def told_holders(holders: Sequence[Holder]) -> str:
+def told_holders(holders: Sequence[LaneStatus]) -> str:
     """Return who works on a ledger, and what to do about it."""
     listed = ", ".join(
         f"lane {each.lane}: {each.owner} until {each.until:%Y-%m-%d %H:%M:%S} UTC"
@@ -240,7 +219,3 @@ def _told(found: Whereabouts) -> dict[str, object]:
         "to": found.present,
         "batches": dict(found.batches),
     }
-
-
-def _is_of_hand_over(lane: Lane) -> bool:
-    return lane < FIRST_DISPATCHER_LANE and lane not in (RECALL_LANE, SCAN_LANE)

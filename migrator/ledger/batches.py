@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, select, update
+from sqlalchemy import Engine, Row, select, update
 
-from migrator.database.engine import reading, retrying_read, writing, writing_once
-from migrator.database.failures import retrying, translating
+from migrator.database.engine import writing_once
+from migrator.database.failures import translating
 from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.claims import hold_lease
+from migrator.ledger.claims import hold_batch, hold_lease, take_over
 from migrator.ledger.states import (
     OPEN,
     RAISES_ATTEMPT,
@@ -28,20 +28,16 @@ from migrator.ledger.states import (
     RowState,
     next_state,
 )
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
+from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.timeouts import (
     BatchId,
-    EndpointName,
-    Lane,
-    RunId,
     StoredTimeout,
-    TimeoutId,
 )
 
 
-class SqlBatches:
+class SqlBatches(LedgerPart):
     """Implements ``work.Batches``."""
 
     def __init__(
@@ -51,25 +47,16 @@ class SqlBatches:
         committed: Callable[[Batch], None] = lambda _batch: None,
     ) -> None:
         """Work on the batches in *tables*; *committed* is told each step that is recorded."""
-        self._engine = engine
-        self._tables = tables
+        super().__init__(engine, tables)
         self._committed = committed
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
         """Return the lane's open batches; see ``work.Batches``."""
         batch = self._tables.batch
         mine = (batch.c.lane == lease.lane, batch.c.state.in_(OPEN))
-        with writing(self._engine, LedgerError, doing=f"listing lane {lease.lane}") as connection:
+        with self._writing(f"listing lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
-            connection.execute(
-                update(batch)
-                .where(
-                    batch.c.lane == lease.lane,
-                    batch.c.state.in_(UNSETTLED),
-                    batch.c.lease_token != lease.token,
-                )
-                .values(lease_token=lease.token, owner=lease.owner)
-            )
+            take_over(connection, self._tables, lease)
             rows = connection.execute(select(batch).where(*mine).order_by(batch.c.id)).all()
         return [batch_of(row) for row in rows]
 
@@ -82,15 +69,9 @@ class SqlBatches:
             batch.c.lease_token == NO_TOKEN,
         )
 
-        def is_there() -> bool:
-            doing = f"looking into lane {lease.lane}"
-            with reading(self._engine, LedgerError, doing=doing) as connection:
-                return connection.execute(query.limit(1)).first() is not None
-
-        if not retrying(is_there):
+        if not self._read(query.limit(1), doing=f"looking into lane {lease.lane}"):
             return []
-        doing = f"taking over what was put into lane {lease.lane}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing(f"taking over what was put into lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
             rows = connection.execute(for_update(query.order_by(batch.c.id), batch)).all()
             connection.execute(
@@ -103,12 +84,8 @@ class SqlBatches:
     def find(self, batch: BatchId) -> Batch | None:
         """Return one batch; see ``work.Batches``."""
         table = self._tables.batch
-
-        def work(connection: Connection) -> Batch | None:
-            row = connection.execute(select(table).where(table.c.id == batch)).first()
-            return None if row is None else batch_of(row)
-
-        return retrying_read(self._engine, work, failed=LedgerError, doing=f"reading batch {batch}")
+        query = select(table).where(table.c.id == batch)
+        return next(map(batch_of, self._read(query, doing=f"reading batch {batch}")), None)
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
         """Return the rows that share the batch's state; see ``work.Batches``."""
@@ -118,12 +95,18 @@ class SqlBatches:
             .where(row.batch_id == batch.id, row.state.is_(None))
             .order_by(row.row_index)
         )
-
-        def work(connection: Connection) -> list[StoredTimeout]:
-            return list(map(_stored, connection.execute(query).all()))
-
         doing = f"reading the rows of batch {batch.id}"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
+        return [
+            StoredTimeout(
+                id=row.store_id,
+                row_index=row.row_index,
+                destination=row.destination,
+                due_at=row.due,
+                body=row.body or b"",
+                headers_text=row.headers,
+            )
+            for row in self._read(query, doing=doing)
+        ]
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
         """Record *event*; see ``work.Batches``."""
@@ -158,48 +141,26 @@ class SqlBatches:
         for finding in findings:
             alike[finding.reason, finding.detail].append(finding.row_index)
         may_change = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        doing = f"quarantining rows of batch {batch.id}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
-            self._hold_batch(connection, batch, lease)
+        with self._writing(f"quarantining rows of batch {batch.id}") as connection:
+            hold_batch(connection, self._tables, batch, lease)
             for (reason, detail), indexes in alike.items():
                 which = (row.c.batch_id == batch.id, among(row.c.row_index, indexes), may_change)
                 values = {"state": RowState.QUARANTINED, "reason": reason, "reason_detail": detail}
                 connection.execute(update(row).where(*which).values(values))
 
-    def _hold_batch(self, connection: Connection, batch: Batch, lease: Lease) -> None:
-        table = self._tables.batch
-        query = select(table.c.id).where(
-            table.c.id == batch.id,
-            table.c.attempt == batch.attempt,
-            table.c.lease_token == lease.token,
-        )
-        if connection.execute(for_update(query, table)).first() is None:
-            raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
-
 
 def batch_of(row: Row[Any]) -> Batch:
     """Return a row of the batch table as a value."""
     return Batch(
-        id=BatchId(row.id),
-        run=RunId(row.run_id),
-        endpoint=EndpointName(row.endpoint),
+        id=row.id,
+        run=row.run_id,
+        endpoint=row.endpoint,
         source=row.source,
-        lane=Lane(row.lane),
+        lane=row.lane,
         mode=Mode(row.mode),
         state=BatchState(row.state),
         attempt=row.attempt,
         size=row.size,
         body_bytes=row.body_bytes,
         ledger_id=row.ledger_id,
-    )
-
-
-def _stored(row: Row[*tuple[Any, ...]]) -> StoredTimeout:
-    return StoredTimeout(
-        id=TimeoutId(row.store_id),
-        row_index=row.row_index,
-        destination=row.destination,
-        due_at=row.due,
-        body=row.body or b"",
-        headers_text=row.headers,
     )

@@ -8,17 +8,18 @@ of the two at once, and that one begins again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, insert, select
+from sqlalchemy import Connection, CursorResult, insert, select, update
 
 from migrator.database.portable import for_update
 from migrator.database.types import KEY_CHARS, database_now
 from migrator.errors import LeaseLost, StoreError
 from migrator.ledger.states import BatchState, Mode
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId
 
@@ -66,6 +67,20 @@ def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> I
     hold_lease(connection, ledger, lease)
 
 
+def take_over(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
+    """Have each unsettled batch of the lane be its owner's; the caller holds the lane."""
+    batch = ledger.batch
+    connection.execute(
+        update(batch)
+        .where(
+            batch.c.lane == lease.lane,
+            batch.c.state.in_(UNSETTLED),
+            batch.c.lease_token != lease.token,
+        )
+        .values(lease_token=lease.token, owner=lease.owner)
+    )
+
+
 def hold_batch(
     connection: Connection, ledger: LedgerTables, batch: Batch, lease: Lease
 ) -> tuple[int, int]:
@@ -104,32 +119,20 @@ def open_batch(
 
     *size* and *body_bytes* as far as they are known; *values* are further columns.
     """
+    written: dict[str, Any] = {
+        "endpoint": endpoint.name,
+        "source": endpoint.source,
+        "lane": lease.lane,
+        "mode": mode,
+        "state": state,
+        "attempt": 0,
+        "size": size,
+        "body_bytes": body_bytes,
+    }
     statement = insert(ledger.batch).values(
-        run_id=run,
-        endpoint=endpoint.name,
-        source=endpoint.source,
-        lane=lease.lane,
-        mode=mode,
-        state=state,
-        attempt=0,
-        size=size,
-        body_bytes=body_bytes,
-        owner=lease.owner,
-        lease_token=lease.token,
-        **values,
+        run_id=run, owner=lease.owner, lease_token=lease.token, **written, **values
     )
-    return Batch(
-        id=BatchId(inserted_id(connection.execute(statement))),
-        run=run,
-        endpoint=endpoint.name,
-        source=endpoint.source,
-        lane=lease.lane,
-        mode=mode,
-        state=state,
-        attempt=0,
-        size=size,
-        body_bytes=body_bytes,
-    )
+    return Batch(id=BatchId(inserted_id(connection.execute(statement))), run=run, **written)
 
 
 def inserted_id(result: CursorResult[Any]) -> int:
@@ -138,6 +141,29 @@ def inserted_id(result: CursorResult[Any]) -> int:
     if key is None:
         raise StoreError("the database returned no id for a new row; rolled back")
     return int(key[0])
+
+
+def insert_run(
+    connection: Connection,
+    ledger: LedgerTables,
+    endpoint: StoreEndpoint,
+    *,
+    options: Mapping[str, str | int | bool],
+    version: str,
+    status: str,
+    **values: Any,
+) -> RunId:
+    """Write the row of a new run, in the caller's transaction; *values* are further columns."""
+    statement = insert(ledger.run).values(
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        options=json.dumps(options, sort_keys=True),
+        tool_version=version,
+        status=status,
+        begun_at=database_now(),
+        **values,
+    )
+    return RunId(inserted_id(connection.execute(statement)))
 
 
 def insert_trial_run(
@@ -150,15 +176,8 @@ def insert_trial_run(
     """
     if (why := too_long(endpoint, connection.dialect.name)) is not None:
         raise StoreError(why)
-    statement = insert(ledger.run).values(
-        endpoint=endpoint.name,
-        source=endpoint.source,
-        options="{}",
-        tool_version="trial",  # nothing empty: on Oracle that would be NULL
-        status="trial",
-        begun_at=database_now(),
-    )
-    return RunId(inserted_id(connection.execute(statement)))
+    # nothing empty: on Oracle that would be NULL
+    return insert_run(connection, ledger, endpoint, options={}, version="trial", status="trial")
 
 
 def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:

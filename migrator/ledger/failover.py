@@ -128,8 +128,12 @@ def record_position(connection: Connection, tables: LedgerTables) -> None:
     connection.execute(update(lease).values(position=str(present)))
 
 
-def standbys_behind(connection: Connection) -> Sequence[str] | NotChecked:
-    """Return the standbys of which none has to have a commit before it is answered."""
+def standbys_behind(connection: Connection) -> Sequence[str]:
+    """Return the standbys of which none has to have a commit before it is answered.
+
+    Raises:
+        NotChecked: The server does not tell us.
+    """
     if connection.dialect.name != "postgresql":
         return ()
     query = (
@@ -138,7 +142,7 @@ def standbys_behind(connection: Connection) -> Sequence[str] | NotChecked:
     )
     found = connection.execute(text(query)).all()
     if any(row.state is None for row in found):
-        return NotChecked(reason="whether standbys are synchronous is hidden: GRANT pg_monitor")
+        raise NotChecked("whether standbys are synchronous is hidden: GRANT pg_monitor")
     is_kept = any(row.sync_state in _SYNCHRONOUS for row in found)
     return () if is_kept else sorted({row.name for row in found})
 
@@ -249,9 +253,14 @@ class Continuity:
         batch = self._tables.batch.c
         query = select(batch.id, batch.state, batch.attempt).where(batch.id.in_(self._committed))
         there = {row.id: row for row in connection.execute(query)}
-        gone = [each for each in self._committed.values() if _is_behind(each, there.get(each.id))]
+        gone = [
+            f"batch {each.id} ({each.state} in attempt {each.attempt}, now {_told(row)})"
+            for each in self._committed.values()
+            if _is_behind(each, row := there.get(each.id))
+        ]
         if gone:
-            yield f"{len(gone)} batches are behind what was committed: {_told(gone, there)}"
+            named = ", ".join(gone[-_NAMED:])
+            yield f"{len(gone)} batches are behind what was committed, the last ones: {named}"
 
     def _others(self, connection: Connection) -> Iterator[str]:
         """Yield who else held a lane when the log ended: nobody knows what they committed."""
@@ -268,24 +277,14 @@ class Continuity:
 
 
 def _is_behind(committed: Batch, row: Any) -> bool:
-    if row is None or row.attempt < committed.attempt:
-        return True
-    if row.attempt > committed.attempt:
-        return False
+    if row is None or row.attempt != committed.attempt:
+        return row is None or row.attempt < committed.attempt
     settled = len(_RANKS)
-    rank = _RANKS.get(BatchState(row.state), settled)
-    return rank < _RANKS.get(committed.state, settled)
+    return _RANKS.get(row.state, settled) < _RANKS.get(committed.state, settled)
 
 
-def _told(gone: Sequence[Batch], there: dict[int, Any]) -> str:
-    def one(batch: Batch) -> str:
-        row = there.get(batch.id)
-        now = "missing" if row is None else f"{row.state} in attempt {row.attempt}"
-        return f"batch {batch.id} ({batch.state} in attempt {batch.attempt}, now {now})"
-
-    named = ", ".join(map(one, gone[-_NAMED:]))
-    more = len(gone) - _NAMED
-    return f"{named}, and {more} before" if more > 0 else named
+def _told(row: Any) -> str:
+    return "missing" if row is None else f"{row.state} in attempt {row.attempt}"
 
 
 @contextmanager

@@ -37,59 +37,33 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str
     Raises:
         LedgerError: The database has no users to grant anything to.
     """
-    if names.dialect == "mysql":
-        return _grants_on_mysql(names, role, legacy)
-    if names.dialect == "mssql":
-        return _grants_on_mssql(names, role, legacy)
     if names.dialect == "oracle":
         return _grants_on_oracle(role, legacy)
-    if names.schema is None:
+    if names.dialect not in _QUOTES:
         raise LedgerError("this kind of database has no users; file permissions decide")
-    user, schema = quoted(role), quoted(names.schema)
-    lines = [f"GRANT USAGE ON SCHEMA {schema} TO {user};"]
-    for noun in _TABLES:
-        table = f"{schema}.{quoted(names.table(noun))}"
-        lines.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user};")
-    for noun in _READ_ONLY:
-        lines.append(f"GRANT SELECT ON {schema}.{quoted(names.table(noun))} TO {user};")
-    for noun in _SEQUENCES:
-        sequence = f"{schema}.{quoted(names.table(noun) + '_id_seq')}"
-        lines.append(f"GRANT USAGE ON SEQUENCE {sequence} TO {user};")
-    for used in sorted({each.schema for each in legacy}):
-        lines.append(f"GRANT USAGE ON SCHEMA {quoted(used)} TO {user};")
+    quote, dialect = _QUOTES[names.dialect], names.dialect
+    user = _account(role) if dialect == "mysql" else quote(role)
+
+    def grant(rights: str, schema: str | None, name: str) -> str:
+        # on MySQL they are run in the database itself, so that none has to name it
+        table = quote(name) if schema is None or dialect == "mysql" else quote(schema, name)
+        return f"GRANT {rights} ON {table} TO {user};"
+
+    own = "dbo" if dialect == "mssql" and names.schema is None else names.schema
+    lines = [grant("SELECT, INSERT, UPDATE, DELETE", own, names.table(noun)) for noun in _TABLES]
+    lines += [grant("SELECT", own, names.table(noun)) for noun in _READ_ONLY]
+    moved = []
     for each in dict.fromkeys(legacy):
-        table, column = f"{quoted(each.schema)}.{quoted(each.name)}", quoted(each.lock_column)
-        lines.append(f"GRANT SELECT, INSERT, DELETE, UPDATE ({column}) ON {table} TO {user};")
-    return "\n".join(lines) + "\n"
-
-
-def _grants_on_mysql(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str:
-    """Return GRANTs to be run in the database itself, so that none has to name it."""
-    user, _, host = role.rpartition("@") if "@" in role else (role, "", "%")
-    account = f"{_literal(user)}@{_literal(host)}"
-    changed = [names.table(noun) for noun in _TABLES]
-    lines = [
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {_backticked(t)} TO {account};" for t in changed
-    ]
-    read = [names.table(noun) for noun in _READ_ONLY]
-    lines += [f"GRANT SELECT ON {_backticked(table)} TO {account};" for table in read]
-    for each in dict.fromkeys(legacy):
-        rights = f"SELECT, INSERT, DELETE, UPDATE ({_backticked(each.lock_column)})"
-        lines.append(f"GRANT {rights} ON {_backticked(each.name)} TO {account};")
-    return "\n".join(lines) + "\n"
-
-
-def _grants_on_mssql(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str:
-    """Return GRANTs; locking hints want no more than SELECT."""
-    user, schema = _bracketed(role), names.schema or "dbo"
-    granted = [("SELECT, INSERT, UPDATE, DELETE", schema, names.table(noun)) for noun in _TABLES]
-    granted += [("SELECT", schema, names.table(noun)) for noun in _READ_ONLY]
-    granted += [("SELECT, INSERT, DELETE", t.schema, t.name) for t in dict.fromkeys(legacy)]
-    lines = [
-        f"GRANT {rights} ON {_bracketed(within)}.{_bracketed(name)} TO {user};"
-        for rights, within, name in granted
-    ]
-    return "\n".join(lines) + "\n"
+        # hints that lock, of SQL Server, want no more than SELECT
+        locking = "" if dialect == "mssql" else f", UPDATE ({quote(each.lock_column)})"
+        moved.append(grant(f"SELECT, INSERT, DELETE{locking}", each.schema, each.name))
+    if dialect == "postgresql":
+        sequences = [quote(own or "", f"{names.table(noun)}_id_seq") for noun in _SEQUENCES]
+        lines += [f"GRANT USAGE ON SEQUENCE {each} TO {user};" for each in sequences]
+        used = sorted({each.schema for each in legacy})
+        moved = [*(f"GRANT USAGE ON SCHEMA {quote(each)} TO {user};" for each in used), *moved]
+        lines = [f"GRANT USAGE ON SCHEMA {quote(own or '')} TO {user};", *lines]
+    return "\n".join([*lines, *moved]) + "\n"
 
 
 def _grants_on_oracle(role: str, legacy: Sequence[GrantedTable]) -> str:
@@ -105,13 +79,25 @@ def _grants_on_oracle(role: str, legacy: Sequence[GrantedTable]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bracketed(name: str) -> str:
+def _double_quoted(*names: str) -> str:
+    return ".".join(map(quoted, names))
+
+
+def _bracketed(*names: str) -> str:
     """Return a name of SQL Server; sqlcmd takes double quotes for text unless told otherwise."""
-    return "[" + name.replace("]", "]]") + "]"
+    return ".".join("[" + name.replace("]", "]]") + "]" for name in names)
 
 
-def _backticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _backticked(*names: str) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+_QUOTES: Final = {"postgresql": _double_quoted, "mssql": _bracketed, "mysql": _backticked}
+
+
+def _account(role: str) -> str:
+    user, _, host = role.rpartition("@") if "@" in role else (role, "", "%")
+    return f"{_literal(user)}@{_literal(host)}"
 
 
 def _literal(value: str) -> str:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import retrying_read, writing
+from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName
@@ -151,24 +151,15 @@ class HeldDestinations:
             del self._held[name]
 
 
-class SqlHeldDestinations:
+class SqlHeldDestinations(LedgerPart):
     """What the ledger keeps of destinations that cannot be reached."""
-
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the ledger in *tables*."""
-        self._engine = engine
-        self._table = tables.held_destination
 
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         """Return the destinations whose rows wait, by name."""
-        table = self._table
+        table = self._tables.held_destination
         query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
-
-        def work(connection: Connection) -> list[HeldDestination]:
-            return [HeldDestination(**row) for row in connection.execute(query).mappings()]
-
         doing = f"reading the held destinations of {endpoint.name}"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
+        return [HeldDestination(**row._mapping) for row in self._read(query, doing=doing)]
 
     def hold(self, held: HeldDestination) -> None:
         """Record that rows for a destination wait; replaces what was recorded for it."""
@@ -184,28 +175,20 @@ class SqlHeldDestinations:
         raise LedgerError(f"{doing} failed: others keep writing and removing it; try again")
 
     def _record(self, connection: Connection, held: HeldDestination) -> None:
-        table = self._table
-        key = {"source": held.source, "destination": held.destination}
-        values = {
-            "endpoint": held.endpoint,
-            "reason": held.reason,
-            "detail": held.detail or "-",  # on Oracle, nothing would be NULL
-            "tries": held.tries,
-            "since": held.since,
-            "next_try_at": held.next_try_at,
-        }
+        table = self._tables.held_destination
+        values = asdict(held) | {"detail": held.detail or "-"}  # on Oracle, nothing would be NULL
+        key = {name: values.pop(name) for name in ("source", "destination")}
         is_it = [table.c[name] == value for name, value in key.items()]
         if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
             connection.execute(insert(table).values(key | values))
 
     def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
         """Record that destinations are reached again; repeating is harmless."""
-        table = self._table
+        table = self._tables.held_destination
         statement = delete(table).where(
             table.c.source == endpoint.source, among(table.c.destination, destinations)
         )
-        doing = f"freeing destinations of {endpoint.name}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing(f"freeing destinations of {endpoint.name}") as connection:
             connection.execute(statement)
 
 

@@ -6,6 +6,7 @@ Source: design section 5.2 (lanes).
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -81,26 +82,16 @@ def enter_identity(connection: Connection, tables: LedgerTables) -> None:
 
 def identity_of(connection: Connection) -> str:
     """Return what tells this database from a copy of it: ``kind:cluster:database``."""
-    if connection.dialect.name == "sqlite":
-        return f"sqlite:{_sqlite_path(connection)}"
-    if connection.dialect.name == "mysql":
-        database = connection.scalar(text("SELECT database()"))
-        return f"mysql:{_mysql_server(connection)}:{database}"
-    if connection.dialect.name == "mssql":
-        server, database = connection.execute(_MSSQL_DATABASE).one()
-        return f"mssql:{server}:{database}"
-    if connection.dialect.name == "oracle":
-        return f"oracle:{_oracle_id(connection)}:{connection.scalar(_ORACLE_SCHEMA)}"
-    oid = connection.scalar(text("SELECT oid FROM pg_database WHERE datname = current_database()"))
-    return f"postgresql:{_system_identifier(connection)}:{oid}"
+    dialect = connection.dialect.name
+    return f"{dialect}:{_IDENTITIES[dialect](connection)}"
 
 
-def _sqlite_path(connection: Connection) -> str:
+def _of_sqlite(connection: Connection) -> str:
     path = connection.exec_driver_sql("PRAGMA database_list").first()
     return str(Path(path[2]).resolve()) if path and path[2] else ":memory:"
 
 
-def _mysql_server(connection: Connection) -> str:
+def _of_mysql(connection: Connection) -> str:
     """Return the server's own id, under the name it has for it; older ones have none."""
     names = ("server_uuid", "server_uid")
     known = {
@@ -108,24 +99,40 @@ def _mysql_server(connection: Connection) -> str:
         for each in names
         for name, value in connection.execute(text(f"SHOW GLOBAL VARIABLES LIKE '{each}'"))
     }
-    return next((known[name] for name in names if known.get(name)), _UNKNOWN)
+    server = next((known[name] for name in names if known.get(name)), _UNKNOWN)
+    return f"{server}:{connection.scalar(text('SELECT database()'))}"
 
 
-def _oracle_id(connection: Connection) -> str:
+def _of_mssql(connection: Connection) -> str:
+    return ":".join(connection.execute(_MSSQL_DATABASE).one())
+
+
+def _of_oracle(connection: Connection) -> str:
     """Return the database's id, which a copy made by RMAN does not share, if we may read it."""
     try:
-        return str(connection.scalar(text("SELECT dbid FROM v$database")))
+        found = connection.scalar(text("SELECT dbid FROM v$database"))
     except DBAPIError:
-        return _UNKNOWN
+        found = _UNKNOWN
+    return f"{found}:{connection.scalar(_ORACLE_SCHEMA)}"
 
 
-def _system_identifier(connection: Connection) -> str:
+def _of_postgresql(connection: Connection) -> str:
     try:
         with connection.begin_nested():
             found = connection.scalar(text("SELECT system_identifier FROM pg_control_system()"))
     except DBAPIError:  # a hosted server may forbid it; then the database's oid has to do
-        return _UNKNOWN
-    return str(found)
+        found = _UNKNOWN
+    oid = connection.scalar(text("SELECT oid FROM pg_database WHERE datname = current_database()"))
+    return f"{found}:{oid}"
+
+
+_IDENTITIES: Final[Mapping[str, Callable[[Connection], str]]] = {
+    "sqlite": _of_sqlite,
+    "mysql": _of_mysql,
+    "mssql": _of_mssql,
+    "oracle": _of_oracle,
+    "postgresql": _of_postgresql,
+}
 
 
 def is_same(stored: str, present: str) -> bool:

@@ -8,20 +8,22 @@ lane and its batches over is one transaction, which waits for a claim that is ju
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import reading, retrying_read, writing
+from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, flag, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
+from migrator.ledger.claims import take_over
 from migrator.ledger.failover import Continuity
 from migrator.ledger.states import OPEN
-from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 
@@ -29,7 +31,7 @@ _TRIES: Final = 50
 """Each vain one means that another process got a lane meanwhile."""
 
 
-class SqlLeases:
+class SqlLeases(LedgerPart):
     """Lanes as leases across the whole ledger, in database time."""
 
     def __init__(
@@ -43,15 +45,10 @@ class SqlLeases:
 
         *continuity* knows where the server is, which is kept with each lane that is taken.
         """
-        self._engine = engine
-        self._tables = tables
-        self._ledger_id = ledger_id
-        self._continuity = continuity or Continuity(engine, tables)
-
-    @property
-    def ledger_id(self) -> str:
+        super().__init__(engine, tables)
+        self.ledger_id = ledger_id
         """The id that names this ledger's queues."""
-        return self._ledger_id
+        self._continuity = continuity or Continuity(engine, tables)
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
         """Take a lane that is free, expired or already *owner*'s, with all its open batches.
@@ -66,7 +63,7 @@ class SqlLeases:
         self._ensure(RECALL_LANE)
         if not self._may_take(lane, owner):
             return None
-        with writing(self._engine, LedgerError, doing=f"taking lane {lane}") as connection:
+        with self._writing(f"taking lane {lane}") as connection:
             if lane < RECALL_LANE and self._is_recalling(connection):
                 return None
             row = self._locked(connection, lane)
@@ -90,7 +87,7 @@ class SqlLeases:
                     **kept,
                 )
             )
-            self._adopt_batches(connection, lease)
+            take_over(connection, self._tables, lease)
         return lease
 
     def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
@@ -102,13 +99,12 @@ class SqlLeases:
 
         def work() -> None:
             table = self._tables.lease
-            what = f"renewing lane {lease.lane}"
-            with writing(self._engine, LedgerError, doing=what) as connection:
+            with self._writing(f"renewing lane {lease.lane}") as connection:
                 # should we be stopped between the two statements, the lease ends earlier
                 now = connection.execute(select(database_now())).scalar_one()
                 changed = connection.execute(
                     update(table)
-                    .where(*self._is_ours(lease))
+                    .where(self._is_of(lease.lane), table.c.token == lease.token)
                     .values(until=now + duration, renewed_at=now, doing=doing)
                 )
                 if changed.rowcount != 1:
@@ -118,9 +114,18 @@ class SqlLeases:
 
     def surrender(self, lease: Lease) -> None:
         """Free the lane; without effect when it is no longer ours."""
+        self._end(lease.lane, self._tables.lease.c.token == lease.token)
+
+    def evict(self, lane: Lane, owner: str) -> None:
+        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
+        self._end(lane, self._tables.lease.c.owner == owner)
+
+    def _end(self, lane: Lane, is_whose: ColumnElement[bool]) -> None:
+        """Leave a lease without owner; the token grows, so the old one can claim no more."""
         table = self._tables.lease
-        with writing(self._engine, LedgerError, doing=f"freeing lane {lease.lane}") as connection:
-            connection.execute(update(table).where(*self._is_ours(lease)).values(self._free()))
+        freed = {"owner": None, "token": table.c.token + 1, "until": database_now(), "doing": None}
+        with self._writing(f"ending the lease of lane {lane}") as connection:
+            connection.execute(update(table).where(self._is_of(lane), is_whose).values(freed))
 
     def orphaned_lanes(self) -> Sequence[Lane]:
         """Return lanes of hand-over with open batches and no living owner, ascending.
@@ -131,36 +136,23 @@ class SqlLeases:
 
     def abandoned_lanes(self) -> Sequence[Lane]:
         """Return all lanes with open batches and no living owner, dispatchers' too, ascending."""
-        lease, batch = self._tables.lease, self._tables.batch
-        alive = select(lease.c.name).where(lease.c.owner.is_not(None), self._is_alive())
-        lanes = select(batch.c.lane).where(batch.c.state.in_(OPEN)).distinct()
-
-        def work(connection: Connection) -> list[Lane]:
-            living = set(connection.scalars(alive))
-            found = sorted(connection.scalars(lanes))
-            return [Lane(lane) for lane in found if self._tables.lease_name(lane) not in living]
-
-        doing = "looking for orphaned lanes"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
+        opened = self._lanes_with_open_batches()
+        return sorted(opened - {lane for lane, _ in self.holders()})
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
         """Return lanes of hand-over with open batches of *sources*, whoever holds them."""
-        batch = self._tables.batch
-        query = (
-            select(batch.c.lane)
-            .where(
-                batch.c.state.in_(OPEN),
-                among(batch.c.source, sources),
-                batch.c.lane < FIRST_DISPATCHER_LANE,
+        batch = self._tables.batch.c
+        return sorted(
+            self._lanes_with_open_batches(
+                among(batch.source, sources), batch.lane < FIRST_DISPATCHER_LANE
             )
-            .distinct()
         )
 
-        def work(connection: Connection) -> list[Lane]:
-            return sorted(Lane(lane) for lane in connection.scalars(query))
-
-        doing = "looking for lanes with open batches"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
+    def _lanes_with_open_batches(self, *which: ColumnElement[bool]) -> set[Lane]:
+        batch = self._tables.batch.c
+        query = select(batch.lane).where(batch.state.in_(OPEN), *which).distinct()
+        rows = self._read(query, doing="looking for lanes with open batches")
+        return {Lane(row.lane) for row in rows}
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
         """Return every lane whose lease is running, with its owner.
@@ -171,40 +163,12 @@ class SqlLeases:
         query = select(table.c.name, table.c.owner).where(
             table.c.owner.is_not(None), self._is_alive()
         )
-
-        def work(connection: Connection) -> list[tuple[Lane, str]]:
-            rows = connection.execute(query).all()
-            return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
-
-        doing = "listing the lanes' owners"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
+        rows = self._read(query, doing="listing the lanes' owners")
+        return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
 
     def owner_of(self, lane: Lane) -> str | None:
         """Return who holds *lane* now; None: nobody."""
-        table = self._tables.lease
-        query = select(table.c.owner).where(
-            table.c.name == self._tables.lease_name(lane),
-            table.c.owner.is_not(None),
-            self._is_alive(),
-        )
-
-        def work(connection: Connection) -> str | None:
-            return connection.scalar(query)
-
-        doing = f"looking at lane {lane}"
-        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
-
-    def evict(self, lane: Lane, owner: str) -> None:
-        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
-        table = self._tables.lease
-        name = self._tables.lease_name(lane)
-        doing = f"ending the lease of lane {lane}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
-            connection.execute(
-                update(table)
-                .where(table.c.name == name, table.c.owner == owner)
-                .values(self._free())
-            )
+        return dict(self.holders()).get(lane)
 
     def dispatcher_lane(self, endpoint: StoreEndpoint) -> Lane:
         """Return the lane of the endpoint's dispatcher, made at the first call; never shared.
@@ -252,16 +216,14 @@ class SqlLeases:
 
     def _ensure(self, lane: Lane) -> None:
         """Write the lane's row if this is its first owner ever."""
-        table, name = self._tables.lease, self._tables.lease_name(lane)
-        with translating(LedgerError, doing=f"looking at lane {lane}"):
-            with reading(self._engine) as connection:
-                if connection.scalar(select(table.c.name).where(table.c.name == name)):
-                    return
-            try:
-                with writing(self._engine) as connection:
-                    self._insert(connection, lane)
-            except IntegrityError:  # somebody else was first
-                return
+        query = select(self._tables.lease.c.name).where(self._is_of(lane))
+        if not self._read(query, doing=f"looking at lane {lane}"):
+            with (
+                translating(LedgerError, doing=f"making lane {lane}"),
+                suppress(IntegrityError),  # somebody else was first
+                writing(self._engine) as connection,
+            ):
+                self._insert(connection, lane)
 
     def _may_take(self, lane: Lane, owner: str) -> bool:
         """Look without a lock first: a living owner must not notice who asks.
@@ -270,10 +232,9 @@ class SqlLeases:
         """
         table = self._tables.lease
         query = select(table.c.owner, flag(self._is_alive()).label("is_alive")).where(
-            table.c.name == self._tables.lease_name(lane)
+            self._is_of(lane)
         )
-        doing = f"looking at lane {lane}"
-        with reading(self._engine, LedgerError, doing=doing) as connection:
+        with self._reading(f"looking at lane {lane}") as connection:
             self._demand_same_ledger(connection)
             row = connection.execute(query).one()
         return row.owner in (None, owner) or not row.is_alive
@@ -282,13 +243,13 @@ class SqlLeases:
         """Return whether somebody recalls; while this transaction lasts, nobody else begins to."""
         table = self._tables.lease
         query = select(flag(table.c.owner.is_not(None) & self._is_alive())).where(
-            table.c.name == self._tables.lease_name(RECALL_LANE)
+            self._is_of(RECALL_LANE)
         )
         return bool(connection.scalar(for_update(query, table, shared=True)))
 
     def _locked(self, connection: Connection, lane: Lane) -> Row[Any]:
         table = self._tables.lease
-        locked = select(table.c.name).where(table.c.name == self._tables.lease_name(lane))
+        locked = select(table.c.name).where(self._is_of(lane))
         connection.execute(for_update(locked, table)).one()
         # read again behind the lock, with the time as it is now
         owned = table.c.owner.is_not(None) & self._is_alive()
@@ -298,7 +259,7 @@ class SqlLeases:
             table.c.token,
             database_now().label("now"),
             flag(owned).label("is_alive"),
-        ).where(table.c.name == self._tables.lease_name(lane))
+        ).where(self._is_of(lane))
         return connection.execute(query).one()
 
     def _demand_same_ledger(self, connection: Connection) -> None:
@@ -308,33 +269,16 @@ class SqlLeases:
         go on with queues, and leave evidence in a store, that nobody looks for.
         """
         present = connection.scalar(select(self._tables.ledger.c.id))
-        if present != self._ledger_id:
+        if present != self.ledger_id:
             raise LedgerAdopted(
                 f"somebody adopted the ledger meanwhile (`migrator db adopt`): its id is {present} "
-                f"now, and this process works for {self._ledger_id}; it was given no lane, and "
+                f"now, and this process works for {self.ledger_id}; it was given no lane, and "
                 "changed nothing. `migrator batch list` tells which batches are in doubt since; "
                 "then start this process again"
             )
 
-    def _adopt_batches(self, connection: Connection, lease: Lease) -> None:
-        batch = self._tables.batch
-        connection.execute(
-            update(batch)
-            .where(batch.c.lane == lease.lane, batch.c.state.in_(UNSETTLED))
-            .values(lease_token=lease.token, owner=lease.owner)
-        )
-
-    def _free(self) -> dict[str, Any]:
-        """Return a lease without owner; the token grows, so the old one can claim no more."""
-        token = self._tables.lease.c.token + 1
-        return {"owner": None, "token": token, "until": database_now(), "doing": None}
-
     def _is_alive(self) -> ColumnElement[bool]:
         return self._tables.lease.c.until > database_now()
 
-    def _is_ours(self, lease: Lease) -> tuple[ColumnElement[bool], ...]:
-        table = self._tables.lease
-        return (
-            table.c.name == self._tables.lease_name(lease.lane),
-            table.c.token == lease.token,
-        )
+    def _is_of(self, lane: Lane) -> ColumnElement[bool]:
+        return self._tables.lease.c.name == self._tables.lease_name(lane)

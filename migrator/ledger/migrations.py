@@ -25,6 +25,7 @@ from sqlalchemy.schema import CreateSchema
 from migrator.database import mssql, mysql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
+from migrator.database.sessions import Patience
 from migrator.errors import LedgerError, StoreUnavailable
 from migrator.ledger.identity import enter_identity
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quoted
@@ -33,7 +34,7 @@ from migrator.ledger.version import check_upgradable, script_location
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
 """Key of the advisory lock; any number that nobody else uses."""
 _UPGRADE_LOCK_TIMEOUT_S: Final = 60
-_UPGRADE_PATIENCE: Final = mysql.Patience(
+_UPGRADE_PATIENCE: Final = Patience(
     lock=timedelta(minutes=1), statement=timedelta(hours=1), idle=timedelta(minutes=5)
 )
 _GRANTED: Final = (0, 1)
@@ -71,7 +72,7 @@ def sql(dialect: str, schema: str) -> str:
 
 def _lock_on_mssql(connection: Connection) -> None:
     """Take a lock of this database, which ends with the transaction (sp_getapplock)."""
-    mssql.for_now(connection, lock=_UPGRADE_PATIENCE.lock, statement=_UPGRADE_PATIENCE.statement)
+    mssql.for_now(connection, _UPGRADE_PATIENCE)
     lock = text(
         "SET NOCOUNT ON; DECLARE @taken int; EXEC @taken = sp_getapplock @Resource = :key, "
         "@LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = :ms; SELECT @taken"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import (
     Connection,
-    Engine,
     Executable,
     Row,
     Select,
@@ -25,7 +24,6 @@ from sqlalchemy import (
     update,
 )
 
-from migrator.database.engine import reading, writing
 from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
@@ -37,8 +35,8 @@ from migrator.ledger.states import (
     RowState,
     next_state,
 )
-from migrator.ledger.tables import NO_TOKEN, LedgerTables
-from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, RunId, TimeoutId
+from migrator.ledger.tables import NO_TOKEN, LedgerPart
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, Lane, RunId, TimeoutId
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
@@ -57,13 +55,39 @@ _SETTLED: Final = (
 )
 
 
-class SqlUpkeep:
-    """Decisions of an operator about one ledger."""
+class ReturnOutcome(StrEnum):
+    """What a person may decide about rows that go back to a store that is gone."""
 
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the ledger in *tables*."""
-        self._engine = engine
-        self._tables = tables
+    HANDED_OVER = "handed-over"
+    """Of a recall: their messages were never taken from the broker, and come."""
+    QUARANTINED = "quarantined"
+    """Out of quarantine: they are in quarantine again, and can be tried."""
+    WRITTEN_OFF = "written-off"
+    """Out of quarantine: they went with their store, and are never sent."""
+
+
+TOWARDS: Final = {
+    ReturnOutcome.HANDED_OVER: RowState.RECALLED,
+    ReturnOutcome.QUARANTINED: RowState.RELEASED,
+    ReturnOutcome.WRITTEN_OFF: RowState.RELEASED,
+}
+"""What the rows were to become that an outcome is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoingBack:
+    """Rows of one batch that are recorded as going back."""
+
+    batch: BatchId
+    endpoint: EndpointName
+    source: str
+    towards: RowState
+    """``released``: out of quarantine; ``recalled``: out of the delay levels."""
+    rows: int
+
+
+class SqlUpkeep(LedgerPart):
+    """Decisions of an operator about one ledger."""
 
     def resolve(self, batch: BatchId, outcome: Resolution) -> None:
         """Record what an operator found out about a doubtful batch.
@@ -74,24 +98,11 @@ class SqlUpkeep:
         Raises:
             LedgerError: There is no such batch, or it is not doubtful. Nothing was changed.
         """
-        event, table = _EVENTS[outcome], self._tables.batch
-        state = next_state(BatchState.DOUBTFUL, event)
-        statement = (
-            update(table)
-            .where(table.c.id == batch, table.c.state == BatchState.DOUBTFUL)
-            .values(
-                {
-                    "state": state,
-                    "attempt": table.c.attempt + int(event in RAISES_ATTEMPT),
-                    "lease_token": NO_TOKEN,
-                    f"{state}_at": database_now(),
-                }
-            )
-        )
-        doing = f"resolving batch {batch}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
-            if connection.execute(statement).rowcount != 1:
+        with self._writing(f"resolving batch {batch}") as connection:
+            found = self._locked(connection, batch, {BatchState.DOUBTFUL})
+            if found is None:
                 raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
+            self._step(connection, found, _EVENTS[outcome])
 
     def close_half_done(
         self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: Executable
@@ -106,55 +117,59 @@ class SqlUpkeep:
             LedgerError: There is no such batch, or it is not half-done, or a process holds its
                 lane and may still ask the store. Nothing was changed.
         """
-        table, doing = self._tables.batch, f"closing batch {batch}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing(f"closing batch {batch}") as connection:
             self._demand_no_owner(connection, batch)
-            query = select(table).where(table.c.id == batch, table.c.state.in_(HALF_DONE))
-            found = connection.execute(for_update(query, table)).first()
+            found = self._locked(connection, batch, HALF_DONE)
             if found is None:
                 raise LedgerError(f"batch {batch} is not half-done; nothing was changed")
-            state = BatchState(found.state)
-            happens = Event.WRITE_OFF if outcome is BatchState.RELEASED else _OURS[state]
-            values = {
-                "state": next_state(state, happens),
-                "attempt": found.attempt + int(happens in RAISES_ATTEMPT),
-                "lease_token": NO_TOKEN,
-                f"{outcome}_at": database_now(),
-            }
-            connection.execute(update(table).where(table.c.id == batch).values(values))
-            if outcome is BatchState.RELEASED:
+            is_written_off = outcome is BatchState.RELEASED
+            self._step(connection, found, Event.WRITE_OFF if is_written_off else _OURS[found.state])
+            if is_written_off:
                 self._write_off(connection, batch, evidence)
             connection.execute(event)
         return int(found.size)
+
+    def _locked(
+        self, connection: Connection, batch: BatchId, states: Collection[BatchState]
+    ) -> Row[Any] | None:
+        table = self._tables.batch
+        query = select(table).where(table.c.id == batch, table.c.state.in_(states))
+        return connection.execute(for_update(query, table)).first()
+
+    def _step(self, connection: Connection, batch: Row[Any], event: Event) -> None:
+        """Record what happens to a batch, and leave it to whoever takes its lane."""
+        table, state = self._tables.batch, next_state(BatchState(batch.state), event)
+        values = {
+            "state": state,
+            "attempt": batch.attempt + int(event in RAISES_ATTEMPT),
+            "lease_token": NO_TOKEN,
+            f"{state}_at": database_now(),
+        }
+        connection.execute(update(table).where(table.c.id == batch.id).values(values))
 
     def _demand_no_owner(self, connection: Connection, batch: BatchId) -> None:
         """Return when nobody has the lane of *batch*, and keep it from being taken.
 
         The lane is locked before the batch, as by whoever takes it.
         """
-        table, lease = self._tables.batch, self._tables.lease
-        lane = connection.scalar(select(table.c.lane).where(table.c.id == batch))
-        if lane is None:
-            return  # there is no such batch
+        table = self._tables.batch.c
+        lane = connection.scalar(select(table.lane).where(table.id == batch))
+        if lane is not None and (owner := self._owner(connection, lane)):
+            raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
+
+    def _owner(self, connection: Connection, lane: Lane) -> str | None:
+        """Return who holds *lane*, and keep it from being taken by another, if it ever was."""
+        lease = self._tables.lease
         is_its = lease.c.name == self._tables.lease_name(lane)
         connection.execute(for_update(select(lease.c.name).where(is_its), lease))
-        query = select(lease.c.owner).where(
-            is_its, lease.c.owner.is_not(None), lease.c.until > database_now()
-        )
-        if owner := connection.scalar(query):
-            raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
+        is_alive = lease.c.owner.is_not(None), lease.c.until > database_now()
+        return connection.scalar(select(lease.c.owner).where(is_its, *is_alive))
 
     def _write_off(self, connection: Connection, batch: BatchId, evidence: str) -> None:
         row = self._tables.timeout
         is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        values = {
-            "state": RowState.RELEASED,
-            "going_back": None,
-            "reason": WRITTEN_OFF,
-            "reason_detail": evidence,
-        }
         statement = update(row).where(row.c.batch_id == batch, is_here)
-        connection.execute(statement.values(values))
+        connection.execute(statement.values(_written_off(evidence)))
 
     def purge(
         self,
@@ -176,8 +191,7 @@ class SqlUpkeep:
         """
         purged = 0
         while (at_most is None or purged < at_most) and (not purged or goes_on()):
-            doing = "purging settled rows"
-            with writing(self._engine, LedgerError, doing=doing) as connection:
+            with self._writing("purging settled rows") as connection:
                 rows = connection.execute(self._purgeable(before, run)).all()
                 if rows:
                     self._delete(connection, rows)
@@ -220,6 +234,88 @@ class SqlUpkeep:
             (purged if is_like_its_batch else left)[found.batch_id] += 1
         count_purged(connection, self._tables.batch, purged, left)
 
+    # ── rows that go back one by one ────────────────────────────────────────────────────────
+
+    def going_back(self, batch: BatchId | None = None) -> Sequence[GoingBack]:
+        """Return the rows that go back, by batch; of one *batch*, if it is given."""
+        row, of = self._tables.timeout.c, self._tables.batch.c
+        only = [] if batch is None else [row.batch_id == batch]
+        query = (
+            select(row.batch_id, of.endpoint, of.source, row.going_back, func.count().label("rows"))
+            .join(self._tables.batch, of.id == row.batch_id)
+            .where(row.going_back.is_not(None), *only)
+            .group_by(row.batch_id, of.endpoint, of.source, row.going_back)
+            .order_by(row.batch_id, row.going_back)
+        )
+        with self._reading("looking for rows that go back") as connection:
+            if not self._ever_claimed_documents(connection):
+                return ()
+            return [
+                GoingBack(
+                    batch=found.batch_id,
+                    endpoint=found.endpoint,
+                    source=found.source,
+                    towards=RowState(found.going_back),
+                    rows=found.rows,
+                )
+                for found in connection.execute(query)
+            ]
+
+    def ids_going_back(self, going: GoingBack) -> Sequence[TimeoutId]:
+        """Return the ids of the rows that *going* counts."""
+        row = self._tables.timeout.c
+        query = select(row.store_id).where(*self._is(going)).order_by(row.row_index)
+        return [row.store_id for row in self._read(query, doing="reading rows that go back")]
+
+    def close_going_back(
+        self, going: GoingBack, outcome: ReturnOutcome, *, evidence: str, event: Executable
+    ) -> int:
+        """Record *outcome* of the rows that *going* counts; return how many it was.
+
+        What is written off says so, with the *evidence*, and is kept until it is purged. *event*
+        is executed in the same transaction.
+
+        Raises:
+            LedgerError: They go back no more, or a recall is under way. Nothing was changed.
+        """
+        row = self._tables.timeout
+        values: dict[str, Any] = {"going_back": None}
+        if outcome is ReturnOutcome.WRITTEN_OFF:
+            values = _written_off(evidence)
+        with self._writing(f"closing rows of batch {going.batch}") as connection:
+            if owner := self._owner(connection, RECALL_LANE):
+                raise LedgerError(f"{owner} recalls: stop it first; nothing was changed")
+            changed = connection.execute(update(row).where(*self._is(going)).values(values))
+            if changed.rowcount != going.rows:
+                raise LedgerError(
+                    f"of batch {going.batch}, not {going.rows} but {changed.rowcount} rows go "
+                    "back now: somebody works on them; nothing was changed"
+                )
+            connection.execute(event)
+        return going.rows
+
+    def _is(self, going: GoingBack) -> list[Any]:
+        row = self._tables.timeout.c
+        return [row.batch_id == going.batch, row.going_back == going.towards]
+
+    def _ever_claimed_documents(self, connection: Connection) -> bool:
+        """Return False where all rows came from tables: they go back in one transaction.
+
+        Else all rows are looked at, and few ledgers that are as large as that ever need it.
+        """
+        batch = self._tables.batch.c
+        query = select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
+        return connection.scalar(query) is not None
+
+
+def _written_off(evidence: str) -> dict[str, str | None]:
+    return {
+        "state": RowState.RELEASED,
+        "going_back": None,
+        "reason": WRITTEN_OFF,
+        "reason_detail": evidence,
+    }
+
 
 def count_purged(
     connection: Connection,
@@ -251,130 +347,3 @@ def count_purged(
         .values(purged=batch.c.purged + bindparam("more"), size=batch.c.size - bindparam("fewer")),
         changes,
     )
-
-
-class ReturnOutcome(StrEnum):
-    """What a person may decide about rows that go back to a store that is gone."""
-
-    HANDED_OVER = "handed-over"
-    """Of a recall: their messages were never taken from the broker, and come."""
-    QUARANTINED = "quarantined"
-    """Out of quarantine: they are in quarantine again, and can be tried."""
-    WRITTEN_OFF = "written-off"
-    """Out of quarantine: they went with their store, and are never sent."""
-
-
-_DOING: Final = "looking for rows that go back"
-TOWARDS: Final = {
-    ReturnOutcome.HANDED_OVER: RowState.RECALLED,
-    ReturnOutcome.QUARANTINED: RowState.RELEASED,
-    ReturnOutcome.WRITTEN_OFF: RowState.RELEASED,
-}
-"""What the rows were to become that an outcome is about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoingBack:
-    """Rows of one batch that are recorded as going back."""
-
-    batch: BatchId
-    endpoint: EndpointName
-    source: str
-    towards: RowState
-    """``released``: out of quarantine; ``recalled``: out of the delay levels."""
-    rows: int
-
-
-class SqlReturning:
-    """Rows of one ledger that go back one by one."""
-
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the ledger in *tables*."""
-        self._engine = engine
-        self._tables = tables
-
-    def under_way(self, batch: BatchId | None = None) -> Sequence[GoingBack]:
-        """Return the rows that go back, by batch; of one *batch*, if it is given."""
-        row, of = self._tables.timeout.c, self._tables.batch.c
-        only = [] if batch is None else [row.batch_id == batch]
-        query = (
-            select(row.batch_id, of.endpoint, of.source, row.going_back, func.count().label("rows"))
-            .join(self._tables.batch, of.id == row.batch_id)
-            .where(row.going_back.is_not(None), *only)
-            .group_by(row.batch_id, of.endpoint, of.source, row.going_back)
-            .order_by(row.batch_id, row.going_back)
-        )
-        with reading(self._engine, LedgerError, doing=_DOING) as connection:
-            if not self._ever_claimed_documents(connection):
-                return ()
-            return [
-                GoingBack(
-                    batch=BatchId(found.batch_id),
-                    endpoint=EndpointName(found.endpoint),
-                    source=found.source,
-                    towards=RowState(found.going_back),
-                    rows=found.rows,
-                )
-                for found in connection.execute(query)
-            ]
-
-    def ids(self, going: GoingBack) -> Sequence[TimeoutId]:
-        """Return the ids of the rows that *going* counts."""
-        row = self._tables.timeout.c
-        query = select(row.store_id).where(*self._is(going)).order_by(row.row_index)
-        with reading(self._engine, LedgerError, doing=_DOING) as connection:
-            return [TimeoutId(each) for each in connection.scalars(query)]
-
-    def close(
-        self, going: GoingBack, outcome: ReturnOutcome, *, evidence: str, event: Executable
-    ) -> int:
-        """Record *outcome* of the rows that *going* counts; return how many it was.
-
-        What is written off says so, with the *evidence*, and is kept until it is purged. *event*
-        is executed in the same transaction.
-
-        Raises:
-            LedgerError: They go back no more, or a recall is under way. Nothing was changed.
-        """
-        row = self._tables.timeout
-        values: dict[str, Any] = {"going_back": None}
-        if outcome is ReturnOutcome.WRITTEN_OFF:
-            values |= {
-                "state": RowState.RELEASED,
-                "reason": WRITTEN_OFF,
-                "reason_detail": evidence,
-            }
-        doing = f"closing rows of batch {going.batch}"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
-            self._demand_no_recall(connection)
-            changed = connection.execute(update(row).where(*self._is(going)).values(values))
-            if changed.rowcount != going.rows:
-                raise LedgerError(
-                    f"of batch {going.batch}, not {going.rows} but {changed.rowcount} rows go "
-                    "back now: somebody works on them; nothing was changed"
-                )
-            connection.execute(event)
-        return going.rows
-
-    def _is(self, going: GoingBack) -> list[Any]:
-        row = self._tables.timeout.c
-        return [row.batch_id == going.batch, row.going_back == going.towards]
-
-    def _demand_no_recall(self, connection: Connection) -> None:
-        """Return when nobody recalls, and keep a recall from beginning, if there ever was one."""
-        lease = self._tables.lease
-        is_its = lease.c.name == self._tables.lease_name(RECALL_LANE)
-        query = for_update(select(lease.c.name).where(is_its), lease)
-        connection.execute(query)
-        lives = lease.c.owner.is_not(None), lease.c.until > database_now()
-        if owner := connection.scalar(select(lease.c.owner).where(is_its, *lives)):
-            raise LedgerError(f"{owner} recalls: stop it first; nothing was changed")
-
-    def _ever_claimed_documents(self, connection: Connection) -> bool:
-        """Return False where all rows came from tables: they go back in one transaction.
-
-        Else all rows are looked at, and few ledgers that are as large as that ever need it.
-        """
-        batch = self._tables.batch.c
-        query = select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
-        return connection.scalar(query) is not None

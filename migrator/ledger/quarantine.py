@@ -8,31 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
-    Engine,
     FromClause,
     Row,
-    Select,
     func,
     insert,
     select,
     update,
 )
 
-from migrator.database.engine import reading, writing
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
-from migrator.errors import LedgerError
+from migrator.ledger.claims import inserted_id
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
 _DOING: Final = "reading the quarantine"
 PAGE_ROWS: Final = 200
@@ -43,13 +39,8 @@ RETRY_BYTES: Final = 8 * 1024 * 1024
 RETRY_LANE: Final = 0
 
 
-class SqlQuarantine:
+class SqlQuarantine(LedgerPart):
     """The quarantine of one ledger."""
-
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the rows in *tables*."""
-        self._engine = engine
-        self._tables = tables
 
     def page(
         self, which: QuarantineFilter, *, after: int = 0, limit: int = PAGE_ROWS
@@ -57,20 +48,32 @@ class SqlQuarantine:
         """Return rows whose ``key`` is above *after*, ascending, without their content."""
         row = self._tables.timeout
         columns = [column for column in row.c if column.name not in {"body", "headers"}]
-        query: Select[Any] = select(*columns, byte_length(row.c.body).label("body_bytes"))
-        query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
-        with reading(self._engine, LedgerError, doing=_DOING) as connection:
-            return [_listed(found) for found in connection.execute(query)]
+        return [_listed(found) for found in self._found(columns, which, after, limit)]
 
     def full(
         self, which: QuarantineFilter, *, after: int = 0, limit: int = PAGE_ROWS
     ) -> Sequence[QuarantinedTimeout]:
         """Return rows with everything the store had; for showing one and for export."""
+        return [
+            QuarantinedTimeout(
+                row=_listed(row),
+                saga_id=row.saga_id,
+                headers_text=row.headers,
+                body=row.body,
+                persistence_version=row.persistence_version,
+                content_hash=row.content_hash,
+            )
+            for row in self._found(list(self._tables.timeout.c), which, after, limit)
+        ]
+
+    def _found(
+        self, columns: list[Column[Any]], which: QuarantineFilter, after: int, limit: int
+    ) -> Sequence[Row[Any]]:
         row = self._tables.timeout
-        query = select(row, byte_length(row.c.body).label("body_bytes"))
+        query = select(*columns, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
-        with reading(self._engine, LedgerError, doing=_DOING) as connection:
-            return [_full(found) for found in connection.execute(query)]
+        with self._reading(_DOING) as connection:
+            return [*connection.execute(query)]
 
     def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
         """Put rows of settled batches into new batches for lane 0; return how many rows.
@@ -79,7 +82,7 @@ class SqlQuarantine:
         at its next look. Rows a dispatcher claimed are left: it looks for rows in the store, and
         there they go (``SqlClaims.release_quarantined``).
         """
-        with reading(self._engine, LedgerError, doing=_DOING) as connection:
+        with self._reading(_DOING) as connection:
             now = connection.execute(select(database_now())).scalar_one()
             # a row that comes back into quarantine meanwhile is not tried a second time
             last = connection.execute(select(func.max(self._tables.batch.c.id))).scalar_one() or 0
@@ -100,8 +103,7 @@ class SqlQuarantine:
         return sorted((found.source, found.endpoint) for found in connection.execute(query))
 
     def _retry_batch(self, which: list[ColumnElement[bool]], last: int, mode: Mode) -> int:
-        doing = "trying quarantined rows again"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
+        with self._writing("trying quarantined rows again") as connection:
             rows = self._chosen(connection, which, last)
             if rows:
                 self._move(connection, rows, self._new_batch(connection, rows, mode))
@@ -159,10 +161,7 @@ class SqlQuarantine:
             lease_token=NO_TOKEN,
             claimed_at=database_now(),
         )
-        key = connection.execute(statement).inserted_primary_key
-        if key is None:
-            raise LedgerError("the database returned no id for a new batch; rolled back")
-        return int(key[0])
+        return inserted_id(connection.execute(statement))
 
     def _move(self, connection: Connection, rows: Sequence[Row[Any]], batch_id: int) -> None:
         row, batch = self._tables.timeout, self._tables.batch
@@ -197,29 +196,17 @@ class SqlQuarantine:
 
 
 def _listed(row: Row[Any]) -> QuarantinedRow:
-    due_at: datetime = row.due
     return QuarantinedRow(
         key=row.id,
-        endpoint=EndpointName(row.endpoint),
+        endpoint=row.endpoint,
         source=row.source,
-        timeout_id=TimeoutId(row.store_id),
-        batch=BatchId(row.batch_id),
+        timeout_id=row.store_id,
+        batch=row.batch_id,
         destination=row.destination,
-        due_at=due_at,
+        due_at=row.due,
         body_bytes=row.body_bytes,
         reason=row.reason or "",
         detail=row.reason_detail or "",
-    )
-
-
-def _full(row: Row[Any]) -> QuarantinedTimeout:
-    return QuarantinedTimeout(
-        row=_listed(row),
-        saga_id=row.saga_id,
-        headers_text=row.headers,
-        body=row.body,
-        persistence_version=row.persistence_version,
-        content_hash=row.content_hash,
     )
 
 
@@ -232,12 +219,8 @@ def in_quarantine(
     """
     row = timeout.c
     found: list[ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
-    if which.endpoint is not None:
-        found.append(row.endpoint == which.endpoint)
-    if which.reason is not None:
-        found.append(row.reason == which.reason)
-    if which.timeout_id is not None:
-        found.append(row.store_id == which.timeout_id)
+    wanted = {"endpoint": which.endpoint, "reason": which.reason, "store_id": which.timeout_id}
+    found += [row[name] == value for name, value in wanted.items() if value is not None]
     if which.mode is not None:
         of_mode = batch.alias("of_mode")
         found.append(row.batch_id.in_(select(of_mode.c.id).where(of_mode.c.mode == which.mode)))

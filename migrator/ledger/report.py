@@ -1,4 +1,4 @@
-"""What the ledger tells people: progress, lanes, quarantine and history, as values.
+"""What people are told: progress, lanes, quarantine, history and why nothing is claimed, as values.
 
 The ledger's read side fills them; the command line, metrics and the web page show them.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,21 +172,6 @@ class QuarantinedTimeout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """One run of the program over one endpoint."""
-
-    run: RunId
-    endpoint: EndpointName
-    status: str
-    begun_at: datetime
-    ended_at: datetime | None
-    tool_version: str
-    options: Mapping[str, object]
-    claimed: int
-    """Rows claimed by it so far, whatever became of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
     """One entry of the audit trail."""
 
@@ -206,3 +192,80 @@ class OpenCommit:
     lane: Lane
     delays: str
     """The generation of delays that it was staged for."""
+
+
+class Signal(StrEnum):
+    """What makes hand-over wait. Public: codes are stable."""
+
+    PAUSED = "paused"
+    """An operator said so."""
+    WINDOW = "maintenance_window"
+    """It is not the time of day, or week, in which rows may be moved."""
+    CHECK = "broker_check"
+    """A check of the broker would refuse the start now."""
+    CLOCK = "database_clock"
+    """The database's clock jumped, and nobody knows yet which time is right."""
+    ALARM = "broker_alarm"
+    """Memory or disk of the broker."""
+    LEVEL_DEPTH = "level_depth"
+    """The delay levels hold too many messages."""
+    DESTINATION_DEPTH = "destination_depth"
+    """A destination's queue holds too many messages."""
+    LATENCY = "database_latency"
+    """The database answers slowly, or the legacy table is locked."""
+    REPLICA_LAG = "replica_lag"
+    """A replica of the database is behind."""
+    VETO = "veto"
+    """The address that is asked first said no, or did not answer."""
+    TOUCH_FILE = "touch_file"
+    """A file exists that says so."""
+    TIME_ZONE = "time_zone"
+    """Due times of the endpoint are of another zone than they are read in."""
+
+
+SIGNALS: Final[Mapping[Signal, str]] = {
+    Signal.PAUSED: "Paused by an operator",
+    Signal.WINDOW: "Not the time at which rows may be moved",
+    Signal.CLOCK: "The clock of the database jumped",
+    Signal.ALARM: "The broker raises an alarm",
+    Signal.LEVEL_DEPTH: "The delay levels are full",
+    Signal.DESTINATION_DEPTH: "A destination is full",
+    Signal.LATENCY: "The database is slow",
+    Signal.REPLICA_LAG: "A replica of the database is behind",
+    Signal.CHECK: "A check of the broker refuses",
+    Signal.VETO: "The veto address says no",
+    Signal.TOUCH_FILE: "A file says so",
+    Signal.TIME_ZONE: "Due times are of another time zone",
+}
+"""Why nothing new is claimed, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReason:
+    """One reason why nothing is claimed; it lasts until it is removed."""
+
+    signal: Signal
+    endpoint: EndpointName | None
+    """None: it concerns every endpoint."""
+    observed: str
+    """What was seen: ``memory alarm on rabbit@a``, ``1 200 000 messages`` …"""
+    limit: str
+    """What would be fine: ``at most 1 000 000`` …; empty where there is no such thing."""
+    since: datetime
+    """Aware, UTC."""
+
+    @property
+    def text(self) -> str:
+        """Return the reason in one line."""
+        what = f"{self.signal}: {self.observed}"
+        return f"{what} ({self.limit})" if self.limit else what
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return what the log, the ledger and hooks are told of it."""
+        return {
+            "signal": str(self.signal),
+            "endpoint": self.endpoint,
+            "observed": self.observed,
+            "limit": self.limit,
+        }

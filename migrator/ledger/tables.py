@@ -9,8 +9,10 @@ differs. Source: design section 4.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -18,6 +20,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Computed,
+    Connection,
     Engine,
     ForeignKey,
     FromClause,
@@ -26,6 +29,8 @@ from sqlalchemy import (
     Integer,
     MetaData,
     PrimaryKeyConstraint,
+    Row,
+    Select,
     String,
     Table,
     Text,
@@ -33,7 +38,9 @@ from sqlalchemy import (
     literal_column,
 )
 
+from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
+from migrator.errors import LedgerError
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.timeouts import Lane
 
@@ -152,6 +159,7 @@ class LedgerTables:
         return Lane(int(lease_name.removeprefix(_LANE)))
 
 
+@cache  # nobody changes them
 def build_tables(names: LedgerNames) -> LedgerTables:
     """Return the tables of a ledger that is called *names*."""
     metadata = MetaData(schema=names.schema)
@@ -394,3 +402,27 @@ def progress_view(names: LedgerNames) -> Table:
         Column("state", Text),
         Column("rows", Integer),
     )
+
+
+class LedgerPart:
+    """What reads and writes the tables of one ledger; errors of the database become ours."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the ledger in *tables*, over connections of *engine*."""
+        self._engine = engine
+        self._tables = tables
+
+    def _reading(self, doing: str) -> AbstractContextManager[Connection]:
+        return reading(self._engine, LedgerError, doing=doing)
+
+    def _writing(self, doing: str) -> AbstractContextManager[Connection]:
+        return writing(self._engine, LedgerError, doing=doing)
+
+    def _read(self, query: Select[Any], *, doing: str) -> Sequence[Row[*tuple[Any, ...]]]:
+        """Return what *query* finds, tried again a little later while nobody answers."""
+        return retrying_read(
+            self._engine,
+            lambda connection: connection.execute(query).all(),
+            failed=LedgerError,
+            doing=doing,
+        )

@@ -53,6 +53,25 @@ class Reason(StrEnum):
     ID_TAKEN = "id-taken"
 
 
+REASONS: Final[Mapping[Reason, str]] = {
+    Reason.UNREADABLE_HEADERS: "what is stored about the message cannot be read",
+    Reason.NO_DESTINATION: "nothing says where the message has to go",
+    Reason.DESTINATION_UNKNOWN: "the broker has no queue of that name",
+    Reason.DESTINATION_UNBOUND: "the queue is there, but no way leads to it out of the delays",
+    Reason.DESTINATION_NAME_TOO_LONG: "the name of the queue is longer than the broker can route",
+    Reason.PROPERTY_TOO_LONG: "a property of the message is longer than the protocol allows",
+    Reason.HEADER_KEY_TOO_LONG: "the name of a header is longer than the protocol allows",
+    Reason.HEADERS_TOO_LARGE: "all headers together are larger than the broker passes on",
+    Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
+    Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
+    Reason.REFUSED: "the broker refused the message",
+    Reason.DELAY_TOO_LONG: "it is due later than the levels can hold",
+    Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
+    Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
+}
+"""What a code means, for people."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
     """A timeout that cannot be handed over as it is."""

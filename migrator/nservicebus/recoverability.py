@@ -27,7 +27,6 @@ from migrator.nservicebus.wiretime import build_wire_time
 
 IMMEDIATE_ATTEMPTS: Final = 5
 """The timeout manager's own: the fifth failure is the last."""
-RETRIES_HEADER: Final = h.OUR_RETRIES
 OFTEN: Final = 8
 """Comings back; as many again, and some, are left before the broker's own limit is reached."""
 MAX_MESSAGE_CHARS: Final = 16_384
@@ -78,7 +77,7 @@ def retries_so_far(message: IncomingMessage, *, limit: int) -> int:
 
     Anybody can write that header, so what is not a plain number counts as none.
     """
-    found = message.raw_headers.get(RETRIES_HEADER)
+    found = message.raw_headers.get(h.OUR_RETRIES)
     if isinstance(found, bytes):
         found = found.decode("ascii", errors="replace")
     if isinstance(found, str):
@@ -100,7 +99,7 @@ def retry_copy(message: IncomingMessage, *, retries: int) -> RawMessage:
     if message.problem is not None:
         return _raw_copy(message)
     headers = normalised_headers(message)
-    return _copy_with(message, {**headers, RETRIES_HEADER: str(retries)}, message.message_id)
+    return _copy_with(message, {**headers, h.OUR_RETRIES: str(retries)}, message.message_id)
 
 
 def can_be_retried_later(message: IncomingMessage, *, frame_max_bytes: int) -> bool:

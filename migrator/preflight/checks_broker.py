@@ -7,8 +7,8 @@ design sections 5.2, 8 and 10 (measured).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
 from migrator.errors import AccessRefused, NotChecked, TargetError
@@ -26,12 +26,13 @@ from migrator.preflight.context import (
 from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
 
 if TYPE_CHECKING:
-    from migrator.preflight.broker import BrokerFacts, BrokerServer, Policy
-    from migrator.rabbitmq.entities import QueueFacts
+    from migrator.preflight.broker import BrokerFacts
+    from migrator.rabbitmq.entities import PolicyRule, QueueFacts
+
+T = TypeVar("T", str, tuple[str, str])
 
 OLDEST: Final = (3, 10)
 """At-least-once dead-lettering of quorum queues, and messages that expire in them, came with it."""
-UNREADABLE: Final = (0, 0, 0)
 FLAGS: Final = ("quorum_queue", "stream_queue")
 OVERHEAD_BYTES: Final = 500
 """Per message: routing key, properties, what the queue itself writes."""
@@ -67,9 +68,6 @@ def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
     Warn of memory and disk alarms: nothing can be published while one is in force.
     """
     alarms = context.broker.alarms()
-    if isinstance(alarms, NotChecked):
-        yield not_checked("resource alarms", alarms.reason)
-        return
     for alarm in alarms:
         yield warning(
             "resource alarm",
@@ -100,7 +98,7 @@ def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
             "check broker.url, the network, and whether the broker is running",
         )
     else:
-        yield ok("broker", f"{server.product} {server.version_text} answers")
+        yield ok("broker", f"{server.product} {server.version} answers")
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +114,7 @@ def broker_rights(context: Context) -> Iterator[Finding]:
     """
     if context.mode is not None:
         yield from _staging(context, context.mode)
-        if context.choices.may_bind:
+        if context.may_bind:
             yield from _binding(context, destination_rows(context.previews_of(*MOVING) or ()))
     if context.retry_queues:
         otherwise = "set dispatch.retry_delays = []"
@@ -128,10 +126,10 @@ def broker_rights(context: Context) -> Iterator[Finding]:
 def _staging(context: Context, mode: Mode) -> Iterator[Finding]:
     if mode is not Mode.STAGED:
         yield ok(_USER, f"mode {mode} makes do with the native exchanges")
-    elif not context.choices.own_queues:
+    elif not context.own_queues:
         yield not_checked(_USER, "without a ledger, the names of our queues are not known")
     else:
-        names = context.choices.own_queues
+        names = context.own_queues
         yield from _making(context, names, whose="mode staged has", otherwise="use --mode direct")
 
 
@@ -182,38 +180,32 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
     needs += [f"mode {context.mode}"] if context.mode is Mode.STAGED else []
     needs += ["dispatch.retry_delays"] if context.retry_queues else []
     server = context.broker.server()
-    subject = f"{server.product} {server.version_text}"
+    subject = f"{server.product} {server.version}"
     if not needs:
         chosen = [f"delays {context.delays}"] if context.delays is not None else []
         chosen += [f"mode {context.mode}"] if context.mode is not None else []
         yield ok(subject, f"any version will do for {' in '.join(chosen) or 'a dispatcher'}")
         return
     wanted = " and ".join(needs)
-    if server.version == UNREADABLE:
+    if not server.release:
         yield not_checked(subject, f"its version cannot be read; {wanted} need 3.10 or newer")
-    elif server.version < OLDEST:
+    elif server.release < OLDEST:
         only_retries = len(needs) == bool(context.retry_queues)
         other = "set dispatch.retry_delays = []" if only_retries else _OLD_WAY
         text = f"{wanted} need version 3.10 or newer"
         yield refused(subject, text, f"upgrade the broker, or {other}")
     else:
-        yield from _flags(server, subject, wanted)
-
-
-def _flags(server: BrokerServer, subject: str, wanted: str) -> Iterator[Finding]:
-    if isinstance(server.flags, NotChecked):
-        yield not_checked("feature flags", server.flags.reason)
-        return
-    # a flag that a newer broker no longer lists has become part of it
-    off = [flag for flag in FLAGS if server.flags.get(flag) is False]
-    for flag in off:
-        yield refused(
-            f"feature flag {flag}",
-            f"it is not enabled, but {wanted} need it",
-            f"rabbitmqctl enable_feature_flag {flag}",
-        )
-    if not off:
-        yield ok(subject, f"fit for {wanted}")
+        flags = context.broker.flags(server)
+        # a flag that a newer broker no longer lists has become part of it
+        off = [flag for flag in FLAGS if flags.get(flag) is False]
+        for flag in off:
+            yield refused(
+                f"feature flag {flag}",
+                f"it is not enabled, but {wanted} need it",
+                f"rabbitmqctl enable_feature_flag {flag}",
+            )
+        if not off:
+            yield ok(subject, f"fit for {wanted}")
 
 
 # ── room ────────────────────────────────────────────────────────────────────────────────────────
@@ -237,11 +229,11 @@ def capacity(context: Context) -> Iterator[Finding]:
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
     needed = FACTOR * (payload + messages * OVERHEAD_BYTES)
-    room = context.broker.room()
-    if isinstance(room, NotChecked):
-        yield not_checked("disk", f"{messages} messages need about {_mib(needed)}; {room.reason}")
+    try:
+        left = context.broker.bytes_left()
+    except NotChecked as exc:
+        yield not_checked("disk", f"{messages} messages need about {_mib(needed)}; {exc}")
         return
-    left = room.disk_free_bytes - room.disk_limit_bytes
     facts = f"{messages} messages need about {_mib(needed)} of the {_mib(left)} left on disk"
     if needed > left:
         yield refused("disk", facts, "make room, or take fewer rows with --horizon")
@@ -275,51 +267,42 @@ def policies(context: DelaysContext) -> Iterator[Finding]:
         else [level_name(context.delays, level) for level in range(BITS)]
     )
     found = context.broker.policies([*levels, *context.our_queues])
-    if isinstance(found, NotChecked):
-        yield not_checked("policies", found.reason)
-        return
-    harmful = _harmful(found)
-    for (policy, keys), queues in sorted(harmful.items()):
+    harmful = _grouped(
+        ((policy.name, keys), queue)
+        for queue, policies in found.items()
+        for policy in policies
+        if (keys := ", ".join(sorted(_harmful_keys(policy))))
+    )
+    for (policy, keys), queues in harmful:
         remedy = "narrow its pattern so that it leaves these queues alone"
         yield refused(f"policy {policy}", f"it sets {keys} on {_listed(queues)}", remedy)
     delivery = [] if context.delays is None else [delivery_exchange(context.delays)]
     diverting = context.broker.diverting([*levels, *delivery, *context.our_exchanges])
-    if isinstance(diverting, NotChecked):
-        yield not_checked("policies", f"alternate exchanges: {diverting.reason}")
-        return
-    yield from _diverted(diverting)
-    if not harmful and not diverting:
-        yield ok("policies", "none touches the queues and exchanges we need")
-
-
-def _diverted(diverting: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    exchanges: defaultdict[str, list[str]] = defaultdict(list)
-    for exchange in sorted(diverting):
-        for why in diverting[exchange]:
-            exchanges[why].append(exchange)
-    for why, names in sorted(exchanges.items()):
+    for why, names in _grouped(
+        (why, name) for name, reasons in diverting.items() for why in reasons
+    ):
         text = (
             f"by {why}, what {_listed(names)} cannot route goes to an alternate exchange: it would "
             "count as handed over, and be in somebody's queue"
         )
         yield refused("alternate-exchange", text, "take it away from these exchanges")
+    if not harmful and not diverting:
+        yield ok("policies", "none touches the queues and exchanges we need")
+
+
+def _grouped(pairs: Iterable[tuple[T, str]]) -> Sequence[tuple[T, Sequence[str]]]:
+    """Return the names that belong to each key, both in order."""
+    found: defaultdict[T, list[str]] = defaultdict(list)
+    for key, name in sorted(pairs):
+        found[key].append(name)
+    return list(found.items())
 
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def _harmful(found: Mapping[str, Sequence[Policy]]) -> Mapping[tuple[str, str], Sequence[str]]:
-    queues: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for queue in sorted(found):
-        for policy in found[queue]:
-            keys = ", ".join(sorted(_harmful_keys(policy)))
-            if keys:
-                queues[policy.name, keys].append(queue)
-    return queues
-
-
-def _harmful_keys(policy: Policy) -> Set[str]:
+def _harmful_keys(policy: PolicyRule) -> Set[str]:
     found = HARMFUL & policy.definition.keys()
     limit = policy.definition.get(_LIMIT)
     is_high = isinstance(limit, int) and (limit < 0 or limit >= _HIGH_LIMIT)  # below 0: none
@@ -335,10 +318,10 @@ def satellite_queues(context: Context) -> Iterator[Finding]:
     Refuse queues that are missing; warn of a timeout manager that still runs.
     """
     near_due = _near_due_queues(context)
-    if not context.choices.satellites and not near_due:
+    if not context.satellites and not near_due:
         yield ok("satellites", "not needed: no chosen endpoint is dispatched")
         return
-    for each in context.choices.satellites:
+    for each in context.satellites:
         yield from _satellites(context.broker, each)
     for queue in near_due:
         yield _near_due(context.broker, dispatcher_queue(QueueName(queue)))
@@ -346,10 +329,10 @@ def satellite_queues(context: Context) -> Iterator[Finding]:
 
 def _near_due_queues(context: Context) -> Sequence[str]:
     """Return the input queues of endpoints of which we only send what is nearly due."""
-    if not context.choices.sends_near_due:
+    if not context.sends_near_due:
         return ()
-    migrated = [name for name in context.names if context.choices.mode_of(name) == MIGRATE]
-    return [context.choices.queues.get(name, name) for name in migrated]
+    migrated = [name for name in context.names if context.mode_of(name) == MIGRATE]
+    return [context.queues.get(name, name) for name in migrated]
 
 
 def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
@@ -393,9 +376,10 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
     """Warn of policies by which a message is dropped once it has come back so often."""
-    found = broker.policies(names)
-    if isinstance(found, NotChecked):
-        return  # the check of policies says so
+    try:
+        found = broker.policies(names)
+    except NotChecked:  # the check of policies says so
+        return
     for name in names:
         for policy in found.get(name, ()):
             limit = policy.definition.get(_LIMIT)

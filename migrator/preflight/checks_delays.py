@@ -44,9 +44,6 @@ def bound_names(context: DelaysContext) -> Iterator[Finding]:
     sends it.
     """
     bound = context.broker.bound_names(context.version)
-    if isinstance(bound, NotChecked):
-        yield not_checked("bindings", bound.reason)
-        return
     pairs = suffix_collisions(bound)
     for catcher, caught in pairs:
         yield (warning if context.accepts_suffix_collisions else refused)(
@@ -82,8 +79,7 @@ def delay_entities(context: DelaysContext) -> Iterator[Finding]:
         )
     if report.not_checked:
         more = len(report.not_checked) - 1
-        reason = report.not_checked[0].reason
-        yield not_checked(subject, reason + (f"; and {more} more" if more else ""))
+        yield not_checked(subject, report.not_checked[0] + (f"; and {more} more" if more else ""))
     if not (report.missing or report.different or report.not_checked):
         yield ok(subject, "complete, as they must be")
 
@@ -99,9 +95,6 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
         yield NOT_NEEDED
         return
     stuck = context.broker.stuck(context.version)
-    if isinstance(stuck, NotChecked):
-        yield not_checked("levels", stuck.reason)
-        return
     for level, count in sorted(stuck.items()):
         freezes = "; if they stay, the level stands still for every endpoint"
         yield warning(
@@ -123,9 +116,6 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
     """
     watch = context.watch or Watch(span_s=0, wait=lambda _s: None)
     samples = _samples(context, watch)
-    if isinstance(samples, NotChecked):
-        yield not_checked("levels", samples.reason)
-        return
     stayed = {
         level: min(counts)
         for level in sorted(samples[0])
@@ -141,18 +131,12 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
         yield finding(level_name(context.version, level), _stayed(count, watch.span_s), remedy)
 
 
-def _samples(context: DelaysContext, watch: Watch) -> Sequence[Held] | NotChecked:
-    first = context.broker.stuck(context.version)
-    if isinstance(first, NotChecked) or not first:
-        return first if isinstance(first, NotChecked) else [{}]
-    samples: list[Held] = [first]
-    looks = max(1, math.ceil(watch.span_s / watch.every_s))
+def _samples(context: DelaysContext, watch: Watch) -> Sequence[Held]:
+    samples: list[Held] = [context.broker.stuck(context.version)]
+    looks = max(1, math.ceil(watch.span_s / watch.every_s)) if samples[0] else 0
     for _ in range(looks):
         watch.wait(watch.span_s / looks)
-        next_one = context.broker.stuck(context.version)
-        if isinstance(next_one, NotChecked):
-            return next_one
-        samples.append(next_one)
+        samples.append(context.broker.stuck(context.version))
     return samples
 
 
@@ -165,31 +149,28 @@ def _stayed(count: int, span_s: float) -> str:
 
 def _remedy(context: DelaysContext) -> str:
     """Return what mends the destinations to blame, or how to find them."""
-    rows = _just_due(context)
-    ways = context.broker.destination_bindings(context.version, [each.destination for each in rows])
-    if not isinstance(ways, NotChecked):
-        blamed = [each for each in rows if not ways[each.destination].is_open]
-        fixes = [
-            f"{each.rows} timeouts for {each.destination} were due in the past hour, "
-            f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
-            for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_BLAMED]
-        ]
-        if fixes:
-            return "; ".join(fixes)
-    return (
+    try:
+        fixes = _fixes(context)
+    except MigratorError:  # ways-out says what could not be asked
+        fixes = ()
+    return "; ".join(fixes) or (
         "find the queue that was deleted or never bound; create it, then bind exchange "
         f"{delivery_exchange(context.version)} to it with key #.<its name>"
     )
 
 
-def _just_due(context: DelaysContext) -> Sequence[HandedOver]:
+def _fixes(context: DelaysContext) -> Sequence[str]:
     if context.hand_overs is None:
         return ()
     now = context.wall_clock()
-    try:
-        return context.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
-    except MigratorError:  # ways-out says that it could not be asked
-        return ()
+    rows = context.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
+    ways = context.broker.destination_bindings(context.version, [each.destination for each in rows])
+    blamed = [each for each in rows if not ways[each.destination].is_open]
+    return [
+        f"{each.rows} timeouts for {each.destination} were due in the past hour, "
+        f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
+        for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_BLAMED]
+    ]
 
 
 def ways_out(context: DelaysContext) -> Iterator[Finding]:
@@ -205,17 +186,12 @@ def ways_of(
 ) -> Iterator[Finding]:
     """Look at the ways to what is bound, and to what *hand_overs* knows."""
     bound = context.broker.bound_names(context.version)
-    if isinstance(bound, NotChecked):
-        yield not_checked("bindings", bound.reason)
-        return
-    rows = _waiting(context, hand_overs)
-    if isinstance(rows, NotChecked):
-        yield not_checked("handed-over timeouts", rows.reason)
-        rows = {}
+    rows: Mapping[QueueName, HandedOver] = {}
+    try:
+        rows = _waiting(context, hand_overs)
+    except MigratorError as exc:  # the levels are looked at all the same
+        yield not_checked("handed-over timeouts", str(exc))
     ways = context.broker.destination_bindings(context.version, sorted({*bound, *rows}))
-    if isinstance(ways, NotChecked):
-        yield not_checked("bindings", ways.reason)
-        return
     closed = [way for _, way in sorted(ways.items()) if not way.is_open]
     for way in closed:
         yield _closed(way, rows.get(way.destination))
@@ -225,13 +201,10 @@ def ways_of(
 
 def _waiting(
     context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
-) -> Mapping[QueueName, HandedOver] | NotChecked:
+) -> Mapping[QueueName, HandedOver]:
     if hand_overs is None:
-        return NotChecked(reason="no store is configured, so there is no ledger to ask")
-    try:
-        found = hand_overs.handed_over(due_from=context.wall_clock() - JUST_DUE)
-    except MigratorError as exc:  # the levels are looked at all the same
-        return NotChecked(reason=str(exc))
+        raise NotChecked("no store is configured, so there is no ledger to ask")
+    found = hand_overs.handed_over(due_from=context.wall_clock() - JUST_DUE)
     return {each.destination: each for each in found}
 
 

@@ -48,8 +48,8 @@ def destinations(context: Context) -> Iterator[Finding]:
     for finding, some in ((refused, moved), (warning, dispatched)):
         for each in some:
             names = sorted(each.destinations)
-            if names and all(n in unknown and n not in context.choices.held for n in names):
-                yield finding(each.endpoint, *_elsewhere(names, context.choices.vhost))
+            if names and all(n in unknown and n not in context.held for n in names):
+                yield finding(each.endpoint, *_elsewhere(names, context.vhost))
     if delayed:
         yield from _delayed(context, delayed, unknown)
     for name, count in sorted(sent.items()):
@@ -74,7 +74,7 @@ def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
 def _delayed(
     context: Context, rows: Mapping[QueueName, int], unknown: Container[str]
 ) -> Iterator[Finding]:
-    bound = context.broker.bound_names(context.version)
+    bound, gap = _bound(context)
     for name, count in sorted(rows.items()):
         if name in unknown:
             yield warning(
@@ -82,11 +82,11 @@ def _delayed(
                 f"it has no queue: {count} rows stay in the store until it has",
                 f"create it, or rename it with --map {name}=…",
             )
-        elif isinstance(bound, NotChecked):
-            yield not_checked(name, f"its queue exists; binding: {bound.reason}")
+        elif gap:
+            yield not_checked(name, f"its queue exists; binding: {gap}")
         elif name in bound:
             yield ok(name, f"{count} rows; bound to the delays")
-        elif context.choices.may_bind:
+        elif context.may_bind:
             yield ok(name, f"{count} rows; not bound yet, run binds it")
         else:
             yield warning(
@@ -95,6 +95,14 @@ def _delayed(
                 "start that endpoint once, or set "
                 "broker.all_endpoints_support_delayed_delivery = false",
             )
+
+
+def _bound(context: Context) -> tuple[frozenset[QueueName], str]:
+    """Return the bound names, and why they are not known; empty: they are."""
+    try:
+        return context.broker.bound_names(context.version), ""
+    except NotChecked as exc:
+        return frozenset(), str(exc)
 
 
 def reply_queues(context: Context) -> Iterator[Finding]:
@@ -141,10 +149,9 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
 
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
     """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
-    bound = context.broker.bound_names(context.version)
-    if isinstance(bound, NotChecked):
-        yield not_checked("names bound by others", f"they are not known: {bound.reason}")
-        bound = frozenset()
+    bound, gap = _bound(context)
+    if gap:
+        yield not_checked("names bound by others", f"they are not known: {gap}")
     pairs = [pair for pair in colliding(ours | bound) if pair[1] in ours]
     for catcher, caught in pairs:
         text = f"messages for it also reach {catcher}"
@@ -166,9 +173,9 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
     runs, they would lie there for ever, unless our dispatcher sends them.
     """
     previews = context.previews_of(MIGRATE)
-    if context.choices.sends_near_due or (previews is not None and not previews):
+    if context.sends_near_due or (previews is not None and not previews):
         yield ok("rows due soon", "migrator itself sends them")
-    elif not context.choices.cutoff:
+    elif not context.cutoff:
         yield ok("cutoff", "it is 0s: overdue rows are sent by migrator itself")
     elif previews is None:
         yield not_checked("rows due soon", "the rows were not looked at")
@@ -199,7 +206,7 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
 
 
 def _inputs(context: Context, endpoint: EndpointName) -> Sequence[str]:
-    if endpoint in context.choices.queues:
-        return [context.choices.queues[endpoint]]
+    if endpoint in context.queues:
+        return [context.queues[endpoint]]
     # an endpoint that was merely discovered shows its dots as underscores
     return sorted({endpoint, endpoint.replace("_", ".")})

@@ -10,15 +10,14 @@ from migrator.errors import (
     DatabaseFailedOver,
     LedgerCloned,
     LedgerMissing,
-    NotChecked,
     StoreError,
     StoreUnavailable,
     UnknownEndpoint,
 )
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.preflight.context import MOVING, Context
-from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
-from migrator.stores.due_times import DueTimeReading, DueTimeRules, read_due_times
+from migrator.preflight.findings import Finding, ok, refused, warning
+from migrator.stores.due_times import DueTimeRules, read_due_times
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.stores.ports import Store
 
@@ -56,7 +55,7 @@ def due_times(context: Context) -> Iterator[Finding]:
     Compare a sample of each endpoint's due column with the rows' own headers.
     """
     endpoints = chosen_endpoints(context.store, context.endpoint_names)
-    yield from due_times_of(context.store, endpoints, context.clock, context.choices.due_times)
+    yield from due_times_of(context.store, endpoints, context.clock, context.due_times)
 
 
 def due_times_of(
@@ -69,13 +68,9 @@ def due_times_of(
             finding = refused if reading.is_refused else warning
             yield finding(endpoint.source, reading.text, reading.remedy)
         else:
-            yield ok(endpoint.source, _fine(reading, rules))
-
-
-def _fine(reading: DueTimeReading, rules: DueTimeRules) -> str:
-    if not reading.comparable:
-        return f"no row tells of its zone; due times are read as {rules.time_zone}"
-    return f"{reading.comparable} sampled rows are due when their headers say"
+            unknown = f"no row tells of its zone; due times are read as {rules.time_zone}"
+            known = f"{reading.comparable} sampled rows are due when their headers say"
+            yield ok(endpoint.source, known if reading.comparable else unknown)
 
 
 def endpoints(context: Context) -> Iterator[Finding]:
@@ -126,9 +121,12 @@ def ledger(context: Context) -> Iterator[Finding]:
         yield refused("ledger", str(exc), "migrator db adopt --after-failover --dry-run")
     else:
         yield ok("ledger", text)
+        yield from _committing(context)
         yield from _forgetful(context.ledger)
-        yield from _replicated(context.ledger)
-    version, commits = context.delays, context.choices.other_commits
+
+
+def _committing(context: Context) -> Iterator[Finding]:
+    version, commits = context.delays, context.other_commits
     if version is not None and commits:
         batches, delays = ", ".join(str(each.batch) for each in commits), commits[0].delays
         yield refused(
@@ -148,13 +146,7 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
             "what was handed over in it is then in the table again as well",
             f"SET GLOBAL {how.partition(' ')[0]} = 1, and in the server's settings",
         )
-
-
-def _replicated(ledger: LedgerFacts) -> Iterator[Finding]:
-    behind = ledger.standbys_behind()
-    if isinstance(behind, NotChecked):
-        yield not_checked("standbys", behind.reason)
-    elif behind:
+    if behind := ledger.standbys_behind():
         yield warning(
             "standbys",
             f"{', '.join(behind)} asynchronous: a failover forgets what was committed last, "

@@ -42,38 +42,6 @@ class Satellites:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What the operator decided, as far as it matters here."""
-
-    mode: Mode
-    cutoff: timedelta
-    may_bind: bool
-    """False: all endpoints support native delays and bind themselves."""
-    own_queues: Sequence[str]
-    """Our staging and receipts queues, whether they exist already or not."""
-    own_exchanges: Sequence[str]
-    """Our exchanges before the levels, whether they exist already or not."""
-    modes: Mapping[str, str]
-    """What is done for each configured endpoint: MIGRATE, DISPATCH or FORWARD."""
-    queues: Mapping[str, str]
-    """The input queue of each configured endpoint."""
-    satellites: Sequence[Satellites]
-    """Of the chosen endpoints in mode dispatch or forward."""
-    sends_near_due: bool
-    """Our dispatcher sends the rows that are too near to be moved."""
-    due_times: DueTimeRules = field(default_factory=DueTimeRules)
-    vhost: str = "/"
-    held: Collection[QueueName] = ()
-    """Destinations that an earlier run could not reach, and whose rows it left in the store."""
-    other_commits: Sequence[OpenCommit] = ()
-    """Batches of ended processes that only a run into other delays can settle."""
-
-    def mode_of(self, endpoint: str) -> str:
-        """Return what is done for *endpoint*."""
-        return self.modes.get(endpoint, MIGRATE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """How long levels are looked at, and how one waits."""
 
@@ -134,7 +102,33 @@ class Context(DelaysContext):
     """As the operator named them; empty: all the store has."""
     previews: Sequence[EndpointPreview] | None
     """None: rows were not looked at, so what depends on them is not checked."""
-    choices: Choices
+    chosen_mode: Mode
+    """How batches are handed over, if any is."""
+    cutoff: timedelta
+    may_bind: bool
+    """False: all endpoints support native delays and bind themselves."""
+    own_queues: Sequence[str]
+    """Our staging and receipts queues, whether they exist already or not."""
+    own_exchanges: Sequence[str]
+    """Our exchanges before the levels, whether they exist already or not."""
+    modes: Mapping[str, str]
+    """What is done for each configured endpoint: MIGRATE, DISPATCH or FORWARD."""
+    queues: Mapping[str, str]
+    """The input queue of each configured endpoint."""
+    satellites: Sequence[Satellites]
+    """Of the chosen endpoints in mode dispatch or forward."""
+    sends_near_due: bool
+    """Our dispatcher sends the rows that are too near to be moved."""
+    due_times: DueTimeRules = field(default_factory=DueTimeRules)
+    vhost: str = "/"
+    held: Collection[QueueName] = ()
+    """Destinations that an earlier run could not reach, and whose rows it left in the store."""
+    other_commits: Sequence[OpenCommit] = ()
+    """Batches of ended processes that only a run into other delays can settle."""
+
+    def mode_of(self, endpoint: str) -> str:
+        """Return what is done for *endpoint*."""
+        return self.modes.get(endpoint, MIGRATE)
 
     @property
     def names(self) -> Sequence[str]:
@@ -146,23 +140,23 @@ class Context(DelaysContext):
     @property
     def delays(self) -> DelaysVersion | None:
         """The generation that messages are to enter; None: every endpoint is in mode dispatch."""
-        moving = not self.names or any(self.choices.mode_of(n) in MOVING for n in self.names)
+        moving = not self.names or any(self.mode_of(n) in MOVING for n in self.names)
         return self.version if moving else None
 
     @property
     def mode(self) -> Mode | None:
         """How batches are handed over; None: no row is to be moved."""
-        return None if self.delays is None else self.choices.mode
+        return None if self.delays is None else self.chosen_mode
 
     @property
     def retry_queues(self) -> Sequence[str]:
         """Our retry queues for all satellites; may be empty."""
-        return [name for each in self.choices.satellites for name in each.retry_queues]
+        return [name for each in self.satellites for name in each.retry_queues]
 
     @property
     def our_queues(self) -> Sequence[str]:
         """Queues of ours that are needed; may be empty."""
-        staging = () if self.delays is None else self.choices.own_queues
+        staging = () if self.delays is None else self.own_queues
         return [*staging, *self.retry_queues]
 
     @property
@@ -171,13 +165,13 @@ class Context(DelaysContext):
         if self.delays is None:
             return ()
         # a lane's staging exchange has the name of its queue
-        return [*self.choices.own_exchanges, *self.choices.own_queues]
+        return [*self.own_exchanges, *self.own_queues]
 
     def previews_of(self, *modes: str) -> Sequence[EndpointPreview] | None:
         """Return the previews of endpoints in one of *modes*; None: rows were not looked at."""
         if self.previews is None:
             return None
-        return [p for p in self.previews if self.choices.mode_of(p.endpoint) in modes]
+        return [p for p in self.previews if self.mode_of(p.endpoint) in modes]
 
 
 def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from migrator.database import mysql
 from migrator.database.engine import reading
-from migrator.errors import LedgerError, NotChecked
+from migrator.errors import LedgerError
 from migrator.ledger.failover import standbys_behind
 from migrator.ledger.identity import check_identity
 from migrator.ledger.queries import HandedOver, SqlHandOvers
@@ -55,8 +55,12 @@ class LedgerFacts:
         with reading(self._engine, LedgerError, doing=doing) as connection:
             return mysql.forgets(connection)
 
-    def standbys_behind(self) -> Sequence[str] | NotChecked:
-        """Return its asynchronous standbys, when no synchronous one has all that was committed."""
+    def standbys_behind(self) -> Sequence[str]:
+        """Return its asynchronous standbys, when no synchronous one has all that was committed.
+
+        Raises:
+            NotChecked: The server does not tell.
+        """
         doing = "asking for standbys"
         with reading(self._engine, LedgerError, doing=doing) as connection:
             return standbys_behind(connection)

@@ -7,7 +7,7 @@ a function in the file of its subject, and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -80,19 +80,15 @@ def check_delays(context: DelaysContext) -> Sequence[Finding]:
     return [found for name, check in checks.items() for found in _found(name, check)]
 
 
+@dataclass(frozen=True, slots=True)
 class Rechecks:
     """What checks of the broker and the clocks find that can turn out otherwise while we run."""
 
-    def __init__(
-        self,
-        context: Context,
-        known: KnownHandOvers,
-        destinations: Callable[[], Collection[QueueName]],
-    ) -> None:
-        """Look at *context*, at the ways to what is *known* to wait, and to *destinations*."""
-        self._context = context
-        self._known = known
-        self._destinations = destinations
+    _context: Context
+    _known: KnownHandOvers
+    """Knows for what messages wait, whose way out is looked at."""
+    _destinations: Callable[[], Collection[QueueName]]
+    """Tells the destinations of the rows."""
 
     def refusing(self) -> Sequence[Finding]:
         """Return what would refuse a start.

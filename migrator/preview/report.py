@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -76,26 +76,19 @@ def preview_document(preview: Preview) -> dict[str, object]:
 
 
 def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
-    return {
-        "endpoint": endpoint.endpoint,
-        "source": endpoint.source,
-        "is_complete": endpoint.is_complete,
-        "stored": endpoint.stored,
-        "in_ledger": endpoint.in_ledger,
-        "without_due_time": endpoint.without_due_time,
-        "left": endpoint.left,
-        "beyond_horizon": endpoint.beyond_horizon,
-        "to_migrate": endpoint.to_migrate,
+    """Return the fields of *endpoint*, whose names are public, in values that JSON has."""
+    found = {each.name: getattr(endpoint, each.name) for each in fields(endpoint)}
+    del found["zone_offsets"]
+    return found | {
         "to_hand_over": endpoint.to_hand_over,
-        "overdue": endpoint.overdue,
         "quarantine": [
             {
                 "reason": str(reason),
-                "count": found.count,
-                "examples": list(found.examples),
-                "detail": found.detail,
+                "count": rows.count,
+                "examples": rows.examples,
+                "detail": rows.detail,
             }
-            for reason, found in sorted(endpoint.quarantine.items())
+            for reason, rows in sorted(endpoint.quarantine.items())
         ],
         "destinations": dict(sorted(endpoint.destinations.items())),
         "due": {name: endpoint.due.get(name, 0) for name in (*(n for n, _ in SPANS), BEYOND)},
@@ -103,11 +96,9 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
             str(offset // timedelta(minutes=1)): count
             for offset, count in sorted(endpoint.zone_offsets.items())
         },
-        "bytes": endpoint.bytes,
-        "unmeasured": endpoint.unmeasured,
         "unclaimable": [
-            {"reason": why, "count": found.count, "examples": list(found.examples)}
-            for why, found in sorted(endpoint.unclaimable.items())
+            {"reason": why, "count": rows.count, "examples": rows.examples}
+            for why, rows in sorted(endpoint.unclaimable.items())
         ],
         "reply_queues": dict(sorted(endpoint.reply_queues.items())),
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
@@ -115,14 +106,8 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
 
 
 def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
-    return {
-        "endpoint": found.endpoint,
-        "source": found.source,
-        "stored": found.stored,
-        "overdue": found.overdue,
-        "in_ledger": found.in_ledger,
-        "without_due_time": found.without_due_time,
+    names = ("endpoint", "source", "stored", "overdue", "in_ledger", "without_due_time")
+    return {name: getattr(found, name) for name in (*names, "quarantined")} | {
         "to_send": found.to_hand_over + found.beyond_horizon,
-        "quarantined": found.quarantined,
         "destinations": dict(sorted(found.destinations.items())),
     }

@@ -19,16 +19,19 @@ _AMQPS_PORT: Final = 5671
 _MAX_PORT: Final = 65_535
 _SCHEMES: Final = {"amqp": False, "amqps": True}
 _KNOWN: Final = frozenset({"host", "port", "virtualhost", "username", "password", "usetls"})
-_WITHOUT_EFFECT: Final = {
-    "requestedheartbeat": "the heartbeat is fixed",
-    "retrydelay": "reconnecting has its own pace",
-    "dequeuetimeout": "nothing is dequeued",
-    "prefetchcount": "the prefetch follows the batches",
-    "usepublisherconfirms": "confirms are always on",
-    "maxwaittimeforconfirms": "broker.confirm_deadline says how long",
-    "certpath": "PKCS#12 is not read here; give the PEM files broker.tls names",
-    "certpassphrase": "PKCS#12 is not read here; give the PEM files broker.tls names",
-}
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "requestedheartbeat",
+        "retrydelay",
+        "dequeuetimeout",
+        "prefetchcount",
+        "usepublisherconfirms",
+        "maxwaittimeforconfirms",
+        "certpath",
+        "certpassphrase",
+    }
+)
+"""Settings of old transports that stop nobody; of TLS, the PEM files ``broker.tls`` names count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,6 @@ class BrokerAddress:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     use_tls: bool = False
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    """What the string asked for and nobody will do, for a person."""
 
     def __str__(self) -> str:
         """Return the address without the password, for messages."""
@@ -101,7 +102,11 @@ def _parse_uri(text: str) -> BrokerAddress:
     use_tls = _SCHEMES[scheme.lower()]
     authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
     user_info, at, host_port = authority.rpartition("@")
-    user, password = _user_info(user_info, problems) if at else ("guest", "guest")
+    if user_info.count(":") > 1:
+        problems.append("there is more than one ':' before the '@'; write it as %3A")
+    user, colon, secret = user_info.partition(":")
+    user = _decoded(user, "the user name", problems) or "guest"
+    password = _decoded(secret, "the password", problems) if colon else "guest"
     host, port = _host_port(host_port, _AMQPS_PORT if use_tls else _AMQP_PORT, problems)
     if not at and "@" in rest:
         problems.append("before the '@' each '/', '?' and '#' has to be written as %2F, %3F, %23")
@@ -111,16 +116,6 @@ def _parse_uri(text: str) -> BrokerAddress:
     _refuse(problems)
     return BrokerAddress(
         host=host, port=port, vhost=vhost, user=user, password=password, use_tls=use_tls
-    )
-
-
-def _user_info(text: str, problems: list[str]) -> tuple[str, str]:
-    if text.count(":") > 1:
-        problems.append("there is more than one ':' before the '@'; write it as %3A")
-    user, colon, password = text.partition(":")
-    return (
-        _decoded(user, "the user name", problems) or "guest",
-        _decoded(password, "the password", problems) if colon else "guest",
     )
 
 
@@ -164,15 +159,12 @@ def _port(text: str, default_port: int, problems: list[str]) -> int:
 def _parse_pairs(text: str) -> BrokerAddress:
     problems: list[str] = []
     pairs = _pairs(text, problems)
-    notes = tuple(
-        f"{key} has no effect: {why}" for key, why in _WITHOUT_EFFECT.items() if key in pairs
-    )
     problems += [
-        f"unknown key {key[:40]!r}"
-        for key in pairs
-        if key not in _KNOWN and key not in _WITHOUT_EFFECT
+        f"unknown key {key[:40]!r}" for key in pairs if key not in _KNOWN | _WITHOUT_EFFECT
     ]
-    use_tls = _truth(pairs.get("usetls", "false"), problems)
+    use_tls = pairs.get("usetls", "false").lower() == "true"
+    if pairs.get("usetls", "false").lower() not in ("true", "false"):
+        problems.append("useTls is neither true nor false")
     port = _AMQPS_PORT if use_tls else _AMQP_PORT
     if "port" in pairs:
         port = _port(pairs["port"], port, problems)
@@ -187,7 +179,6 @@ def _parse_pairs(text: str) -> BrokerAddress:
         user=pairs.get("username", "guest"),
         password=pairs.get("password", "guest"),
         use_tls=use_tls,
-        notes=notes,
     )
 
 
@@ -203,16 +194,12 @@ def _pairs(text: str, problems: list[str]) -> dict[str, str]:
             problems.append(f"character {position + 1} does not begin a key=value pair")
             return pairs
         position = found.end()
-        _keep(found[1], _unquoted(found[2]), pairs, problems)
+        key, value = found[1].lower(), _unquoted(found[2])
+        if key in pairs:
+            problems.append(f"{key} is given twice")
+        elif value:  # the .NET reader drops a key without a value
+            pairs[key] = value
     return pairs
-
-
-def _keep(key: str, value: str, pairs: dict[str, str], problems: list[str]) -> None:
-    key = key.lower()
-    if key in pairs:
-        problems.append(f"{key} is given twice")
-    elif value:  # the .NET reader drops a key without a value
-        pairs[key] = value
 
 
 def _unquoted(value: str) -> str:
@@ -220,9 +207,3 @@ def _unquoted(value: str) -> str:
         if len(value) > 1 and value[0] == quote == value[-1]:
             return value[1:-1].replace(quote * 2, quote)
     return value
-
-
-def _truth(text: str, problems: list[str]) -> bool:
-    if text.lower() not in ("true", "false"):
-        problems.append("useTls is neither true nor false")
-    return text.lower() == "true"

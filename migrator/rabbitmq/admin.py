@@ -18,10 +18,9 @@ from migrator.rabbitmq.connection import (
     closing_error,
     open_blocking,
 )
-from migrator.rabbitmq.entities import Binding, QueueFacts
+from migrator.rabbitmq.entities import Binding, QueueFacts, queue_entity
 
 T = TypeVar("T")
-Arguments = Mapping[str, object]
 
 _NAME_BYTES: Final = 255
 _LINE_ENDS: Final = frozenset("\r\n")
@@ -54,56 +53,33 @@ class AdminSession:
         """The negotiated frame size."""
         return int(self._connection._impl.params.frame_max)  # nowhere public
 
-    def declare_exchange(self, name: str, kind: str, arguments: Arguments | None = None) -> None:
+    def declare_exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange; nothing happens when it is there already."""
-        self._do(
-            lambda channel: channel.exchange_declare(
-                name, kind, durable=True, arguments=dict(arguments or {})
-            )
-        )
+        self._do(lambda channel: channel.exchange_declare(name, kind, durable=True))
 
-    def declare_queue(self, name: str, arguments: Arguments) -> QueueFacts:
+    def declare_queue(self, name: str, arguments: Mapping[str, object]) -> QueueFacts:
         """Declare a durable queue; nothing happens when it is there already."""
-        found = self._do(
-            lambda channel: channel.queue_declare(name, durable=True, arguments=dict(arguments))
-        )
-        return _facts(found)
-
-    def bind_queue(
-        self, source: str, queue: str, key: str, arguments: Arguments | None = None
-    ) -> None:
-        """Bind a queue to an exchange; repeating is harmless."""
-        self._do(lambda channel: channel.queue_bind(queue, source, key, dict(arguments or {})))
-
-    def bind_exchange(
-        self, source: str, target: str, key: str, arguments: Arguments | None = None
-    ) -> None:
-        """Bind an exchange to an exchange; repeating is harmless."""
-        self._do(lambda channel: channel.exchange_bind(target, source, key, dict(arguments or {})))
+        given = dict(arguments)
+        return _facts(self._do(lambda ch: ch.queue_declare(name, durable=True, arguments=given)))
 
     def bind(self, binding: Binding) -> None:
         """Make *binding*, arguments too; repeating is harmless."""
-        call = self.bind_queue if binding.target_is_queue else self.bind_exchange
-        call(binding.source, binding.target.name, binding.key, binding.arguments)
+        ends = binding.target.name, binding.source, binding.key, dict(binding.arguments)
+        is_queue = binding.target_is_queue
+        self._do(lambda ch: ch.queue_bind(*ends) if is_queue else ch.exchange_bind(*ends))
+
+    def bind_queue(
+        self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None
+    ) -> None:
+        """Bind a queue to an exchange; repeating is harmless."""
+        target = queue_entity(queue)
+        self.bind(Binding(source=source, target=target, key=key, arguments=arguments or {}))
 
     def unbind(self, binding: Binding) -> None:
         """Cut *binding*; harmless where it, or an end of it, is not there."""
-        call = self.unbind_queue if binding.target_is_queue else self.unbind_exchange
-        call(binding.source, binding.target.name, binding.key, binding.arguments)
-
-    def unbind_queue(
-        self, source: str, queue: str, key: str, arguments: Arguments | None = None
-    ) -> None:
-        """Cut a queue's binding; harmless where it, the queue or the exchange is not there."""
-        self._do(lambda channel: channel.queue_unbind(queue, source, key, dict(arguments or {})))
-
-    def unbind_exchange(
-        self, source: str, target: str, key: str, arguments: Arguments | None = None
-    ) -> None:
-        """Cut a binding between exchanges; harmless where it or one of them is not there."""
-        self._do(
-            lambda channel: channel.exchange_unbind(target, source, key, dict(arguments or {}))
-        )
+        ends = binding.target.name, binding.source, binding.key, dict(binding.arguments)
+        is_queue = binding.target_is_queue
+        self._do(lambda ch: ch.queue_unbind(*ends) if is_queue else ch.exchange_unbind(*ends))
 
     def delete_queue(self, name: str, *, if_empty: bool, if_unused: bool = False) -> None:
         """Delete a queue; repeating is harmless.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,6 +31,7 @@ from migrator.errors import (
 )
 from migrator.rabbitmq.addresses import BrokerAddress
 
+N = TypeVar("N")
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
@@ -110,20 +111,10 @@ class ConnectionSettings:
             AccessRefused: User, password or virtual host; the other nodes have the same.
             TargetUnavailable: No node answers; says why of each.
         """
-        first, failures = self.last_used.index, list[TargetUnavailable]()
-        for turn in range(len(self.nodes)):
-            index = (first + turn) % len(self.nodes)
-            try:
-                connected = connect(self.nodes[index])
-            except TargetUnavailable as exc:
-                failures.append(exc)
-                continue
-            self._note(index, failures)
-            return connected
-        if len(failures) == 1:
-            raise failures[0]
-        said = "; ".join(map(str, failures))
-        raise TargetUnavailable(f"none of {len(failures)} nodes can be reached: {said}")
+        failures: list[TargetUnavailable] = []
+        index, connected = try_each(self.nodes, self.last_used.index, connect, failures)
+        self._note(index, failures)
+        return connected
 
     def _note(self, index: int, failures: list[TargetUnavailable]) -> None:
         """Remember the node that answered; the log names it when it is another one."""
@@ -133,6 +124,26 @@ class ConnectionSettings:
                 extra["error"] = str(failures[0])
             _log.info("connected to a node of the broker", extra=extra)
         self.last_used.index, self.last_used.is_told = index, True
+
+
+def try_each(
+    nodes: Sequence[N], first: int, ask: Callable[[N], T], failures: list[TargetUnavailable]
+) -> tuple[int, T]:
+    """Return which of *nodes* answered *ask*, and what; what others failed with is added.
+
+    Raises:
+        TargetUnavailable: None answers; says why of each.
+    """
+    for turn in range(len(nodes)):
+        index = (first + turn) % len(nodes)
+        try:
+            return index, ask(nodes[index])
+        except TargetUnavailable as exc:
+            failures.append(exc)
+    if len(failures) == 1:
+        raise failures[0]
+    said = "; ".join(map(str, failures))
+    raise TargetUnavailable(f"none of {len(failures)} nodes can be reached: {said}")
 
 
 def open_blocking(settings: ConnectionSettings, name: str) -> Any:

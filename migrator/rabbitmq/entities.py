@@ -81,6 +81,16 @@ class QueueState:
     """Expired or rejected, waiting for a place to be dead-lettered to (``messages_dlx``)."""
     consumers: int = 0
 
+    @property
+    def messages(self) -> int:
+        """All messages, whether or not the broker counts held ones in its total."""
+        return max(self.total, self.ready + self.unacked + self.held_back)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether it is surely empty, and nobody consumes it."""
+        return self.is_told and not self.messages and not self.consumers
+
 
 def lowest_limit(queues: Iterable[QueueState], *, default: int | None) -> int | None:
     """Return how often a message may come back into any of *queues*; None: as often as it likes.
@@ -93,10 +103,7 @@ def lowest_limit(queues: Iterable[QueueState], *, default: int | None) -> int | 
 
 
 def _limit(queue: QueueState, default: int | None) -> int | None:
-    told = (
-        queue.effective_policy.get("delivery-limit"),
-        queue.arguments.get("x-delivery-limit"),
-    )
+    told = (queue.effective_policy.get("delivery-limit"), queue.arguments.get("x-delivery-limit"))
     given = [limit for limit in told if isinstance(limit, int)]
     if not given:
         return default
@@ -104,13 +111,17 @@ def _limit(queue: QueueState, default: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAlarms:
-    """What makes a node block publishers."""
+class NodeState:
+    """One node: what makes it block publishers, and what it has left for messages."""
 
     node: str
     is_running: bool
-    memory: bool
-    disk: bool
+    memory: bool = False
+    """Whether its memory alarm is on."""
+    disk: bool = False
+    """The same of its disk."""
+    left_bytes: int | None = None
+    """On disk, above what must stay free; None: a young node does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +153,3 @@ class PolicyRule:
     is_operator: bool
     """Operator policies apply beside the others, not instead of them."""
     definition: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What the broker has left for messages, on its fullest node."""
-
-    disk_free_bytes: int
-    disk_limit_bytes: int
-    """Below this much free disk the broker stops all publishers."""

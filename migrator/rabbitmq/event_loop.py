@@ -90,16 +90,12 @@ class EventLoop:
         a sign of life. It raises when waiting and publishing must end.
         """
         self.guard = guard
-        self._ioloop: Any = IOLoop()
-        self._ioloop.activate_poller()
+        self.ioloop: Any = IOLoop()
+        """What connections are opened on."""
+        self.ioloop.activate_poller()
         self._failure: TargetError | None = None
         self._is_closed = False
         self._connections: list[Connection] = []
-
-    @property
-    def ioloop(self) -> Any:
-        """The loop that connections are opened on."""
-        return self._ioloop
 
     def fail(self, error: TargetError) -> None:
         """Remember the first thing that went wrong; everything that waits ends with it."""
@@ -139,16 +135,16 @@ class EventLoop:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
         if self._is_closed:
             return
-        bound = self._ioloop.call_later(wait_s, _nothing)
+        bound = self.ioloop.call_later(wait_s, _nothing)
         try:
-            self._ioloop.poll()
-            self._ioloop.process_timeouts()
+            self.ioloop.poll()
+            self.ioloop.process_timeouts()
         except Exception as exc:  # pika also asserts, and looks into what a lost peer has emptied
             broken = TargetUnavailable(f"the connection broke: {exc!r}")
             broken.__cause__ = exc
             self.fail(broken)
         finally:
-            self._ioloop.remove_timeout(bound)
+            self.ioloop.remove_timeout(bound)
 
     def serve(self) -> None:
         """Do what is due (heartbeats), without waiting, and give no sign of life.
@@ -176,7 +172,7 @@ class EventLoop:
         self._wind_down(_FAREWELL_S / 3)
         self._is_closed = True
         with contextlib.suppress(Exception):
-            self._ioloop.close()
+            self.ioloop.close()
 
     def _wind_down(self, patience_s: float) -> None:
         deadline_s = time.monotonic() + patience_s
@@ -266,7 +262,7 @@ class Connection:
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._address) from exc
         channel.add_on_close_callback(self._on_channel_close)
-        self._await(opened, "opening a channel")
+        self._await(opened, "channel")
         return channel
 
     def close_channel(self, channel: Any) -> None:
@@ -276,14 +272,15 @@ class Connection:
             self.loop.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
             self.loop.check()
 
-    def call(self, doing: str, method: Callable[[Callable[[Any], None]], object]) -> Any:
+    def call(self, method: Callable[..., object], *args: Any, **options: Any) -> Any:
         """Make one call that the broker answers, wait, and return the answer's method."""
         answers: list[Any] = []
         try:
-            method(answers.append)
+            method(*args, **options, callback=answers.append)
         except PIKA_FAILURES as exc:
             self.loop.fail(closing_error(exc, self._address))
-        self._await(answers, doing)
+        names = [each for each in args if isinstance(each, str)]
+        self._await(answers, " ".join([method.__name__, *names]))
         return answers[0].method
 
     def send(self, call: Callable[..., object], *args: object, **options: object) -> None:
@@ -315,7 +312,7 @@ class Connection:
 
     def _await(self, answers: list[Any], doing: str) -> None:
         if not self.loop.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
-            self.loop.fail(TargetUnavailable(f"{self._address}: no answer while {doing}"))
+            self.loop.fail(TargetUnavailable(f"{self._address}: no answer to {doing}"))
             self.loop.check()
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────

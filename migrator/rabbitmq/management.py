@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -16,16 +16,8 @@ import httpx
 
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
-from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context
-from migrator.rabbitmq.entities import (
-    Binding,
-    Entity,
-    Kind,
-    NodeAlarms,
-    PolicyRule,
-    QueueState,
-    Room,
-)
+from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context, try_each
+from migrator.rabbitmq.entities import Binding, Entity, Kind, NodeState, PolicyRule, QueueState
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -90,13 +82,18 @@ class ManagementApi:
     def __init__(self, *nodes: ManagementSettings) -> None:
         """Connect when first asked."""
         self._vhost = quote(nodes[0].vhost, safe="")
-        self._nodes = tuple(map(_Node, nodes))
+        self._nodes = nodes
         self._last_used = 0
+        is_secured = any(node.url.startswith("https") for node in nodes)
+        self._client = httpx.Client(
+            timeout=_TIMEOUT_S,
+            verify=tls_context(nodes[0].tls) if is_secured else True,
+            headers={"User-Agent": "migrator"},
+        )
 
     def close(self) -> None:
         """Close the connections."""
-        for node in self._nodes:
-            node.close()
+        self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -104,40 +101,27 @@ class ManagementApi:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def version(self) -> str:
-        """Return the broker's version."""
-        overview = _mapping(self._get("overview"))
-        return str(overview.get("product_version") or overview.get("rabbitmq_version") or "")
-
     def feature_flags(self) -> Mapping[str, str]:
         """Return the state of each feature flag by name (``enabled``, ``disabled`` …)."""
         found = self._get("feature-flags")
         return {str(flag["name"]): str(flag["state"]) for flag in _rows(found)}
 
-    def alarms(self) -> tuple[NodeAlarms, ...]:
-        """Return every node with its alarms."""
-        columns = "name,running,mem_alarm,disk_free_alarm"
-        return tuple(
-            NodeAlarms(
+    def nodes(self) -> Sequence[NodeState]:
+        """Return every node with its alarms, and what it has left."""
+        columns = "name,running,mem_alarm,disk_free_alarm,disk_free,disk_free_limit"
+        return [
+            NodeState(
                 node=str(node["name"]),
                 is_running=bool(node.get("running")),
                 memory=bool(node.get("mem_alarm")),
                 disk=bool(node.get("disk_free_alarm")),
+                left_bytes=node["disk_free"] - node["disk_free_limit"]
+                if isinstance(node.get("disk_free"), int)
+                and isinstance(node.get("disk_free_limit"), int)
+                else None,
             )
             for node in _rows(self._get("nodes", columns=columns))
-        )
-
-    def room(self) -> tuple[Room, ...]:
-        """Return what each running node has left for messages."""
-        columns = "name,running,disk_free,disk_free_limit"
-        return tuple(
-            Room(
-                disk_free_bytes=int(node["disk_free"]),
-                disk_limit_bytes=int(node["disk_free_limit"]),
-            )
-            for node in _rows(self._get("nodes", columns=columns))
-            if node.get("running") and isinstance(node.get("disk_free"), int)
-        )
+        ]
 
     def policies(self) -> tuple[PolicyRule, ...]:
         """Return the policies of the virtual host, operator policies included."""
@@ -169,17 +153,10 @@ class ManagementApi:
         for row in self._pages(f"queues/{self._vhost}", pattern, _QUEUE_COLUMNS):
             yield _queue_state(row)
 
-    def exchanges(self, pattern: str) -> Iterator[str]:
-        """Yield the exchanges of the virtual host whose name matches the regular expression."""
-        for row in self._pages(f"exchanges/{self._vhost}", pattern, "name"):
-            yield str(row["name"])
-
-    def alternates(self, pattern: str) -> frozenset[str]:
-        """Return the exchanges, of those whose name matches, that name an alternate exchange."""
+    def exchanges(self, pattern: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the exchanges whose name matches the regular expression, with their arguments."""
         rows = self._pages(f"exchanges/{self._vhost}", pattern, "name,arguments")
-        return frozenset(
-            str(row["name"]) for row in rows if "alternate-exchange" in _mapping(row["arguments"])
-        )
+        return {str(row["name"]): _mapping(row["arguments"]) for row in rows}
 
     def clients(self) -> tuple[str, ...]:
         """Return the names of the connections that programs of ours have to the virtual host."""
@@ -190,24 +167,21 @@ class ManagementApi:
             str(row.get("connection_name")) for row in told if row.get("product") == "migrator"
         )
 
-    def bindings_at(self, entity: Entity) -> tuple[Binding, ...]:
+    def bindings_at(self, entity: Entity) -> Sequence[Binding]:
         """Return all bindings from and to an entity, without those of the default exchange."""
         path = f"{entity.kind}s/{self._vhost}/{quote(entity.name, safe='')}/bindings"
         ends = ("",) if entity.kind is Kind.QUEUE else ("/source", "/destination")
-        found: list[Mapping[str, Any]] = []
-        for end in ends:
-            with contextlib.suppress(EntityAbsent):
-                found += _rows(self._get(path + end))
-        return tuple(_binding(row) for row in found if row["source"])
+        return [each for end in ends for each in self._bindings(path + end) if each.source]
 
-    def bindings_from(self, exchange: str) -> tuple[Binding, ...]:
+    def bindings_from(self, exchange: str) -> Sequence[Binding]:
         """Return the bindings that start at an exchange; empty when it does not exist."""
         path = f"exchanges/{self._vhost}/{quote(exchange, safe='')}/bindings/source"
-        try:
-            found = self._get(path, columns="source,destination,destination_type,routing_key")
-        except EntityAbsent:
-            return ()
-        return tuple(_binding(row) for row in _rows(found))
+        return self._bindings(path, columns="source,destination,destination_type,routing_key")
+
+    def _bindings(self, path: str, **query: str) -> Sequence[Binding]:
+        with contextlib.suppress(EntityAbsent):
+            return [_binding(row) for row in _rows(self._get(path, **query))]
+        return []
 
     def _pages(self, path: str, pattern: str, columns: str) -> Iterator[Mapping[str, Any]]:
         for page in range(1, _MAX_PAGES + 1):
@@ -226,68 +200,46 @@ class ManagementApi:
                 return
 
     def _get(self, path: str, **query: str) -> Any:
-        first, failures = self._last_used, list[TargetUnavailable]()
-        for turn in range(len(self._nodes)):
-            index = (first + turn) % len(self._nodes)
-            try:
-                found = self._nodes[index].get(path, query)
-            except TargetUnavailable as exc:
-                failures.append(exc)
-                continue
-            self._last_used = index
-            return found
-        if len(failures) == 1:
-            raise failures[0]
-        raise TargetUnavailable("; ".join(map(str, failures)))
-
-
-class _Node:
-    """The API of one node."""
-
-    def __init__(self, settings: ManagementSettings) -> None:
-        self._settings = settings
-        self._client = httpx.Client(
-            auth=(settings.user, settings.password),
-            timeout=_TIMEOUT_S,
-            verify=tls_context(settings.tls) if settings.url.startswith("https") else True,
-            headers={"User-Agent": "migrator"},
+        self._last_used, found = try_each(
+            self._nodes, self._last_used, lambda node: self._ask(node, path, query), []
         )
+        return found
 
-    def close(self) -> None:
-        self._client.close()
-
-    def get(self, path: str, query: Mapping[str, str]) -> Any:
-        url = f"{self._settings.url}/api/{path}"
+    def _ask(self, node: ManagementSettings, path: str, query: Mapping[str, str]) -> Any:
+        url = f"{node.url}/api/{path}"
+        user = node.user, node.password
         try:
-            with self._client.stream("GET", url, params=query) as answer:
-                self._check(answer, path)
-                return json.loads(self._read(answer, path))
+            with self._client.stream("GET", url, params=query, auth=user) as answer:
+                _check(answer, node, path)
+                return json.loads(_read(answer, node, path))
         except httpx.HTTPError as exc:
             raise TargetUnavailable(
-                f"{self._settings.url}: the management API cannot be reached: {exc}"
+                f"{node.url}: the management API cannot be reached: {exc}"
             ) from exc
         except ValueError as exc:
             raise TargetError(f"{url}: the answer is not JSON; is it the management API?") from exc
 
-    def _check(self, answer: httpx.Response, path: str) -> None:
-        where = f"{self._settings.url}: the management API"
-        if answer.status_code in (401, 403):
-            raise AccessRefused(
-                f"{where} refused user {self._settings.user!r} for {path} "
-                "(wrong password, or the tag 'monitoring' is missing)"
-            )
-        if answer.status_code == 404:
-            raise EntityAbsent(f"{where} has no {path}")
-        if answer.status_code != 200:
-            raise TargetUnavailable(f"{where} answered {answer.status_code} for {path}")
 
-    def _read(self, answer: httpx.Response, path: str) -> bytes:
-        read = bytearray()
-        for chunk in answer.iter_bytes():
-            read += chunk
-            if len(read) > _MAX_ANSWER_BYTES:
-                raise TargetError(f"{self._settings.url}: the answer for {path} is too large")
-        return bytes(read)
+def _check(answer: httpx.Response, node: ManagementSettings, path: str) -> None:
+    where = f"{node.url}: the management API"
+    if answer.status_code in (401, 403):
+        raise AccessRefused(
+            f"{where} refused user {node.user!r} for {path} "
+            "(wrong password, or the tag 'monitoring' is missing)"
+        )
+    if answer.status_code == 404:
+        raise EntityAbsent(f"{where} has no {path}")
+    if answer.status_code != 200:
+        raise TargetUnavailable(f"{where} answered {answer.status_code} for {path}")
+
+
+def _read(answer: httpx.Response, node: ManagementSettings, path: str) -> bytes:
+    read = bytearray()
+    for chunk in answer.iter_bytes():
+        read += chunk
+        if len(read) > _MAX_ANSWER_BYTES:
+            raise TargetError(f"{node.url}: the answer for {path} is too large")
+    return bytes(read)
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from typing import Final
 
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import NativeMessage
+from migrator.rabbitmq.properties import property_spans
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
 _PUBLISH: Final = struct.Struct(">IH")  # basic.publish, and a field that is no longer used
@@ -39,9 +40,6 @@ _SHORT_STRING_BYTES: Final = 255
 _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE = 1 << 15, 1 << 13, 1 << 12
 _CORRELATION_ID, _REPLY_TO, _MESSAGE_ID = 1 << 10, 1 << 9, 1 << 7
 _TYPE, _APP_ID = 1 << 5, 1 << 3
-
-_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
-"""Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
 
 HeaderTable = Mapping[str, str | int | None]
 
@@ -70,6 +68,11 @@ class PublishResult:
     confirmed: set[int] = field(default_factory=set)
     returned: set[int] = field(default_factory=set)
     """Unroutable, and therefore nowhere."""
+
+    @property
+    def answered(self) -> set[int]:
+        """The rows that need not be published again."""
+        return self.confirmed | self.returned
 
 
 def short_string(text: str) -> bytes:
@@ -228,19 +231,7 @@ def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
 
 
 def _read_app_id(data: bytes) -> str | None:
-    """Walk over the properties that come before ``app-id``, in the order of their flags."""
-    at = 0
-    (flags,) = _FLAGS.unpack_from(data, at)
-    at += _FLAGS.size
-    if not flags & _APP_ID:
-        return None
-    for bit in range(15, 3, -1):
-        if not flags & 1 << bit:
-            continue
-        if 1 << bit == _HEADERS:
-            at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
-        elif bit in _FIXED_BYTES:
-            at += _FIXED_BYTES[bit]
-        else:
-            at += 1 + data[at]
-    return data[at + 1 : at + 1 + data[at]].decode()
+    for bit, start, end in property_spans(data):
+        if 1 << bit == _APP_ID:
+            return data[start + 1 : end].decode()
+    return None

@@ -84,11 +84,6 @@ class Grants:
     write: str
     read: str
 
-    def command(self, *, user: str, vhost: str) -> str:
-        """Return the ``rabbitmqctl`` command that grants them."""
-        patterns = (self.configure, self.write, self.read)
-        return shlex.join(("rabbitmqctl", "set_permissions", "-p", vhost, user, *patterns))
-
 
 def least_grants(
     delays_prefix: str,
@@ -115,19 +110,17 @@ def least_grants(
     read = _anchored([_OURS, native, *map(_exactly, sorted(satellites))])
     dispatches = sends_when_due or bool(satellites)
     writes_to_destinations = binds_destinations or dispatches
-    if writes_to_destinations and destinations is None:
-        return Grants(configure=configure, write=".*", read=read)
     names = sorted(destinations or ()) if writes_to_destinations else []
     names += [_DEFAULT_EXCHANGE] if dispatches else []
-    return Grants(
-        configure=configure,
-        write=_anchored([_OURS, native, *map(_exactly, names)]),
-        read=read,
-    )
+    write = _anchored([_OURS, native, *map(_exactly, names)])
+    if writes_to_destinations and destinations is None:
+        write = ".*"
+    return Grants(configure=configure, write=write, read=read)
 
 
 def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
     """Return what to run, and why each pattern is needed."""
+    patterns = grants.configure, grants.write, grants.read
     return "\n".join(
         (
             f"# Least permissions for migrator's user {user!r} in virtual host {vhost!r}.",
@@ -136,7 +129,7 @@ def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
             "#   a dispatcher sends to destinations, and what fails by the default exchange",
             "# read: consume its own queues, bind from the delivery exchange, recall from levels;",
             "#   a dispatcher consumes the satellites of its endpoints",
-            grants.command(user=user, vhost=vhost),
+            shlex.join(("rabbitmqctl", "set_permissions", "-p", vhost, user, *patterns)),
         )
     )
 

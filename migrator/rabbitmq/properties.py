@@ -8,31 +8,36 @@ Source: AMQP 0-9-1, sections 4.2.1 and 4.2.5; RabbitMQ's table of field types.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 _MOST_LEVELS: Final = 16
 """Tables and arrays inside each other; endpoints send none."""
-_PROPERTIES: Final = (
-    # bit, name, kind: in the order in which they are written
-    (15, "content_type", "s"),
-    (14, "content_encoding", "s"),
-    (13, "headers", "F"),
-    (12, "delivery_mode", "B"),
-    (11, "priority", "B"),
-    (10, "correlation_id", "s"),
-    (9, "reply_to", "s"),
-    (8, "expiration", "s"),
-    (7, "message_id", "s"),
-    (6, "timestamp", "Q"),
-    (5, "type", "s"),
-    (4, "user_id", "s"),
-    (3, "app_id", "s"),
-    (2, "cluster_id", "s"),
-)
+_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
+"""Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
+HEADERS: Final = 13
+_DELIVERY_MODE: Final = 12
+_TEXTS: Final = {15: "content_type", 10: "correlation_id", 9: "reply_to", 7: "message_id"} | {
+    5: "type",
+    3: "app_id",
+}
+_UINT32: Final = struct.Struct(">I")
+_NUMBERS: Final = {
+    b"b": ">b",
+    b"B": ">B",
+    b"s": ">h",
+    b"U": ">h",
+    b"u": ">H",
+    b"I": ">i",
+    b"i": ">I",
+    b"l": ">q",
+    b"L": ">q",
+    b"f": ">f",
+    b"d": ">d",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,119 +58,101 @@ class Properties:
     """Why nothing else of this is known; None: it was read."""
 
 
-class _Unreadable(ValueError):
-    """The bytes are no AMQP properties."""
+def property_spans(raw: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the bit of each property in *raw*, flags and properties, and where it begins and ends.
+
+    Raises:
+        struct.error, IndexError: The bytes are no AMQP properties.
+    """
+    flags, at = raw[0] << 8 | raw[1], 2
+    for bit in range(15, 1, -1):
+        if not flags & 1 << bit:
+            continue
+        if bit == HEADERS:
+            end = at + _UINT32.size + _UINT32.unpack_from(raw, at)[0]
+        else:
+            end = at + (_FIXED_BYTES.get(bit) or 1 + raw[at])
+        if end > len(raw):
+            raise IndexError("it ends in the middle of a value")
+        yield bit, at, end
+        at = end
 
 
 def read_properties(data: bytes) -> Properties:
     """Return what *data*, the flags and properties of a content header, says; never raises."""
     try:
-        found = _Reader(data).properties()
-    except (_Unreadable, struct.error, IndexError, ValueError, OverflowError, OSError) as exc:
+        return Properties(**_read(data), raw=data)
+    except (struct.error, IndexError, ValueError, OverflowError, OSError) as exc:
         return Properties(raw=data, problem=f"unreadable properties: {exc}")
-    known = {name: found.get(name) for name in _KNOWN}
-    headers = found.get("headers") or {}
-    return Properties(**known, headers=headers, raw=data)  # type: ignore[arg-type]  # kinds as in the table
 
 
-_KNOWN: Final = (
-    "message_id",
-    "correlation_id",
-    "type",
-    "reply_to",
-    "content_type",
-    "delivery_mode",
-    "app_id",
-)
+def _read(data: bytes) -> dict[str, Any]:
+    found, end = dict[str, Any](), 2
+    for bit, start, end in property_spans(data):
+        if bit == HEADERS:
+            found["headers"] = _Reader(data[start:end], _MOST_LEVELS)._nested(b"F")
+        elif bit == _DELIVERY_MODE:
+            found["delivery_mode"] = data[start]
+        elif bit not in _FIXED_BYTES:
+            text = data[start + 1 : end].decode()
+            if bit in _TEXTS:
+                found[_TEXTS[bit]] = text
+    if data[1] & 1:
+        raise ValueError("more flags than AMQP 0-9-1 has")
+    if end != len(data):
+        raise ValueError("bytes behind the last property")
+    return found
 
 
 class _Reader:
-    """Walks over bytes once."""
+    """Walks once over the bytes of values in tables.
 
-    def __init__(self, data: bytes) -> None:
+    Raises, each of its methods:
+        ValueError, struct.error: They are no values.
+    """
+
+    def __init__(self, data: bytes, levels: int) -> None:
         self._data = data
         self._at = 0
+        self._levels = levels
+        """Tables and arrays that may still be inside."""
 
-    def properties(self) -> dict[str, object]:
-        (flags,) = self._unpack(">H")
-        if flags & 1:
-            raise _Unreadable("more flags than AMQP 0-9-1 has")
-        found: dict[str, object] = {}
-        for bit, name, kind in _PROPERTIES:
-            if flags & 1 << bit:
-                found[name] = self._property(kind)
-        if self._at != len(self._data):
-            raise _Unreadable("bytes behind the last property")
-        return found
-
-    def _property(self, kind: str) -> object:
-        if kind == "s":
-            return self._short_string()
-        if kind == "F":
-            return self._table(_MOST_LEVELS)
-        (value,) = self._unpack(f">{kind}")
-        return value
-
-    def _unpack(self, form: str) -> tuple[int, ...]:
-        found: tuple[int, ...] = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return found
-
-    def _bytes(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise _Unreadable("it ends in the middle of a value")
-        found = self._data[self._at : end]
-        self._at = end
-        return found
-
-    def _short_string(self) -> str:
-        (size,) = self._unpack(">B")
-        return self._bytes(size).decode()
-
-    def _sized(self) -> bytes:
-        (size,) = self._unpack(">I")
-        return self._bytes(size)
-
-    def _table(self, levels: int) -> dict[str, object]:
-        inner = self._nested(levels)
-        found: dict[str, object] = {}
-        while inner.has_more:
-            key = inner._short_string()
-            found[key] = inner._value(levels - 1)
-        return found
-
-    def _array(self, levels: int) -> list[object]:
-        inner = self._nested(levels)
-        found: list[object] = []
-        while inner.has_more:
-            found.append(inner._value(levels - 1))
-        return found
-
-    def _nested(self, levels: int) -> _Reader:
-        if levels <= 0:
-            raise _Unreadable(f"more than {_MOST_LEVELS} tables inside each other")
-        return _Reader(self._sized())
-
-    @property
-    def has_more(self) -> bool:
-        return self._at < len(self._data)
-
-    def _value(self, levels: int) -> object:
-        kind = self._bytes(1)
+    def _value(self, kind: bytes) -> object:
         if kind in _NUMBERS:
-            (number,) = self._unpack(_NUMBERS[kind])
-            return number
-        if kind == b"F":
-            return self._table(levels)
-        if kind == b"A":
-            return self._array(levels)
-        read = _OTHERS.get(kind)
-        if read is None:
-            raise _Unreadable(f"a value of the unknown type {kind!r}")
-        return read(self)
+            return self._unpack(_NUMBERS[kind])
+        match kind:
+            case b"F" | b"A":
+                return self._nested(kind)
+            case b"S":
+                return self._text()
+            case b"x":
+                return self._sized()
+            case b"T":
+                return self._moment()
+            case b"t":
+                return self._bytes(1) != b"\0"
+            case b"V":
+                return None
+            case b"D":
+                scale = self._unpack(">B")
+                return Decimal(self._unpack(">i")).scaleb(-scale)
+        raise ValueError(f"a value of the unknown type {kind!r}")
 
-    def text(self) -> str | bytes:
+    def _nested(self, kind: bytes) -> dict[Any, object] | list[object]:
+        """Read a table, or an array."""
+        if self._levels <= 0:
+            raise ValueError(f"more than {_MOST_LEVELS} tables inside each other")
+        inner = _Reader(self._sized(), self._levels - 1)
+        table, array = dict[Any, object](), list[object]()
+        while inner._has_more():
+            if kind == b"A":
+                array.append(inner._value(inner._bytes(1)))
+            else:
+                key = inner._bytes(inner._unpack(">B")).decode()
+                table[key] = inner._value(inner._bytes(1))
+        return array if kind == b"A" else table
+
+    def _text(self) -> str | bytes:
         """Read a long string; text that is not UTF-8 stays bytes."""
         data = self._sized()
         try:
@@ -173,46 +160,28 @@ class _Reader:
         except UnicodeDecodeError:
             return data
 
-    def binary(self) -> bytes:
-        return self._sized()
-
-    def truth(self) -> bool:
-        return self._bytes(1) != b"\0"
-
-    def nothing(self) -> None:
-        return None
-
-    def moment(self) -> datetime | int:
+    def _moment(self) -> datetime | int:
         """Read a timestamp; one beyond the calendar stays a number."""
-        (seconds,) = self._unpack(">Q")
+        seconds = self._unpack(">Q")
         try:
             return datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError):
             return seconds
 
-    def decimal(self) -> Decimal:
-        scale, unscaled = self._unpack(">Bi")
-        return Decimal(unscaled).scaleb(-scale)
+    def _unpack(self, form: str) -> int:
+        (found,) = struct.unpack(form, self._bytes(struct.calcsize(form)))
+        return found  # type: ignore[no-any-return]  # or a float
 
+    def _sized(self) -> bytes:
+        return self._bytes(self._unpack(">I"))
 
-_NUMBERS: Final = {
-    b"b": ">b",
-    b"B": ">B",
-    b"s": ">h",
-    b"U": ">h",
-    b"u": ">H",
-    b"I": ">i",
-    b"i": ">I",
-    b"l": ">q",
-    b"L": ">q",
-    b"f": ">f",
-    b"d": ">d",
-}
-_OTHERS: Final[Mapping[bytes, Callable[[_Reader], object]]] = {
-    b"S": _Reader.text,
-    b"x": _Reader.binary,
-    b"t": _Reader.truth,
-    b"V": _Reader.nothing,
-    b"T": _Reader.moment,
-    b"D": _Reader.decimal,
-}
+    def _bytes(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._data):
+            raise ValueError("it ends in the middle of a value")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+    def _has_more(self) -> bool:
+        return self._at < len(self._data)

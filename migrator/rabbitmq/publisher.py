@@ -86,10 +86,7 @@ class Publisher:
         self._has_delay = has_delay
         self._channel = connection.channel()
         self._channel.add_on_return_callback(self._on_return)
-        connection.call(
-            "switching confirms on",
-            lambda done: self._channel.confirm_delivery(self._on_answer, callback=done),
-        )
+        connection.call(self._channel.confirm_delivery, self._on_answer)
         self._frame_max_bytes = connection.frame_max_bytes
         self._sent_tag = 0
         self._lowest_tag = 1

@@ -162,28 +162,11 @@ class AlarmWatch:
         connection = Connection(self._loop, self._settings, self._name)
         channel = connection.channel()
         name = f"{PREFIX}alarms.{secrets.token_hex(6)}"
-        connection.call(
-            f"declaring {name}",
-            lambda done: channel.exchange_declare(
-                name, "direct", durable=False, auto_delete=True, callback=done
-            ),
-        )
-        connection.call(
-            f"declaring {name}",
-            lambda done: channel.queue_declare(
-                name,
-                durable=False,
-                exclusive=True,
-                auto_delete=True,
-                arguments=_NO_ROOM,
-                callback=done,
-            ),
-        )
-        connection.call(
-            f"binding {name}",
-            # its removal removes the exchange
-            lambda done: channel.queue_bind(name, name, "", callback=done),
-        )
+        call = connection.call
+        call(channel.exchange_declare, name, "direct", durable=False, auto_delete=True)
+        once = {"durable": False, "exclusive": True, "auto_delete": True}
+        call(channel.queue_declare, name, **once, arguments=_NO_ROOM)
+        call(channel.queue_bind, name, name, "")  # its removal removes the exchange
         self._exchange, self._channel, self._connection = name, channel, connection
         return connection
 

@@ -37,14 +37,6 @@ _CHUNK: Final = 500
 _Batch = Row[*tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """The moments that part what has left, what is too near, and what can come back."""
-
-    now: datetime
-    not_before: datetime
-
-
 @dataclass(slots=True, kw_only=True)
 class _Tally:
     in_levels: int = 0
@@ -64,37 +56,47 @@ class _Tally:
 class Forecaster:
     """Counts within one transaction of the caller's."""
 
-    def __init__(self, connection: Connection, ledger: LedgerTables, scope: RecallScope) -> None:
-        """Count what *scope* means in *ledger*."""
+    def __init__(
+        self,
+        connection: Connection,
+        ledger: LedgerTables,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+    ) -> None:
+        """Count what *scope* means: what has left, what is too near, and what can come back."""
         self._connection = connection
         self._row = ledger.timeout
         self._batch = ledger.batch
         self._scope = scope
+        self._now = now
+        self._not_before = not_before
+        self._tally = _Tally()
 
-    def forecast(self, span: Span, *, exact_rows: int | None) -> RecallForecast:
+    def forecast(self, *, exact_rows: int | None) -> RecallForecast:
         """Return the counts; beyond *exact_rows* rows in between, by the batches' due times."""
-        tally = _Tally()
-        self._add_whole(tally, span)
-        between = self._between(span)
-        exact, rest = _parted(between, exact_rows)
+        tally = self._tally
+        self._add_whole()
+        exact, rest = _parted(self._between(), exact_rows)
         for start in range(0, len(exact), _CHUNK):
-            self._add_rows(tally, span, [batch.id for batch in exact[start : start + _CHUNK]])
+            self._add_rows([batch.id for batch in exact[start : start + _CHUNK]])
         for batch in rest:
-            _add_estimate(tally, span, batch)
-        margin = span.not_before - span.now
+            self._add_estimate(batch)
+        margin = self._not_before - self._now
         return RecallForecast(
             in_levels=tally.in_levels,
             too_near=tally.too_near,
             left=tally.left,
             possible_until=None if tally.first_due is None else tally.first_due - margin,
-            may_find=self._may_find(span),
+            may_find=self._may_find(),
             is_exact=tally.is_exact,
         )
 
-    def _add_whole(self, tally: _Tally, span: Span) -> None:
+    def _add_whole(self) -> None:
         """Add batches that are wholly on one side: their sizes without the rows that differ."""
         batch, row = self._batch.c, self._row.c
-        is_past, is_far = self._is_past(span), self._is_far(span)
+        is_past, is_far = self._is_past(), self._is_far()
         # counted before it is joined: a planner without statistics would look for each row again
         differing = (
             select(row.batch_id, func.count().label("rows"))
@@ -122,12 +124,12 @@ class Forecaster:
             func.min(case((each.c.is_far == 1, each.c.first_due))),
         )
         left, far, first_due = self._connection.execute(query).one()
-        tally.add(int(far), 0, int(left), first_due)
+        self._tally.add(int(far), 0, int(left), first_due)
 
-    def _between(self, span: Span) -> Sequence[_Batch]:
+    def _between(self) -> Sequence[_Batch]:
         batch, which = self._batch.c, self._of_scope()
         if not self._reads_rows:
-            is_whole = or_(self._is_past(span), batch.first_due >= span.not_before)
+            is_whole = or_(self._is_past(), batch.first_due >= self._not_before)
             which.append(flag(is_whole) == 0)
         query = (
             select(batch.id, batch.size, batch.first_due, batch.last_due)
@@ -136,21 +138,29 @@ class Forecaster:
         )
         return self._connection.execute(query).all()
 
-    def _add_rows(self, tally: _Tally, span: Span, batches: Sequence[int]) -> None:
+    def _add_rows(self, batches: Sequence[int]) -> None:
         row = self._row.c
-        is_far = row.due >= span.not_before
+        is_far = row.due >= self._not_before
         query = select(
             _sum(is_far, 1),
-            _sum((row.due > span.now) & ~is_far, 1),
-            _sum(row.due <= span.now, 1),
+            _sum((row.due > self._now) & ~is_far, 1),
+            _sum(row.due <= self._now, 1),
             func.min(case((is_far, row.due))),
         ).where(row.batch_id.in_(batches), row.state.is_(None), *of_rows(row, self._scope))
         in_levels, too_near, left, first_due = self._connection.execute(query).one()
-        tally.add(int(in_levels), int(too_near), int(left), first_due)
+        self._tally.add(int(in_levels), int(too_near), int(left), first_due)
 
-    def _may_find(self, span: Span) -> bool:
+    def _add_estimate(self, batch: _Batch) -> None:
+        """Add a batch as if its rows were due evenly between its first and its last."""
+        self._tally.is_exact = False
+        first, last = batch.first_due or self._now, batch.last_due or self._now
+        left = _share(first, last, self._now, batch.size)
+        near = _share(first, last, self._not_before, batch.size) - left
+        self._tally.add(batch.size - left - near, near, left, max(first, self._not_before))
+
+    def _may_find(self) -> bool:
         batch = self._batch.c
-        is_to_come = or_(batch.last_due.is_(None), batch.last_due > span.now)
+        is_to_come = or_(batch.last_due.is_(None), batch.last_due > self._now)
         query = select(batch.id).where(*self._of_scope(), is_to_come).limit(1)
         return self._connection.scalar(query) is not None
 
@@ -162,10 +172,10 @@ class Forecaster:
             each is not None for each in (scope.destination, scope.due_from, scope.due_until)
         )
 
-    def _is_past(self, span: Span) -> ColumnElement[bool]:
-        return false() if self._reads_rows else self._batch.c.last_due <= span.now
+    def _is_past(self) -> ColumnElement[bool]:
+        return false() if self._reads_rows else self._batch.c.last_due <= self._now
 
-    def _is_far(self, span: Span) -> ColumnElement[bool]:
+    def _is_far(self) -> ColumnElement[bool]:
         """Return the condition of a batch that is still to come, with rows that are not back.
 
         A batch all of whose rows came back, or were purged, has none.
@@ -174,7 +184,7 @@ class Forecaster:
             return false()
         row, batch = self._row.alias().c, self._batch.c
         is_there = select(row.id).where(row.batch_id == batch.id, row.state.is_(None)).exists()
-        return and_(batch.first_due >= span.not_before, is_there)
+        return and_(batch.first_due >= self._not_before, is_there)
 
     def _of_scope(self) -> list[ColumnElement[bool]]:
         batch = self._batch.c
@@ -217,15 +227,6 @@ def _parted(
         if exact_rows is not None and rows > exact_rows:
             return batches[:index], batches[index:]
     return batches, ()
-
-
-def _add_estimate(tally: _Tally, span: Span, batch: _Batch) -> None:
-    """Add a batch as if its rows were due evenly between its first and its last."""
-    tally.is_exact = False
-    first, last = batch.first_due or span.now, batch.last_due or span.now
-    left = _share(first, last, span.now, batch.size)
-    near = _share(first, last, span.not_before, batch.size) - left
-    tally.add(batch.size - left - near, near, left, max(first, span.not_before))
 
 
 def _share(first: datetime, last: datetime, until: datetime, size: int) -> int:

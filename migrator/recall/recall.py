@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
-from migrator.ledger.exclusive import recalling_alone
-from migrator.ledger.lease_keeper import HeldLease
+from migrator.ledger.lease_keeper import HeldLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
@@ -53,53 +52,40 @@ Progress = Callable[[WalkProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
-    """What became of the messages that a recall found."""
-
-    outcomes: Mapping[RecallOutcome, int]
-    """How many messages turned out to be what."""
-    unfinished: Sequence[int]
-    """Levels that hold more than could be looked at within the hold time; run it again."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything that was meant is back."""
-        return not self.unfinished and not any(self.outcomes.get(each) for each in STAYED)
-
-    @property
-    def restored(self) -> int:
-        """Rows that are back in their tables."""
-        return self.outcomes.get(RecallOutcome.RESTORED, 0)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many messages turned out to be what, zeros included."""
-        return {str(outcome): self.outcomes.get(outcome, 0) for outcome in RecallOutcome}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallReport:
     """What a recall was to find, and what it found."""
 
     expected: RecallForecast
-    done: Recalled | None
-    """None: nothing was taken out of the levels, because nobody asked for it or none is there."""
+    outcomes: Mapping[RecallOutcome, int] | None = None
+    """How many messages turned out to be what.
+
+    None: nothing was taken out of the levels, because nobody asked for it or none is there.
+    """
+    unfinished: Sequence[int] = ()
+    """Levels that hold more than could be looked at within the hold time; run it again."""
     not_found: int = 0
     """Rows that should be in the levels, and were met nowhere."""
 
     @property
     def is_whole(self) -> bool:
         """Whether everything that was to come back is back."""
-        return self.done is None or (self.done.is_whole and not self.not_found)
+        stayed = any(self.counts[each] for each in STAYED)
+        return not (self.unfinished or stayed or self.not_found)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many messages turned out to be what, zeros included."""
+        outcomes = self.outcomes or {}
+        return {str(outcome): outcomes.get(outcome, 0) for outcome in RecallOutcome}
 
     @property
     def document(self) -> dict[str, object]:
         """The same as plain values for JSON."""
         found: dict[str, object] = {"expected": self.expected.document}
-        if self.done is not None:
-            found["found"] = self.done.counts
+        if self.outcomes is not None:
+            found["found"] = self.counts
             found["not_found"] = self.not_found
-            found["unfinished_levels"] = list(self.done.unfinished)
+            found["unfinished_levels"] = list(self.unfinished)
         return found
 
 
@@ -136,17 +122,12 @@ class Recall:
     fault: FaultPoint
     """Called at each step."""
 
-    def bring_back(
+    def run(
         self, scope: RecallScope, terms: WalkTerms, expected: RecallForecast, progress: Progress
     ) -> RecallReport:
-        """Recall, and count what is met nowhere; raises what ``run`` does."""
-        done = self.run(scope, terms, progress)
-        seen = sum(done.outcomes.get(each, 0) for each in _SEEN_AND_LEFT)
-        left = forecast(self.recalls, self.clock, scope, terms.margin).in_levels
-        return RecallReport(expected=expected, done=done, not_found=max(left - seen, 0))
+        """Restore what *scope* means, record it, and count what is met nowhere.
 
-    def run(self, scope: RecallScope, terms: WalkTerms, progress: Progress) -> Recalled:
-        """Restore what *scope* means, and record it; repeating goes on after a crash.
+        Repeating goes on after a crash.
 
         Raises:
             PreflightRefused: Somebody works on lanes, batches are open, or a level is too deep.
@@ -157,11 +138,13 @@ class Recall:
             demand_settled(self.books.open_batches(), scope)
             self.access.wait_until_routed()
             with self.access.open(self.version) as levels:
-                done = _Walk(
-                    recall=self, scope=scope, terms=terms, held=held, progress=progress
-                ).run(levels)
+                walked = _Walk(recall=self, scope=scope, terms=terms, held=held, progress=progress)
+                unfinished = walked.run(levels)
+        done = RecallReport(expected=expected, outcomes=walked.outcomes, unfinished=unfinished)
         self.runs.record("recalled", detail=done.counts, batch=None)
-        return done
+        seen = sum(done.counts[each] for each in _SEEN_AND_LEFT)
+        left = forecast(self.recalls, self.clock, scope, terms.margin).in_levels
+        return replace(done, not_found=max(left - seen, 0))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,14 +159,14 @@ class _Walk:
     outcomes: Counter[RecallOutcome] = field(default_factory=Counter)
     seen: int = 0
 
-    def run(self, levels: Levels) -> Recalled:
+    def run(self, levels: Levels) -> Sequence[int]:
+        """Return the levels that were not seen to their end."""
         waiting = levels.ready()
         demand_shallow(waiting, self.terms.deepest)
         # also empty ones: what is above them comes down meanwhile
         there = [level for level in range(BITS) if level in waiting]
         passes = walk(levels, there, self.terms.limits, self._meet, again=_once_more)
-        unfinished = [found.level for found in passes if not found.is_whole]
-        return Recalled(outcomes=dict(self.outcomes), unfinished=tuple(unfinished))
+        return [found.level for found in passes if not found.is_whole]
 
     def _meet(self, level: int, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
         self.held.check()

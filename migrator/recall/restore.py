@@ -26,9 +26,9 @@ from migrator.database.engine import reading, writing
 from migrator.errors import LedgerError, SourceGone, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
-from migrator.recall.queries import Forecaster, Span, judge, key_of, rows_of
+from migrator.recall.queries import Forecaster, judge, key_of, rows_of
 from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
@@ -41,13 +41,8 @@ _log = logging.getLogger(__name__)
 _Found = tuple[Mapping[Sighting, RecallOutcome], Mapping[Sighting, KeptRow]]
 
 
-class Recalls(ABC):
+class Recalls(LedgerPart, ABC):
     """Puts handed-over rows back, byte for byte; what the ledger tells is the same for each."""
-
-    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
-        """Ask *ledger*, in the database of *engine*."""
-        self._engine = engine
-        self._ledger = ledger
 
     @abstractmethod
     def restore(
@@ -94,9 +89,8 @@ class Recalls(ABC):
         """
         doing = "counting what could be recalled"
         with reading(self._engine, StoreError, doing=doing) as connection:
-            span = Span(now=now, not_before=not_before)
-            forecaster = Forecaster(connection, self._ledger, scope)
-            return forecaster.forecast(span, exact_rows=exact_rows)
+            forecaster = Forecaster(connection, self._tables, scope, now=now, not_before=not_before)
+            return forecaster.forecast(exact_rows=exact_rows)
 
 
 class SqlRecalls(Recalls):
@@ -123,8 +117,8 @@ class SqlRecalls(Recalls):
             return {}
         doing = "restoring handed-over rows"
         with writing(self._engine, StoreError, doing=doing) as connection:
-            hold_lease(connection, self._ledger, lease)
-            known = rows_of(connection, self._ledger, sightings, scope)
+            hold_lease(connection, self._tables, lease)
+            known = rows_of(connection, self._tables, sightings, scope)
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             taken = self._put_back(connection, {s: known[key_of(s)] for s in wanted})
@@ -135,7 +129,7 @@ class SqlRecalls(Recalls):
     ) -> Collection[Sighting]:
         """Insert the rows that are wanted, table by table; return those whose id is there again."""
         taken: list[Sighting] = []
-        row = self._ledger.timeout
+        row = self._tables.timeout
         for source in sorted({found.source for found in wanted.values()}):
             legacy = self._store.legacy_table(source)
             of_source = {s: found for s, found in wanted.items() if found.source == source}
@@ -229,8 +223,8 @@ class DocumentRecalls(Recalls):
     ) -> _Found:
         doing = "recording that handed-over rows go back"
         with writing(self._engine, LedgerError, doing=doing) as connection:
-            hold_lease(connection, self._ledger, lease)
-            known = rows_of(connection, self._ledger, sightings, scope)
+            hold_lease(connection, self._tables, lease)
+            known = rows_of(connection, self._tables, sightings, scope)
             judged = {s: self._judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             ids = {known[key_of(s)].id for s in wanted}

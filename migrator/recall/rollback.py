@@ -14,9 +14,8 @@ from typing import Final
 
 from migrator.delays.walk import WalkTerms
 from migrator.errors import MigratorError, SomeGone, SourceGone
-from migrator.ledger.exclusive import evict_dead
 from migrator.ledger.held_destinations import SqlHeldDestinations
-from migrator.ledger.lease_keeper import current_owner, is_surely_dead
+from migrator.ledger.lease_keeper import current_owner, evict_dead, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
@@ -88,7 +87,6 @@ class Releasing:
     claims: Claims
     leases: SqlLeases
     batches: Batches
-    owner: str
     lease_duration: timedelta
 
     def run(self, scope: RollbackScope) -> Released:
@@ -130,8 +128,9 @@ class Releasing:
         )
 
     def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:
+        owner = current_owner()
         for lane in self.leases.abandoned_lanes():
-            lease = self.leases.acquire(lane, self.owner, self.lease_duration)
+            lease = self.leases.acquire(lane, owner, self.lease_duration)
             if lease is None:
                 continue  # taken since; it shows as busy the next time
             try:
@@ -206,14 +205,8 @@ class RollbackReport:
 class Rollback:
     """Both halves; made by ``app.commands.new_rollback``."""
 
-    claims: Claims
+    releasing: Releasing
     """Puts claimed rows back."""
-    leases: SqlLeases
-    """The lanes."""
-    lease_duration: timedelta
-    """For how long one is taken at a time."""
-    batches: Batches
-    """The batches."""
     books: SqlBooks
     """What is open, doubtful or in quarantine."""
     runs: SqlRuns
@@ -269,7 +262,7 @@ class Rollback:
         try:
             if terms is not None and expected is not None and recall is not None:
                 with watched() as progress:
-                    report.recall = recall.bring_back(
+                    report.recall = recall.run(
                         scope.handed_over, terms, expected.expected, progress
                     )
             if scope.run is None and report.is_whole and not released.busy:
@@ -287,21 +280,17 @@ class Rollback:
 
     def _expected(self, scope: RollbackScope, terms: WalkTerms) -> RecallReport:
         found = forecast(self.recalls, self.clock, scope.handed_over, terms.margin)
-        return RecallReport(expected=found, done=None)
+        return RecallReport(expected=found)
 
     def _released(self, scope: RollbackScope) -> Released:
-        evict_dead(self.leases, is_surely_dead)
-        return Releasing(
-            claims=self.claims,
-            leases=self.leases,
-            batches=self.batches,
-            owner=current_owner(),
-            lease_duration=self.lease_duration,
-        ).run(scope)
+        evict_dead(self.releasing.leases, is_surely_dead)
+        return self.releasing.run(scope)
 
     def _forecast(self, scope: RollbackScope) -> Released:
         """Return what would be released now; takes no lane, so that nothing at all is written."""
-        busy = [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
+        busy = [
+            (lane, who) for lane, who in self.releasing.leases.holders() if not is_surely_dead(who)
+        ]
         lanes = {lane for lane, _ in busy}
         batches = [
             each
@@ -326,5 +315,5 @@ class Rollback:
 
     def _doubtful(self, scope: RollbackScope) -> Sequence[BatchId]:
         """Return the batches of which nobody can tell where their rows are."""
-        found = (self.batches.find(each.batch) for each in self.books.progress().doubtful)
+        found = (self.releasing.batches.find(each.batch) for each in self.books.progress().doubtful)
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]

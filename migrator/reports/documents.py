@@ -1,10 +1,16 @@
-"""JSON as every command and every answer of a daemon has it; imports nothing but this."""
+"""JSON as every command and every answer of a daemon has it; imports nothing but this.
+
+A dataclass in a document is written with its fields, under their names: those of one that is in a
+public document are public, too.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 Document = dict[str, object]
 
@@ -21,4 +27,11 @@ def plain(value: object) -> object:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if is_dataclass(value):
+        return fields_of(value)
     return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def fields_of(value: Any) -> Document:
+    """Return the fields of a dataclass by name; what is in them is as it was."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}

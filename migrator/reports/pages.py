@@ -1,4 +1,4 @@
-"""What all pages share: the rules of their templates, tones, figures, and what a report is about.
+"""What all pages share: the rules of their templates, tones, and what a report is about.
 
 Rules of this file: whatever is put into a page is escaped, and a variable that is missing is an
 error.
@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from migrator.reports.words import grouped, marked, visible
+from migrator.reports.words import counted, grouped, marked, size_words, span_words, visible
 
 
 class Tone(StrEnum):
@@ -25,23 +25,11 @@ class Tone(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A number that the reader sees first."""
-
-    value: int | str
-    label: str
-    remark: str = ""
-
-
 def new_environment(package: str) -> Environment:
     """Return where the templates of *package* are found, and those that all pages share."""
     environment = Environment(
         loader=ChoiceLoader(
-            [
-                PackageLoader(package, "templates"),
-                PackageLoader("migrator.reports", "templates"),
-            ]
+            [PackageLoader(package, "templates"), PackageLoader("migrator.reports", "templates")]
         ),
         autoescape=True,
         undefined=StrictUndefined,
@@ -50,7 +38,8 @@ def new_environment(package: str) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(grouped=grouped, marked=marked)
+    filters = (counted, grouped, marked, size_words, span_words)
+    environment.filters.update({each.__name__: each for each in filters})
     return environment
 
 
@@ -70,36 +59,6 @@ class About:
     """What to add to another verb so that it means the same rows; quoted for a shell."""
     not_checked: Sequence[str] = ()
     """What could not be looked at besides what the document tells."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One thing to do next."""
-
-    text: str
-    command: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What it comes to, in plain words."""
-
-    tone: Tone
-    title: str
-    meaning: Sequence[str]
-    """Paragraphs."""
-    steps: Sequence[Step]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line of a table: what is counted, how many, and what that means."""
-
-    label: str
-    count: int | None
-    meaning: str = ""
-    is_part: bool = False
-    """Part of the line above."""
 
 
 def page(template: str, **values: object) -> str:

@@ -60,18 +60,13 @@ def stacked(shares: Iterable[Share], *, most: int) -> Sequence[Piece]:
     return pieces
 
 
-def bars(
-    rows: Iterable[tuple[str, Sequence[Share]]], *, remarks: Sequence[str] | None = None
-) -> Sequence[Bar]:
+def bars(rows: Iterable[tuple[str, Sequence[Share]]]) -> Sequence[Bar]:
     """Return one bar for each row, all on the same scale."""
-    listed = list(rows)
-    sums = [sum(share.count for share in shares) for _, shares in listed]
-    most = max(sums, default=0) or 1
+    listed = [(label, shares, sum(share.count for share in shares)) for label, shares in rows]
+    most = max((total for _, _, total in listed), default=0) or 1
     return [
-        Bar(label=label, count=total, pieces=stacked(shares, most=most), remark=remark)
-        for (label, shares), total, remark in zip(
-            listed, sums, remarks or [""] * len(listed), strict=True
-        )
+        Bar(label=label, count=total, pieces=stacked(shares, most=most))
+        for label, shares, total in listed
     ]
 
 
@@ -90,12 +85,9 @@ def ladder(
         counts: What stands beside the rungs, where it is not the sum of what is drawn.
     """
     numbers = range(BITS - 1, -1, -1)
-    rungs = bars(
-        [(f"{level:02d}", levels.get(level, ())) for level in numbers],
-        remarks=[span_words(2**level) for level in numbers],
-    )
+    rungs = bars((f"{level:02d}", levels.get(level, ())) for level in numbers)
     known = counts or {}
     return [
-        replace(rung, count=known.get(level, rung.count))
+        replace(rung, count=known.get(level, rung.count), remark=span_words(2**level))
         for level, rung in zip(numbers, rungs, strict=True)
     ]

@@ -1,15 +1,18 @@
-"""The page of ``migrator verify``: is every timeout accounted for? For those who have to know."""
+"""The page of ``migrator verify``: is every timeout accounted for? For those who have to know.
+
+Counted and drawn here; the words are in the template.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from migrator.reports import pictures
-from migrator.reports.pages import About, Document, Figure, Line, Step, Tone, Verdict, page
+from migrator.reports.pages import About, Document, Tone, page
 from migrator.reports.pictures import Share
-from migrator.reports.words import DISCREPANCIES, counted
+from migrator.reports.words import DISCREPANCIES
 from migrator.verify.report import Verdict as Outcome
 
 DRAWN: Final = 15
@@ -27,27 +30,36 @@ _STATES: Final = (
     ("bad", "doubtful", "doubtful", "nobody can tell whether the broker has them"),
     ("gone", "purged", "purged", "finished, and forgotten by the ledger"),
 )
-_TITLES: Final = {
-    Outcome.BALANCED: "Everything agrees",
-    Outcome.DOUBTFUL: "Of some batches nobody can tell",
-    Outcome.DISCREPANT: "Something does not agree",
-}
 
 
 def verify_page(document: Document, *, about: About) -> str:
     """Return the page for a document ``migrator/verify/1``."""
-    books = _books(document["endpoints"])
+    endpoints = document["endpoints"]
+    sums = {
+        key: sum(each[key] for each in endpoints) for key in ("claimed", "doubtful", "quarantined")
+    }
+    is_whole = document["is_complete"] and not about.not_checked
+    tone, title = _verdict(
+        Outcome(document["verdict"]), is_whole=is_whole, quarantined=sums["quarantined"]
+    )
+    books = _books(endpoints)
     places = _destinations(document["destinations"])
     rungs = _rungs(document["levels"])
     return page(
         "verify.html",
         about=about,
         document=document,
-        verdict=_verdict(document, about),
-        figures=list(_figures(document)),
+        sums=sums,
+        wrong=sum(document["counts"].values()),
+        is_whole=is_whole,
+        tone=tone,
+        title=title,
         books=books,
         books_legend=pictures.legend(books),
-        lines={each["endpoint"]: list(_lines(each)) for each in document["endpoints"]},
+        lines={
+            each["endpoint"]: [(label, each[key], meaning) for _, label, key, meaning in _STATES]
+            for each in endpoints
+        },
         destinations=places[:DRAWN],
         destinations_left=max(0, len(places) - DRAWN),
         destinations_legend=pictures.legend(places),
@@ -59,99 +71,17 @@ def verify_page(document: Document, *, about: About) -> str:
     )
 
 
-def _sum(document: Document, key: str) -> int:
-    return sum(int(each[key]) for each in document["endpoints"])
-
-
-# ── what it comes to ────────────────────────────────────────────────────────────────────────────
-
-
-def _verdict(document: Document, about: About) -> Verdict:
-    outcome = Outcome(document["verdict"])
-    is_whole = document["is_complete"] and not about.not_checked
-    tone = {Outcome.DISCREPANT: Tone.BAD, Outcome.DOUBTFUL: Tone.CARE}.get(outcome, Tone.GOOD)
-    title = _TITLES[outcome]
-    if outcome is Outcome.BALANCED and not is_whole:
-        tone, title = Tone.CARE, "Everything that was looked at agrees"
-    if tone is Tone.GOOD and _sum(document, "quarantined"):
-        tone, title = Tone.CARE, "Everything agrees; some timeouts are set aside"
-    return Verdict(
-        tone=tone,
-        title=title,
-        meaning=list(_meaning(document, outcome, is_whole=is_whole)),
-        steps=list(_steps(document, about, outcome))
-        or [Step(text="There is nothing to do. Keep this report.")],
-    )
-
-
-def _meaning(document: Document, outcome: Outcome, *, is_whole: bool) -> Iterator[str]:
-    yield (
-        "A timeout is a message that waits for its time. Since the migration began "
-        f"{counted(_sum(document, 'claimed'), 'timeout')} came into migrator's books, and each "
-        "has to be somewhere."
-    )
-    if outcome is Outcome.BALANCED:
-        yield (
-            "Every one of them is accounted for: the database, migrator's books and the broker "
-            "say the same."
-            if is_whole
-            else "The books add up, and nothing that was looked at contradicts them. Not "
-            "everything was looked at; what was left out is listed at the end."
-        )
+def _verdict(outcome: Outcome, *, is_whole: bool, quarantined: int) -> tuple[Tone, str]:
+    """Return how it is coloured and what it is called; green only when nothing is left to do."""
     if outcome is Outcome.DISCREPANT:
-        yield (
-            f"Found: {counted(sum(document['counts'].values()), 'contradiction')} between the "
-            "database, migrator's books and the broker. This report has changed nothing; each "
-            "kind is explained below."
-        )
-    if document["doubtful"]:
-        yield (
-            f"Doubtful: {counted(_sum(document, 'doubtful'), 'timeout')}. Nobody can tell from "
-            "here whether the broker has them. They are kept, and a person has to decide."
-        )
-    if _sum(document, "quarantined"):
-        yield (
-            f"Set aside: {counted(_sum(document, 'quarantined'), 'timeout')}, kept with the "
-            "reason, not sent until somebody decides, and not lost."
-        )
-
-
-def _steps(document: Document, about: About, outcome: Outcome) -> Iterator[Step]:
-    if outcome is Outcome.DISCREPANT:
-        yield Step(
-            text="Delete and purge nothing, neither in the database nor at the broker, before it "
-            "is understood. What to do for each kind is said below."
-        )
-    if document["doubtful"]:
-        yield Step(
-            text="Decide about the doubtful batches; this says what is known.",
-            command="migrator batch list",
-        )
-    if _sum(document, "quarantined"):
-        yield Step(
-            text="Look at what was set aside, put it right, and let it be tried again.",
-            command="migrator quarantine list",
-        )
-    if not any(each["ours"] is not None for each in document["levels"]):
-        yield Step(
-            text="Let each message in the delays be looked at as well.",
-            command=f"migrator verify --scan {about.options}".strip(),
-        )
-    elif document["not_checked"]:
-        yield Step(text="Read what was not checked, below, and verify again when it can be.")
-
-
-def _figures(document: Document) -> Iterator[Figure]:
-    wrong = sum(document["counts"].values())
-    yield Figure(value=_sum(document, "claimed"), label="came into the books")
-    yield Figure(value=document["waiting"], label="have to wait at the broker")
-    yield Figure(value=document["rows_checked"], label="rows compared")
-    yield Figure(value=wrong, label="do not agree")
-    if document["doubtful"]:
-        yield Figure(value=_sum(document, "doubtful"), label="doubtful")
-
-
-# ── pictures ────────────────────────────────────────────────────────────────────────────────────
+        return Tone.BAD, "Something does not agree"
+    if outcome is Outcome.DOUBTFUL:
+        return Tone.CARE, "Of some batches nobody can tell"
+    if not is_whole:
+        return Tone.CARE, "Everything that was looked at agrees"
+    if quarantined:
+        return Tone.CARE, "Everything agrees; some timeouts are set aside"
+    return Tone.GOOD, "Everything agrees"
 
 
 def _books(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
@@ -209,26 +139,4 @@ def _shares(found: Sequence[Mapping[str, Any]]) -> Sequence[Share]:
         Share(kind="handed", label="of this migration", count=ours),
         Share(kind="stays", label="of others", count=foreign),
         Share(kind="near", label="not looked at", count=max(0, total - ours - foreign)),
-    )
-
-
-# ── tables ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _lines(endpoint: Mapping[str, Any]) -> Iterator[Line]:
-    yield Line(
-        label="came into the books", count=endpoint["claimed"], meaning="taken out of the table"
-    )
-    for _, label, key, meaning in _STATES:
-        yield Line(label=label, count=endpoint[key], meaning=meaning, is_part=True)
-    yield Line(
-        label="unaccounted",
-        count=endpoint["unaccounted"],
-        meaning="has to be 0" if not endpoint["unaccounted"] else "has to be 0, and is not",
-        is_part=True,
-    )
-    yield Line(
-        label="still in the table",
-        count=endpoint["in_store"],
-        meaning="the table is gone" if endpoint["in_store"] is None else "not taken yet",
     )

@@ -12,7 +12,6 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from migrator.nservicebus.conversion import Reason
 from migrator.preview.report import BEYOND
 from migrator.verify.report import Discrepancy
 
@@ -101,24 +100,6 @@ DUE: Final[Mapping[str, str]] = {
     BEYOND: "later",
 }
 """Steps of the histogram of due times."""
-
-REASONS: Final[Mapping[str, str]] = {
-    Reason.UNREADABLE_HEADERS: "what is stored about the message cannot be read",
-    Reason.NO_DESTINATION: "nothing says where the message has to go",
-    Reason.DESTINATION_UNKNOWN: "the broker has no queue of that name",
-    Reason.DESTINATION_UNBOUND: "the queue is there, but no way leads to it out of the delays",
-    Reason.DESTINATION_NAME_TOO_LONG: "the name of the queue is longer than the broker can route",
-    Reason.PROPERTY_TOO_LONG: "a property of the message is longer than the protocol allows",
-    Reason.HEADER_KEY_TOO_LONG: "the name of a header is longer than the protocol allows",
-    Reason.HEADERS_TOO_LARGE: "all headers together are larger than the broker passes on",
-    Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
-    Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
-    Reason.REFUSED: "the broker refused the message",
-    Reason.DELAY_TOO_LONG: "it is due later than the levels can hold",
-    Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
-    Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
-}
-"""Why a timeout is set aside."""
 
 DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     Discrepancy.ROWS_GONE: (

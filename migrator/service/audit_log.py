@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from migrator.errors import MigratorError
 from migrator.ledger.runs import SqlRuns
@@ -25,15 +25,13 @@ _MOST: Final = 1000
 """Events that wait for a ledger that does not answer; the oldest go first."""
 
 
-class Note:
+class Note(NamedTuple):
     """One event on its way."""
 
-    def __init__(self, kind: str, detail: Mapping[str, object]) -> None:
-        """Remember what is to be written."""
-        self.kind = kind
-        self.detail = detail
-        self.written = threading.Event()
-        """Set once the ledger has it."""
+    kind: str
+    detail: Mapping[str, object]
+    written: threading.Event
+    """Set once the ledger has it."""
 
 
 class AuditLog:
@@ -45,7 +43,6 @@ class AuditLog:
         self._waiting: deque[Note] = deque(maxlen=_MOST)
         self._change = threading.Condition()
         self._is_ending = False
-        self._is_late = False
         self._last_try_s = math.inf
         self._thread = threading.Thread(target=self._run, name="audit-trail", daemon=True)
 
@@ -55,7 +52,7 @@ class AuditLog:
 
     def note(self, kind: str, detail: Mapping[str, object]) -> Note:
         """Have an event written; returns at once."""
-        note = Note(kind, detail)
+        note = Note(kind, detail, threading.Event())
         with self._change:
             self._waiting.append(note)
             self._change.notify()
@@ -75,14 +72,30 @@ class AuditLog:
             )
 
     def _run(self) -> None:
+        is_late = False
         while (note := self._next()) is not None:
-            if self._write(note):
-                with self._change:
-                    if self._waiting and self._waiting[0] is note:
-                        self._waiting.popleft()
-                note.written.set()
-            elif not self._may_try_again():
-                return
+            try:
+                self._runs.record(note.kind, detail=note.detail, batch=None)
+            except MigratorError as exc:
+                if not is_late:
+                    is_late = True
+                    _log.warning(
+                        "the ledger does not take events now; they wait",
+                        extra={"action": "audit_delayed", "kind": note.kind, "error": str(exc)},
+                    )
+                if not self._may_try_again():
+                    return
+                continue
+            except Exception:  # a bug in a side job must not end it for good
+                _log.exception(
+                    "an event could not be written, and is left out",
+                    extra={"action": "audit_lost", "kind": note.kind, "count": 1},
+                )
+            is_late = False
+            with self._change:
+                if self._waiting and self._waiting[0] is note:
+                    self._waiting.popleft()
+            note.written.set()
 
     def _may_try_again(self) -> bool:
         """Wait a little; False: it ends, and the last moments are over."""
@@ -96,22 +109,3 @@ class AuditLog:
         with self._change:
             self._change.wait_for(lambda: bool(self._waiting) or self._is_ending)
             return self._waiting[0] if self._waiting else None
-
-    def _write(self, note: Note) -> bool:
-        try:
-            self._runs.record(note.kind, detail=note.detail, batch=None)
-        except MigratorError as exc:
-            if not self._is_late:
-                self._is_late = True
-                _log.warning(
-                    "the ledger does not take events now; they wait",
-                    extra={"action": "audit_delayed", "kind": note.kind, "error": str(exc)},
-                )
-            return False
-        except Exception:  # a bug in a side job must not end it for good
-            _log.exception(
-                "an event could not be written, and is left out",
-                extra={"action": "audit_lost", "kind": note.kind, "count": 1},
-            )
-        self._is_late = False
-        return True

@@ -6,7 +6,7 @@ Rules of this file:
   done changes nothing, and says why; an end is noted before it begins;
 * an endpoint is paused or not, whether it was paused alone or with all others; the ledger knows,
   the latest event counts, and only `resume` ends a pause, never a restart;
-* quarantined rows are tried again on a thread of its own, one command at a time; how many they
+* quarantined rows are tried again on a thread of their own, one command at a time; how many they
   were is in the audit log, as on the command line.
 
 Source: docs/control.md.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -24,13 +24,14 @@ from typing import Final
 
 from migrator.app import App
 from migrator.errors import ConfigError, MigratorError
-from migrator.ledger.pause_reasons import PauseReason, Signal
-from migrator.ledger.report import AuditEvent, QuarantineFilter
+from migrator.ledger.report import QuarantineFilter, Signal
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.audit_log import AuditLog
 from migrator.service.runtime_settings import RuntimeSettings
+from migrator.service.schedule import BackgroundTask
 from migrator.service.throttle import Throttle
+from migrator.service.throttle_signals import believe_as_told
 from migrator.service.worker import Stop, WorkerPool
 from migrator.web.control import (
     Adjust,
@@ -44,7 +45,6 @@ from migrator.web.control import (
     StopNow,
     command_document,
 )
-from migrator.web.status import QuarantinePage
 
 _log = logging.getLogger(__name__)
 
@@ -77,37 +77,32 @@ class Control:
 
     def __init__(
         self,
+        app: App,
+        served: Sequence[Served],
         *,
         throttle: Throttle,
         runtime: RuntimeSettings,
         workers: WorkerPool,
         stop: Stop,
         audit_log: AuditLog,
-        served: Sequence[Served],
-        pauses: Pauses,
-        retry: Callable[[Retry], Answer],
-        believe_clock: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Act on these parts of one process.
-
-        *believe_clock* believes a database clock that jumped, and says so; None: it did not.
-        """
-        self._believe_clock = believe_clock
-        self._throttle = throttle
-        self._runtime = runtime
-        self._workers = workers
-        self._stop = stop
+        """Act on these parts of the process that works on *served*."""
+        self._app = app
+        self.quarantine = app.quarantine
+        self.served = {each.name: each for each in served}
+        self.throttle = throttle
+        self.runtime = runtime
+        self.workers = workers
+        self.stop = stop
         self._audit_log = audit_log
-        self._pauses = pauses
-        self._retry = retry
-        self._served = {each.name: each for each in served}
         self._turn = threading.Lock()
+        self._retrying = threading.Lock()
 
     def execute(self, command: Command, *, who: str) -> Answer:
         """Do what *command* says; see ``web.control.StatusService``."""
         with self._turn:
             asked_at = datetime.now(UTC)
-            answer, then = self._do(command, who)
+            answer = self._do(command, who)
             detail: dict[str, object] = {
                 **command_document(command),
                 "who": who,
@@ -117,54 +112,51 @@ class Control:
             }
             _log.info("an operator's command", extra={"action": "command_given", **detail})
             is_noted = self._audit_log.note(COMMAND, detail).written.wait(_LEDGER_PATIENCE_S)
-            then()
+            if isinstance(command, StopNow):
+                self.stop.at_once.set()
+            if isinstance(command, Drain | StopNow):
+                self.stop.draining.set()
         if is_noted:
             return answer
         late = "the ledger has no note of it yet"
         return Answer(is_done=answer.is_done, text=f"{answer.text}; {late}")
 
-    def _do(self, command: Command, who: str) -> tuple[Answer, Callable[[], None]]:
-        """Return the answer, and what is to be done once it is noted."""
+    def _do(self, command: Command, who: str) -> Answer:
+        """Return what came of it; an end is only announced, and begins once it is noted."""
         match command:
             case Pause():
-                return self._pause(command, who), _nothing
+                return self._pause(command, who)
             case Resume():
-                return self._resume(command), _nothing
+                return self._resume(command)
             case Adjust():
-                return self._adjust(command), _nothing
+                return self._adjust(command)
             case Retry():
-                return self._retry(command), _nothing
+                return self._retry(command)
             case Drain():
-                return _done("finishing what is claimed, then ending"), self._stop.draining.set
+                return _done("finishing what is claimed, then ending")
             case StopNow():
-                return _done("ending between two steps; the next start goes on"), self._end
+                return _done("ending between two steps; the next start goes on")
 
     def _pause(self, command: Pause, who: str) -> Answer:
         if (refusal := self._refusal(command.endpoint)) is not None:
             return refusal
-        reason = PauseReason(
-            signal=Signal.PAUSED,
-            endpoint=command.endpoint,
-            observed=f"{command.reason} ({who})",
-            limit="",
-            since=datetime.now(UTC),
-        )
-        is_new = self._throttle.pause(reason)
-        self._pauses.keep(command.endpoint)
+        observed = f"{command.reason} ({who})"
+        is_new = self.throttle.pause(Signal.PAUSED, command.endpoint, observed)
+        self._note_pauses(command.endpoint)
         whom = command.endpoint or "hand-over of every endpoint"
         text = f"{whom} is paused" if is_new else f"{whom} was paused already; the reason is new"
         return _done(f"{text}; what is claimed is finished{self._goes_on(command.endpoint)}")
 
     def _goes_on(self, endpoint: EndpointName | None) -> str:
-        names = sorted(each.name for each in self._served.values() if not each.can_wait)
+        names = sorted(each.name for each in self.served.values() if not each.can_wait)
         return f"; the dispatchers of {', '.join(names)} go on" if names and not endpoint else ""
 
     def _refusal(self, endpoint: EndpointName | None) -> Answer | None:
         if endpoint is None:
-            if self._workers.moves:
+            if self.workers.moves:
                 return None
             return _refused("nothing is handed over here; timeouts that are due cannot wait")
-        served = self._served.get(endpoint)
+        served = self.served.get(endpoint)
         if served is None:
             return self._unknown(endpoint)
         if not served.can_wait:
@@ -175,47 +167,108 @@ class Control:
         return None
 
     def _unknown(self, endpoint: EndpointName) -> Answer:
-        known = ", ".join(sorted(self._served))
+        known = ", ".join(sorted(self.served))
         return _refused(f"this daemon does not work on {endpoint}; it works on: {known}")
 
     def _resume(self, command: Resume) -> Answer:
-        if command.endpoint is not None and command.endpoint not in self._served:
+        if command.endpoint is not None and command.endpoint not in self.served:
             return self._unknown(command.endpoint)
         if command.endpoint is None:
-            lifted = self._throttle.resume_all(Signal.PAUSED)
+            lifted = self.throttle.resume_all(Signal.PAUSED)
         else:
-            found = self._throttle.resume(Signal.PAUSED, command.endpoint)
+            found = self.throttle.resume(Signal.PAUSED, command.endpoint)
             lifted = [] if found is None else [found]
-        self._pauses.keep(command.endpoint)
-        left = self._throttle.reasons_for(command.endpoint)
+        self._note_pauses(command.endpoint)
+        left = self.throttle.reasons_for(command.endpoint)
         whom = command.endpoint or "hand-over"
         text = f"{whom} is resumed" if lifted else f"{whom} was not paused"
-        if not lifted and command.endpoint is None and (clock := self._believe_clock()):
+        if not lifted and command.endpoint is None and (clock := believe_as_told(self._app.clock)):
             text = clock
-            self._throttle.resume(Signal.CLOCK)
-            left = self._throttle.reasons_for(None)
+            self.throttle.resume(Signal.CLOCK)
+            left = self.throttle.reasons_for(None)
         return _done(f"{text}; it still waits: {left[0].text}" if left else text)
 
     def _adjust(self, command: Adjust) -> Answer:
         try:
-            before = self._runtime.set(command.knob, command.value)
+            before = self.runtime.set(command.knob, command.value)
         except ConfigError as exc:
             return _refused(str(exc))
-        if command.knob is RuntimeSetting.LANES and not self._workers.set_lanes(
-            self._runtime.now.lanes
+        if command.knob is RuntimeSetting.LANES and not self.workers.set_lanes(
+            self.runtime.now.lanes
         ):
             return _refused("nothing is handed over here any more; lanes are as they were")
-        self._workers.wake()
-        now = self._runtime.texts()[command.knob]
+        self.workers.wake()
+        now = self.runtime.texts()[command.knob]
         return _done(f"{command.knob} is {now} (was {before}) until the settings are read again")
 
-    def _end(self) -> None:
-        self._stop.at_once.set()
-        self._stop.draining.set()
+    # ── pauses, which last until somebody resumes ───────────────────────────────────────────
 
+    @property
+    def _moved(self) -> Set[EndpointName]:
+        return {name for name, each in self.served.items() if each.moves}
 
-def _nothing() -> None:
-    return None
+    def _note_pauses(self, endpoint: EndpointName | None) -> None:
+        """Have the ledger know how *endpoint* is now, or every endpoint; returns at once."""
+        for name in sorted(self._moved if endpoint is None else self._moved & {endpoint}):
+            found = [r for r in self.throttle.reasons_for(name) if r.signal is Signal.PAUSED]
+            detail: dict[str, object] = {"endpoint": name, "is_paused": bool(found)}
+            if found:
+                detail |= {"observed": found[0].observed, "since": found[0].since.isoformat()}
+            self._audit_log.note(PAUSE, detail)
+
+    def restore_pauses(self) -> None:
+        """Pause what was paused and not resumed, by the latest event of each endpoint.
+
+        Raises:
+            LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
+        """
+        latest = self._app.books.latest_event_of_each(PAUSE, self._moved)
+        for name, event in sorted(latest.items()):
+            if event.detail.get("is_paused"):
+                said = {key: str(event.detail.get(key, "")) for key in ("observed", "since")}
+                try:
+                    since = datetime.fromisoformat(said["since"]).astimezone(UTC)
+                except ValueError:
+                    since = event.at
+                self.throttle.pause(Signal.PAUSED, name, said["observed"], since=since)
+                _log.warning(
+                    "it was paused before this start, and is still; `migrator resume` ends it",
+                    extra={"action": "pause_kept", "endpoint": name, **said},
+                )
+
+    # ── the quarantine ──────────────────────────────────────────────────────────────────────
+
+    def _retry(self, command: Retry) -> Answer:
+        """Try rows again; say how many when that is known soon."""
+        if not self._retrying.acquire(blocking=False):
+            return _refused(
+                "rows are being tried again already; nothing was begun, try again later"
+            )
+        which = QuarantineFilter(
+            endpoint=command.endpoint, reason=command.reason, timeout_id=command.id
+        )
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        BackgroundTask("retry", lambda: self._try_again(which, answers)).run_soon()
+        try:
+            return answers.get(timeout=_RETRY_PATIENCE_S)
+        except Empty:
+            return _done(f"being tried again; the ledger's event {RETRIED} will tell how many")
+
+    def _try_again(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
+        """Put rows of a dispatcher back into their tables, all others into new batches."""
+        app, answer = self._app, _refused("a bug; the log has more")
+        try:
+            rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
+            rows += self.quarantine.retry(which, mode=app.settings.handover.mode)
+            answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine tried again")
+            detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
+            self._audit_log.note(RETRIED, {**detail, "rows": rows})
+            self.workers.wake()
+        except MigratorError as exc:
+            answer = _refused(f"not all were tried again, perhaps none: {exc}")
+        finally:
+            self._retrying.release()
+            answers.put(answer)
 
 
 def _done(text: str) -> Answer:
@@ -224,124 +277,3 @@ def _done(text: str) -> Answer:
 
 def _refused(text: str) -> Answer:
     return Answer(is_done=False, text=text)
-
-
-class Pauses:
-    """What the ledger knows of the pauses of one process."""
-
-    def __init__(
-        self, throttle: Throttle, audit_log: AuditLog, names: Collection[EndpointName]
-    ) -> None:
-        """Keep pauses of the endpoints *names*, whose rows are handed over here."""
-        self._throttle = throttle
-        self._audit_log = audit_log
-        self._names = frozenset(names)
-
-    def keep(self, endpoint: EndpointName | None) -> None:
-        """Have the ledger know how *endpoint* is now, or every endpoint; returns at once."""
-        for name in sorted(self._names if endpoint is None else self._names & {endpoint}):
-            found = [r for r in self._throttle.reasons_for(name) if r.signal is Signal.PAUSED]
-            detail: dict[str, object] = {"endpoint": name, "is_paused": bool(found)}
-            if found:
-                detail |= {"observed": found[0].observed, "since": found[0].since.isoformat()}
-            self._audit_log.note(PAUSE, detail)
-
-    def restore(
-        self, latest: Callable[[str, Collection[EndpointName]], Mapping[EndpointName, AuditEvent]]
-    ) -> None:
-        """Pause what was paused and not resumed, by the *latest* event of each endpoint.
-
-        Raises:
-            LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
-        """
-        for name, event in sorted(latest(PAUSE, self._names).items()):
-            if event.detail.get("is_paused"):
-                reason = _pause_reason(name, event)
-                self._throttle.pause(reason)
-                _log.warning(
-                    "it was paused before this start, and is still; `migrator resume` ends it",
-                    extra={
-                        "action": "pause_kept",
-                        "endpoint": name,
-                        "observed": reason.observed,
-                        "since": reason.since.isoformat(),
-                    },
-                )
-
-
-def _pause_reason(name: EndpointName, event: AuditEvent) -> PauseReason:
-    try:
-        since = datetime.fromisoformat(str(event.detail.get("since"))).astimezone(UTC)
-    except ValueError:
-        since = event.at
-    return PauseReason(
-        signal=Signal.PAUSED,
-        endpoint=name,
-        observed=str(event.detail.get("observed", "")),
-        limit="",
-        since=since,
-    )
-
-
-class QuarantineService:
-    """The quarantine of a running daemon: looked into, and tried again; from any thread."""
-
-    def __init__(self, app: App, audit_log: AuditLog, *, wake: Callable[[], None]) -> None:
-        """Ask the ledger of *app*; *wake* has lanes look for what is tried again."""
-        self._app = app
-        self._audit_log = audit_log
-        self._wake = wake
-        self._turn = threading.Lock()
-
-    def page(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
-        """Return at most *limit* rows whose key is above *after*."""
-        try:
-            rows = self._app.quarantine.page(which, after=after, limit=limit + 1)
-        except MigratorError as exc:
-            return QuarantinePage(trouble=str(exc))
-        return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)
-
-    def retry(self, command: Retry) -> Answer:
-        """Try rows again; say how many when that is known soon."""
-        if not self._turn.acquire(blocking=False):
-            return _refused(
-                "rows are being tried again already; nothing was begun, try again later"
-            )
-        which = QuarantineFilter(
-            endpoint=command.endpoint, reason=command.reason, timeout_id=command.timeout_id
-        )
-        answers: SimpleQueue[Answer] = SimpleQueue()
-        args = (which, answers)
-        threading.Thread(target=self._retry, args=args, name="retry", daemon=True).start()
-        try:
-            return answers.get(timeout=_RETRY_PATIENCE_S)
-        except Empty:
-            return _done(f"being tried again; the ledger's event {RETRIED} will tell how many")
-
-    def _retry(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
-        rows = None
-        answer = _refused("a bug; the log has more")
-        try:
-            rows = self._put_back(which)
-            answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine tried again")
-        except MigratorError as exc:
-            answer = _refused(f"not all were tried again, perhaps none: {exc}")
-        except Exception:  # the next command is to be heard
-            _log.exception(
-                "quarantined rows could not be tried again",
-                extra={"action": "job_failed", "job": "retry"},
-            )
-        finally:
-            self._turn.release()
-            answers.put(answer)
-        if rows:
-            self._wake()
-        if rows is not None:
-            detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
-            self._audit_log.note(RETRIED, {**detail, "rows": rows})
-
-    def _put_back(self, which: QuarantineFilter) -> int:
-        """Put rows of a dispatcher back into their tables, all others into new batches."""
-        app = self._app
-        returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-        return returned + app.quarantine.retry(which, mode=app.plan.mode)

@@ -9,78 +9,52 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from migrator.dispatcher.loop import Dispatcher, DispatcherSession
-from migrator.errors import (
-    Interrupted,
-    LeaseLost,
-    LedgerAdopted,
-    MigratorError,
-)
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.work import Backoff
-from migrator.nservicebus.timeouts import Lane
-from migrator.service.worker import Stop, WorkerThread
+from migrator.errors import LeaseLost, LedgerAdopted, MigratorError
+from migrator.ledger.lease_keeper import HeldLease
+from migrator.service.worker import LeasedWorker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
 _STANDBY_LOOK_S: Final = 1.0
-_FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 10.0
 _TELL_EVERY_S: Final = 10.0
 _QUIET_S: Final = 1.5
 """With ``once``: done after so long without anything to do; two polls fit in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """What an outage means."""
-
-    critical_after: timedelta
-    exits: bool
-    """The process ends once an outage is critical."""
-    patience: timedelta
-    """With ``once``: give up after failing for so long."""
-
-
-class DispatcherThread(WorkerThread):
+class DispatcherThread(LeasedWorker):
     """Is the dispatcher of one endpoint, or waits to be."""
 
+    trouble_word = "degraded"
+
     def __init__(
-        self,
-        dispatcher: Dispatcher,
-        *,
-        leases: SqlLeases,
-        keeper: LeaseKeeper,
-        is_surely_dead: Callable[[str], bool],
-        outage: Outage,
-        stop: Stop,
-        once: bool,
+        self, dispatcher: Dispatcher, context: WorkerContext, *, critical_s: float, exits: bool
     ) -> None:
-        """Prepare a thread; ``start`` lets it run."""
+        """Prepare a thread; ``start`` lets it run.
+
+        Args:
+            dispatcher: What it does.
+            context: What it shares with others.
+            critical_s: An outage that lasts longer is critical.
+            exits: The process ends once an outage is critical.
+        """
         endpoint = dispatcher.plan.endpoint.name
         super().__init__(
             f"dispatcher-{endpoint}",
-            stop=stop,
+            context,
             crash_action="dispatcher_crashed",
             facts={"endpoint": endpoint},
+            longest_backoff_s=_MAX_BACKOFF_S,
         )
         self._dispatcher = dispatcher
         self._endpoint = endpoint
-        self._leases = leases
-        self._keeper = keeper
-        self._is_surely_dead = is_surely_dead
-        self._outage = outage
-        self._once = once
+        self._critical_s = critical_s
+        self._exits = exits
         self._finishes_only = dispatcher.plan.finishes_only
-        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=_MAX_BACKOFF_S)
         self._failing_since_s: float | None = None
         self._tell_again_s = float("-inf")
         self._is_critical = False
@@ -93,47 +67,27 @@ class DispatcherThread(WorkerThread):
         session = self._session
         return None if session is None else session.blocked_reason
 
-    def _run(self) -> None:
-        while not self._stop.draining.is_set():
+    def _acquire(self) -> HeldLease | None:
+        """Wait for the endpoint's lease as a standby; None when there is no need to."""
+        lane = self._leases.dispatcher_lane(self._dispatcher.plan.endpoint)
+        while not self.is_ending:
             self.beat()
-            try:
-                with self._the_lane() as held:
-                    if held is None or self._work(held):
-                        return
-            except LeaseLost as exc:
+            owner = self._leases.owner_of(lane)
+            if owner is not None and self._context.is_surely_dead(owner):
+                self._leases.evict(lane, owner)
+            elif owner is not None:
+                self._tell_standby(owner)
+                if self._once or self._finishes_only:
+                    return None  # it is that process's work, and that process does it
+            held = self._keeper.acquire(lane, doing=lambda: "starting")
+            if held is not None:
+                self._leader = None
                 self._say(
-                    logging.WARNING,
-                    "dispatcher_lost",
-                    "the dispatcher's lease was lost; it is a standby now",
-                    error=str(exc),
+                    logging.INFO, "dispatcher_active", "this process is the endpoint's dispatcher"
                 )
-                self._stop.draining.wait(_FIRST_BACKOFF_S)
-            except Interrupted:
-                return
-            except LedgerAdopted:
-                raise  # trying again changes nothing
-            except MigratorError as exc:
-                if not self._may_go_on(exc):
-                    return
-
-    def _work(self, held: HeldLease) -> bool:
-        """Dispatch over as many links as it takes; True when all is done, or told to stop.
-
-        The lease is kept while a link is down: whoever took it over would send again what this
-        process knows to be sent.
-        """
-        while not self._stop.draining.is_set():
-            try:
-                self._one_session(held)
-            except (LedgerAdopted, LeaseLost, Interrupted):
-                raise
-            except MigratorError as exc:
-                if not self._may_go_on(exc):
-                    return True
-                held.check()
-            else:
-                return True
-        return True
+                return held
+            self._stop.draining.wait(_STANDBY_LOOK_S)
+        return None
 
     def _one_session(self, held: HeldLease) -> None:
         session = self._session = self._dispatcher.open(held.lease, partial(self.check, held))
@@ -152,7 +106,7 @@ class DispatcherThread(WorkerThread):
     def _is_done(self, session: DispatcherSession) -> bool:
         """Do one turn; return whether it was the last."""
         self.beat()
-        finishing = self._stop.draining.is_set() or self._finishes_only
+        finishing = self.is_ending or self._finishes_only
         is_busy = session.turn(may_take=not finishing)
         if session.problem is not None:
             if isinstance(session.problem, LedgerAdopted):
@@ -164,37 +118,6 @@ class DispatcherThread(WorkerThread):
         if finishing:
             return not is_busy
         return self._once and session.has_polled and session.is_idle_for(_QUIET_S)
-
-    @contextmanager
-    def _the_lane(self) -> Iterator[HeldLease | None]:
-        """Hold the endpoint's lane, waiting for it as a standby; None when told to stop first."""
-        lane = self._leases.dispatcher_lane(self._dispatcher.plan.endpoint)
-        held = self._acquired(lane)
-        try:
-            yield held
-        finally:
-            if held is not None:
-                self._keeper.surrender(held)
-
-    def _acquired(self, lane: Lane) -> HeldLease | None:
-        while not self._stop.draining.is_set():
-            self.beat()
-            owner = self._leases.owner_of(lane)
-            if owner is not None and self._is_surely_dead(owner):
-                self._leases.evict(lane, owner)
-            elif owner is not None:
-                self._tell_standby(owner)
-                if self._once or self._finishes_only:
-                    return None  # it is that process's work, and that process does it
-            held = self._keeper.acquire(lane, doing=lambda: "starting")
-            if held is not None:
-                self._leader = None
-                self._say(
-                    logging.INFO, "dispatcher_active", "this process is the endpoint's dispatcher"
-                )
-                return held
-            self._stop.draining.wait(_STANDBY_LOOK_S)
-        return None
 
     def _tell_standby(self, owner: str) -> None:
         if owner == self._leader:
@@ -221,13 +144,9 @@ class DispatcherThread(WorkerThread):
         self._is_critical = False
         self._tell_again_s = float("-inf")
 
-    def _may_go_on(self, exc: MigratorError) -> bool:
-        """Wait a little after a failure that ended the session; False: give up."""
-        self.beat()
-        if not self._tolerates(exc):
-            return False
-        self._stop.draining.wait(self._backoff.failed())
-        return True
+    def _say_lost(self, exc: LeaseLost) -> None:
+        text = "the dispatcher's lease was lost; it is a standby now"
+        self._say(logging.WARNING, "dispatcher_lost", text, error=str(exc))
 
     def _tolerates(self, exc: MigratorError) -> bool:
         """Say what is wrong, now and then; after too long, do what was chosen. False: give up."""
@@ -245,9 +164,9 @@ class DispatcherThread(WorkerThread):
                 "the dispatcher is degraded; it goes on trying",
                 **facts,
             )
-        if self._once and failing_s > self._outage.patience.total_seconds():
+        if self._once and failing_s > self._context.patience_s:
             return self._give_up("the dispatcher keeps failing; giving up", exc)
-        if failing_s > self._outage.critical_after.total_seconds():
+        if failing_s > self._critical_s:
             if not self._is_critical:
                 self._is_critical = True
                 self._say(
@@ -256,7 +175,7 @@ class DispatcherThread(WorkerThread):
                     "the dispatcher has not worked for too long; nothing is lost, all is late",
                     **facts,
                 )
-            if self._outage.exits:
+            if self._exits:
                 return self._give_up("ending, as dispatch.on_critical says", exc)
         return True
 

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -22,282 +21,204 @@ from migrator.errors import (
     LedgerAdopted,
     MigratorError,
 )
-from migrator.handover.direct import DirectHandOver
-from migrator.handover.holding import Holding
-from migrator.handover.lane import HandedOver, LaneSession, LaneSetup
+from migrator.handover.lane import LaneSession, LaneSetup
 from migrator.handover.ports import Link
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.work import Backoff, StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
-from migrator.service.lane_allocator import LaneAllocator
-from migrator.service.runtime_settings import RuntimeSettings
-from migrator.service.throttle import ClaimGuard, Throttle
-from migrator.service.worker import Stop, WorkerThread, one_by_one
-from migrator.telemetry.ports import Tracer
+from migrator.ledger.lease_keeper import HeldLease, evict_dead
+from migrator.ledger.work import Backoff, Lease
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
+from migrator.service.throttle import ClaimGuard
+from migrator.service.worker import LeasedWorker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 90.0
-"""``--once`` gives up after failing for so long without progress; a daemon never does."""
 _SLICE_S: Final = 0.2
 """Between two looks at whether to stop, while there is nothing to do."""
-_FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 5.0
 _LONGEST_REST_S: Final = 2.0
 _LOOK_EVERY_S: Final = 2.0
 """How often a lane looks for batches that an operator put into it, and for lanes to adopt."""
 _ADOPT_AGAIN_S: Final = 10.0
 """After a failure, a dead owner's lane is left alone for so long."""
+_LOOK_AGAIN_S: Final = 2.0
+"""While there is no lane to be had."""
 
 
-class OpenLane:
-    """A session and its link."""
+NewSetup = Callable[[ExitStack], LaneSetup]
+"""Makes what one thread hands over with; the stack ends its pools."""
+
+
+class LaneWorker(LeasedWorker):
+    """A thread that may take lanes; all of its waiting is interrupted by the stop."""
 
     def __init__(
-        self,
-        session: LaneSession,
-        link: Link,
-        *,
-        throttle: Throttle,
-        names: Sequence[EndpointName],
-        node: str | None,
+        self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
     ) -> None:
-        """Keep both; *node* is where the link leads to, if there are several."""
-        self.session = session
-        self._link = link
-        self._throttle = throttle
-        self._names = names
-        self._at = f" (at {node})" if node else ""
+        """Prepare the thread; its setup outlives its links, which are opened by *app*."""
+        super().__init__(
+            name, context, crash_action="lane_crashed", longest_backoff_s=_MAX_BACKOFF_S
+        )
+        self._claims = claims
+        self._throttle = claims.throttle
+        self._names = list(claims.endpoints)
+        self._app = app
+        self._setup = new_setup(self.ends)
+        self._link: Link | None = None
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the broker makes us wait, or None; asked by other threads."""
-        return self._link.blocked_reason
+        """Why the broker makes it wait, or None."""
+        link = self._link
+        return None if link is None else link.blocked_reason
 
-    def doing(self) -> str:
-        """Return what the session does, or why it waits, and at which of several nodes."""
-        if blocked := self._link.blocked_reason:
-            return f"throttled: {blocked}{self._at}"
-        doing = self.session.doing
-        reason = self._throttle.reason_for_all(self._names) if doing == "idle" else None
-        return (f"held: {reason.text}" if reason else doing) + self._at
+    def _may_claim(self) -> bool:
+        return not self.is_ending and self._claims.may_claim()
 
-    def close(self) -> None:
-        """Close the link first: whatever the background still does, nothing more is sent."""
-        self._link.close()
-        self.session.close()
+    @contextmanager
+    def _session(self, held: HeldLease) -> Iterator[LaneSession]:
+        """Connect, and finish what the lane's last owner left open."""
+        lane = held.lease.lane
+        session, link = self._open(held.lease, partial(self.check, held))
+        self._link = link
+        held.doing = partial(self._doing, session, link, self._app.node_of(lane))
+        try:
+            session.recover()
+            if session.stuck is not None:  # it waits for a person; the rest goes on
+                self._stop.stuck[lane] = session.stuck
+            yield session
+        finally:
+            self._link = None
+            link.close()  # first: whatever the background still does, nothing more is sent
+            session.close()
 
-
-Check = Callable[[], None]
-"""Raises when everything is to stop at once, or when the lane is no longer ours."""
-OpenTheLane = Callable[[HeldLease, Check, Callable[[], bool]], OpenLane]
-"""Given the lease, a check, and what tells whether rows may be claimed now."""
-
-
-class LaneOpener:
-    """Opens sessions for one worker; what it keeps outlives each of them."""
-
-    def __init__(
-        self,
-        app: App,
-        runs: Sequence[tuple[StoreEndpoint, RunId]],
-        *,
-        pools: ExitStack,
-        throttle: Throttle,
-        claims: ClaimGuard,
-        holding: Holding,
-        runtime: RuntimeSettings,
-        settled: HandedOver,
-        tracer: Tracer,
-    ) -> None:
-        """Hand over rows of the endpoints in *runs*; *pools* ends its threads."""
-        self._app = app
-        self._throttle = throttle
-        self._names = [endpoint.name for endpoint, _ in runs]
-        self._setup = LaneSetup(
-            batches=app.batches,
-            clock=app.clock,
-            claimer=app.new_claimer(
-                runs,
-                selection=runtime.selection,
-                is_held=lambda endpoint: not claims.may_claim(endpoint),
-                holding=holding,
-            ),
-            preparer=app.new_preparer(holding),
-            direct=DirectHandOver(
-                batches=app.batches,
-                holding=holding,
-                clock=app.clock,
-                fault=app.fault,
-            ),
-            claiming=one_by_one(pools, "claiming"),
-            preparing=one_by_one(pools, "preparing"),
-            pace=runtime.pace,
-            handed_over=settled,
-            tracer=tracer,
-        )
-
-    def __call__(self, held: HeldLease, check: Check, may_claim: Callable[[], bool]) -> OpenLane:
-        """Connect for the lane of *held*."""
-        app, lease = self._app, held.lease
-        link = app.open_link(lease, check)
+    def _open(self, lease: Lease, check: Callable[[], None]) -> tuple[LaneSession, Link]:
+        link = self._app.open_link(lease, check)
         self._setup.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
             self._setup,
             lease=lease,
             link=link,
-            open_staged=partial(app.open_staged, link, lease),
             guard=check,
-            may_claim=may_claim,
+            may_claim=self._may_claim,
         )
-        node = app.node_of(lease.lane)
-        return OpenLane(session, link, throttle=self._throttle, names=self._names, node=node)
+        return session, link
 
+    def _doing(self, session: LaneSession, link: Link, node: str | None) -> str:
+        """Return what *session* does, or why it waits, and at which of several nodes."""
+        at = f" (at {node})" if node else ""
+        if blocked := link.blocked_reason:
+            return f"throttled: {blocked}{at}"
+        doing = session.doing
+        reason = self._throttle.reason_for_all(self._names) if doing == "idle" else None
+        return (f"held: {reason.text}" if reason else doing) + at
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneContext:
-    """What the workers of one process share."""
-
-    leases: SqlLeases
-    keeper: LeaseKeeper
-    stop: Stop
-    throttle: Throttle
-    claims: ClaimGuard
-    endpoints: Sequence[StoreEndpoint]
-    """Whose rows are handed over."""
-    once: bool
-    """End when there is nothing to do."""
-    patience_s: float = PATIENCE_S
-    """With *once*: give up after failing for so long without progress."""
-    is_surely_dead: Callable[[str], bool] = is_surely_dead
-    """Whether an owner's process is provably gone."""
-
-
-class LeasedWorker(WorkerThread):
-    """A thread that works in a lane as long as it holds the lane's lease."""
-
-    def __init__(self, name: str, context: LaneContext, open_lane: OpenTheLane) -> None:
-        """Prepare the thread; ``start`` lets it run."""
-        super().__init__(name, stop=context.stop, crash_action="lane_crashed", facts={})
-        self._context = context
-        self._keeper = context.keeper
-        self._open_lane = open_lane
-        self._opened: OpenLane | None = None
-        self._allocator = LaneAllocator(
-            context.leases,
-            context.keeper,
-            is_surely_dead=context.is_surely_dead,
-            stop=context.stop,
-            beat=self.beat,
-            is_ending=lambda: self.is_ending,
-        )
-
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None."""
-        opened = self._opened
-        return None if opened is None else opened.blocked_reason
-
-    def _may_claim(self) -> bool:
-        return not self.is_ending and self._context.claims.may_claim()
-
-    @contextmanager
-    def _session(self, held: HeldLease) -> Iterator[LaneSession]:
-        """Connect, and finish what the lane's last owner left open."""
-        check = partial(self.check, held)
-        opened = self._opened = self._open_lane(held, check, self._may_claim)
-        held.doing = opened.doing
-        try:
-            opened.session.recover()
-            if opened.session.stuck is not None:  # it waits for a person; the rest goes on
-                self._stop.stuck[held.lease.lane] = opened.session.stuck
-            yield opened.session
-        finally:
-            self._opened = None
-            opened.close()
-
-    def _surrender(self, held: HeldLease) -> None:
+    def _give_back(self, held: HeldLease) -> None:
         """Give the lane back; a doubtful one is kept, or it would be somebody else's trouble."""
         if held.lease.lane not in self._stop.doubtful:
             self._keeper.surrender(held)
+
+    def _leave(self, lane: Lane, text: str, action: str, exc: MigratorError) -> None:
+        """Leave *lane* to a person."""
+        self._stop.doubtful.add(lane)
+        self._give_up(text, action, exc, lane=lane)
 
     def _give_up(self, text: str, action: str, exc: MigratorError, **facts: object) -> None:
         self.failure = exc
         _log.error(text, extra={"action": action, **facts, "error": str(exc)})
 
+    # ── which lane ──────────────────────────────────────────────────────────────────────────
 
-class LaneThread(LeasedWorker):
-    """Works on one lane after the other until there is nothing left, or until told to stop."""
+    def _take(self, lane: Lane, *, is_adopted: bool = False) -> HeldLease | None:
+        return self._keeper.acquire(lane, doing=lambda: "working", is_adopted=is_adopted)
 
-    def __init__(self, name: str, context: LaneContext, open_lane: OpenTheLane) -> None:
-        """Prepare the thread; ``start`` lets it run."""
-        super().__init__(name, context, open_lane)
-        self._names = [endpoint.name for endpoint in context.endpoints]
-        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=_MAX_BACKOFF_S)
-        self._look_at_s = 0.0
+    def orphans(self) -> Sequence[Lane]:
+        """Return lanes with open batches and no living owner that we may finish, ascending."""
+        evict_dead(self._leases, self._context.is_surely_dead)
+        left = self._not_ours_to_finish
+        return [lane for lane in self._leases.orphaned_lanes() if lane not in left]
 
-    def _run(self) -> None:
-        while not self.is_ending:
-            self.beat()
-            try:
-                with self._a_lane() as held:
-                    if self._work(held) and self._context.once:
-                        return
-            except HandOverDoubtful as exc:
-                self._give_up("a hand-over is doubtful; this lane stops", "lane_doubtful", exc)
-                return
-            except LeaseLost as exc:
-                _log.warning("a lane was lost", extra={"action": "lane_lost", "error": str(exc)})
-                self._stop.draining.wait(_FIRST_BACKOFF_S)
-            except Interrupted:
-                return
-            except LedgerAdopted:
-                raise  # trying again changes nothing
-            except MigratorError as exc:
-                if not self._may_go_on(exc):
-                    return
+    @property
+    def _not_ours_to_finish(self) -> set[Lane]:
+        """Lanes in which only a person can go on."""
+        return self._stop.doubtful | self._stop.stuck.keys()
 
-    @contextmanager
-    def _a_lane(self) -> Iterator[HeldLease]:
-        held = self._allocator.take_any()
-        try:
-            yield held
-        except HandOverDoubtful:
-            self._stop.doubtful.add(held.lease.lane)
-            raise
-        finally:
-            self._surrender(held)
+    def lanes_of_others(self) -> set[Lane]:
+        """Return lanes with open batches of ours that no lane's thread of this process works on.
 
-    def _work(self, held: HeldLease) -> bool:
-        """Work on one lane over as many links as it takes; True when nothing is left.
-
-        The lane is kept while a link is down: whoever took it over would have to publish again
-        what a direct batch had confirmed already.
+        Their owner either finishes them or its lease ends and they are orphans; until then they
+        are not done. One that is adopted is not, either: its link may be lost before it is.
         """
-        while not self.is_ending:
-            try:
-                with self._session(held) as session:
-                    self._hand_over(held, session)
-            except (HandOverDoubtful, LeaseLost, LedgerAdopted, Interrupted):
-                raise
-            except MigratorError as exc:
-                held.doing = partial(str, f"trouble: {exc}")
-                if not self._may_go_on(exc):
-                    return True
-                held.check()
+        sources = [endpoint.source for endpoint in self._claims.endpoints.values()]
+        busy = set(self._leases.lanes_with_work(sources))
+        return busy - self._keeper.working_lanes() - self._not_ours_to_finish
+
+
+class LaneThread(LaneWorker):
+    """Works on one lane until there is nothing left, or until told to stop."""
+
+    _look_at_s = 0.0
+
+    def _acquire(self) -> HeldLease:
+        """Take an orphaned lane, else the first that is free, waiting for the end of a recall.
+
+        Raises:
+            Interrupted: The thread is to end.
+            LedgerAdopted: See ``Leases.acquire``.
+        """
+        orphans = (self._take(lane) for lane in self.orphans())
+        return next(filter(None, orphans), None) or self._first_free()
+
+    def _first_free(self) -> HeldLease:
+        while True:
+            self.beat()
+            self._wait_for_recall()
+            for number in range(SCAN_LANE):  # the first that is not for handing over
+                lane = Lane(number)
+                if self._keeper.is_busy_with(lane):
+                    continue  # no need to ask the ledger
+                held = self._take(lane)
+                if held is not None:
+                    return held
+                if self._leases.owner_of(RECALL_LANE) is not None:
+                    break
             else:
-                return True
-            finally:
-                self.is_resting = False
-        return False
+                self._pause("every lane is taken")
+
+    def _wait_for_recall(self) -> None:
+        """Return once nobody recalls; until then no lane can be taken."""
+        is_told = False
+        while (owner := self._leases.owner_of(RECALL_LANE)) is not None:
+            self.beat()
+            if self._context.is_surely_dead(owner):
+                self._leases.evict(RECALL_LANE, owner)
+            elif not is_told:
+                is_told = True
+                _log.info(
+                    "somebody recalls timeouts; nothing is claimed until that is over",
+                    extra={"action": "waiting_for_recall", "owner": owner},
+                )
+            self._pause("waiting for a recall")
+
+    def _pause(self, why: str) -> None:
+        self._stop.draining.wait(_LOOK_AGAIN_S)
+        if self.is_ending:
+            raise Interrupted(f"asked to stop while {why}")
+
+    def _one_session(self, held: HeldLease) -> None:
+        try:
+            with self._session(held) as session:
+                self._hand_over(held, session)
+        except HandOverDoubtful as exc:
+            text = "a hand-over is doubtful; this lane stops"
+            self._leave(held.lease.lane, text, "lane_doubtful", exc)
+        finally:
+            self.is_resting = False
 
     def _hand_over(self, held: HeldLease, session: LaneSession) -> None:
         """Take turn after turn until this lane may end."""
         while True:
             self.check(held)
             # both are read before the turn: what comes meanwhile counts at the next one
-            is_ending, changes = self.is_ending, self._context.throttle.changes
+            is_ending, changes = self.is_ending, self._throttle.changes
             may_claim = self._may_claim()
             did_something = session.turn(may_claim=may_claim)
             if may_claim and self._is_time_to_look(did_something=did_something):
@@ -309,7 +230,7 @@ class LaneThread(LeasedWorker):
             self.trouble = None
             if did_something:
                 continue
-            if is_ending or (self._context.once and self._is_all_done(changes)):
+            if is_ending or (self._once and self._is_all_done(changes)):
                 return
             self._rest(held, session)
 
@@ -319,7 +240,7 @@ class LaneThread(LeasedWorker):
         That is every few seconds, whether there is other work or not, and before *once* may end.
         """
         now_s = time.monotonic()
-        if now_s < self._look_at_s and not (self._context.once and not did_something):
+        if now_s < self._look_at_s and not (self._once and not did_something):
             return False
         self._look_at_s = now_s + _LOOK_EVERY_S
         return True
@@ -329,15 +250,13 @@ class LaneThread(LeasedWorker):
 
         That is: nobody else has work of ours, and nothing had to wait since *changes* was read.
         """
-        context = self._context
-        others = self._allocator.of_others([endpoint.source for endpoint in context.endpoints])
-        if others:
+        if others := self.lanes_of_others():
             _log.info(
                 "waiting for batches in lanes of other owners",
                 extra={"action": "waiting_for_others", "lanes": sorted(others)},
             )
             return False
-        return not context.throttle.concerns(self._names) and context.throttle.changes == changes
+        return not self._throttle.concerns(self._names) and self._throttle.changes == changes
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
         """Idle until the schedule says so, or by our own clock when the schedule's was changed."""
@@ -350,34 +269,35 @@ class LaneThread(LeasedWorker):
                 break
         self.wake.clear()
 
-    def _may_go_on(self, exc: MigratorError) -> bool:
-        """Wait a little after a failure; with *once*, give up when patience is over."""
-        self.beat()
+    def _say_lost(self, exc: LeaseLost) -> None:
+        _log.warning("a lane was lost", extra={"action": "lane_lost", "error": str(exc)})
+
+    def _tolerates(self, exc: MigratorError) -> bool:
+        """Say what is wrong; with *once*, give up when patience is over."""
         self.trouble = str(exc)
-        backoff_s = self._backoff.failed()
-        if self._context.once and self._backoff.failing_s > self._context.patience_s:
+        if self._once and self._backoff.failing_s > self._context.patience_s:
             self._give_up("it keeps failing; giving up", "lane_gave_up", exc)
             return False
         _log.warning(
-            "trouble; the lane begins again",
-            extra={"action": "lane_trouble", "error": str(exc), "retry_in_s": round(backoff_s, 2)},
+            "trouble; the lane begins again", extra={"action": "lane_trouble", "error": str(exc)}
         )
-        self._stop.draining.wait(backoff_s)
         return True
 
 
-class Adopter(LeasedWorker):
+class Adopter(LaneWorker):
     """Looks for lanes of dead owners every few seconds, and finishes them one after the other."""
 
     def __init__(
         self,
-        context: LaneContext,
-        open_lane: OpenTheLane,
+        context: WorkerContext,
+        claims: ClaimGuard,
+        app: App,
+        new_setup: NewSetup,
         *,
         lanes_have_ended: Callable[[], bool],
     ) -> None:
         """Prepare the thread; it ends when *lanes_have_ended*, too."""
-        super().__init__("adopter", context, open_lane)
+        super().__init__("adopter", context, claims, app, new_setup)
         self._lanes_have_ended = lanes_have_ended
         self._backoffs: dict[Lane, Backoff] = {}
         self.is_at_work = False
@@ -409,7 +329,7 @@ class Adopter(LeasedWorker):
 
     def _adopt_all(self) -> None:
         trouble = None
-        for lane in self._allocator.orphans():
+        for lane in self.orphans():
             if self._stop.draining.is_set():
                 return
             if (backoff := self._backoffs.get(lane)) and not backoff.is_over:
@@ -421,7 +341,7 @@ class Adopter(LeasedWorker):
     def _adopt(self, lane: Lane) -> str | None:
         """Finish *lane*; return why that is not possible now, else None."""
         self.beat()
-        held = self._allocator.adopt(lane)
+        held = self._take(lane, is_adopted=True)
         if held is None:
             return None
         self.is_at_work = True
@@ -440,21 +360,17 @@ class Adopter(LeasedWorker):
             self._backoffs.pop(lane, None)
         finally:
             self.is_at_work = False
-            self._surrender(held)
+            self._give_back(held)
         return None
 
     def _failed(self, lane: Lane, exc: MigratorError) -> None:
         new = Backoff(first_s=_ADOPT_AGAIN_S, most_s=_ADOPT_AGAIN_S)
         backoff = self._backoffs.setdefault(lane, new)
         backoff.failed()
-        if self._context.once and backoff.failing_s > self._context.patience_s:
+        if self._once and backoff.failing_s > self._context.patience_s:
             self._leave(lane, "an adopted lane keeps failing", "lane_gave_up", exc)
             return
         _log.warning(
             "an adopted lane could not be finished now",
             extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
         )
-
-    def _leave(self, lane: Lane, text: str, action: str, exc: MigratorError) -> None:
-        self._stop.doubtful.add(lane)
-        self._give_up(text, action, exc, lane=lane)

@@ -3,62 +3,88 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from datetime import timedelta
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from importlib import import_module
+from types import FrameType
 from typing import Final
 
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
-import migrator.app.parts  # noqa: F401 - the same; see there
 from migrator.app import App, tracing
 from migrator.app.dispatchers import DispatcherWiring
 from migrator.config import Settings
 from migrator.config.process import AUTO
 from migrator.config.work import EndpointMode, OnCritical
-from migrator.dispatcher.loop import DispatcherPlan
+from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
 from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.lease_keeper import LeaseKeeper, current_owner, is_surely_dead
-from migrator.ledger.pause_reasons import PauseReason
-from migrator.ledger.report import HeldRows
+from migrator.handover.direct import DirectHandOver
+from migrator.handover.lane import LaneSetup
+from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
+from migrator.ledger.report import HeldRows, PauseReason
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, StoreEndpoint
+from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
-from migrator.service.control import Control, Pauses, QuarantineService, Served
-from migrator.service.dispatchers import DispatcherThread, Outage
+from migrator.service.control import Control, Served
+from migrator.service.dispatchers import DispatcherThread
 from migrator.service.hooks import Fire, HookEvents
-from migrator.service.lanes import PATIENCE_S, Adopter, LaneContext, LaneOpener, LaneThread
+from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.recheck import Recheck
-from migrator.service.runtime_settings import Reload, RuntimeSettings
-from migrator.service.schedule import JobCounts
-from migrator.service.service import Runs, Service
-from migrator.service.status import DaemonStatus, StatusPoller, StatusQueries
+from migrator.service.runtime_settings import RuntimeSettings, read_anew
+from migrator.service.schedule import Job, scheduled
+from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import periodic_jobs
 from migrator.service.throttle import (
     ClaimGuard,
-    SignalThrottle,
     SignalThrottles,
     Throttle,
     critical_load,
     log_pauses,
 )
-from migrator.service.throttle_signals import believe_as_told, build_throttles
-from migrator.service.worker import Stop, WorkerPool, one_by_one
+from migrator.service.throttle_signals import build_throttles
+from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
 from migrator.telemetry.ports import Tracer
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
+
+for _name in (  # else they are imported when they are asked for
+    "apscheduler.triggers.cron",
+    "migrator.app.stores",
+    "migrator.handover.link",
+    "migrator.preflight.broker",
+    "migrator.rabbitmq.management",
+):
+    import_module(_name)  # a daemon's files may be replaced by an upgrade under it
+
+_log = logging.getLogger(__name__)
 
 _SWITCH_S: Final = 0.001
 """A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that
 converts the next batch is busy; measured in benchmarks/handover.py."""
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Rows make no cycles; looking for some every 700 values is in vain."""
+
+
+_RUN_STATUS: Final = {
+    ExitCode.DONE: "done",
+    ExitCode.QUARANTINED: "done",
+    ExitCode.INTERRUPTED: "stopped",
+}
+
+Runs = Sequence[tuple[StoreEndpoint, RunId]]
+"""Each endpoint with the run that was begun for it."""
+Held = Callable[[Sequence[HeldRows]], None]
+"""Called at the end of ``--once`` with what waits in the store."""
 
 
 def run(
@@ -68,10 +94,10 @@ def run(
     once: bool,
     watch: Callable[[], None],
     describe: Callable[[], str],
-    load: Callable[[], Settings] | None = None,
-    fire: Fire = lambda _event, _text, _facts: None,
-    checks: Rechecks | None = None,
-    held: Callable[[Sequence[HeldRows]], None] = lambda _rows: None,
+    load: Callable[[], Settings],
+    fire: Fire,
+    checks: Rechecks,
+    held: Held,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
@@ -104,7 +130,8 @@ def run(
             for _, each in runs:
                 app.runs.end(each, "failed")
             raise
-        return daemon.work(watch=watch, describe=describe, load=load, checks=checks, held=held)
+        jobs = daemon.jobs_of(describe, checks)
+        return daemon.work(jobs, watch=watch, load=load, held=held)
 
 
 def tune_interpreter() -> None:
@@ -121,6 +148,7 @@ class _Daemon:
         self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire, tracer: Tracer
     ) -> None:
         self._app = app
+        self._settings = app.settings
         self._runs = runs
         self._ends = ends
         self._once = once
@@ -129,41 +157,34 @@ class _Daemon:
         self._dispatching = DispatcherWiring(app)
         self._moved = self._dispatching.moved(endpoints)
         """The endpoints whose stored rows are handed over here."""
-        names = [endpoint.name for endpoint in self._moved]
-
         self._stop = Stop()
         self._owner = current_owner()
-        self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=app.plan.lease)
+        self._keeper = LeaseKeeper(
+            app.leases, owner=self._owner, duration=app.settings.handover.lease
+        )
         self._runtime = RuntimeSettings(app.settings.handover)
         self._holding = app.new_holding()
         self._instruments = Instruments()
-        self._job_counts = JobCounts()
+        self._jobs: list[Job] = []
 
         # whatever changes is logged, noted in the ledger, and may have a hook run
         self._audit_log = AuditLog(app.runs)
-        self._hook_events = HookEvents(
-            fire, [endpoint.name for endpoint in endpoints], is_idle=self._is_idle
-        )
+        names = [endpoint.name for endpoint in endpoints]
+        self._hook_events = HookEvents(fire, names, is_idle=self._is_idle)
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
         )
-        self._pauses = Pauses(self._throttle, self._audit_log, names)
 
         # the workers
-        self._lane_context = LaneContext(
-            leases=app.leases,
-            keeper=self._keeper,
-            stop=self._stop,
-            throttle=self._throttle,
-            claims=ClaimGuard(
-                self._throttle,
-                self._stop,
-                self._moved,
-                read_due_times=app.read_due_times,
-                now_s=app.clock.monotonic_s,
-            ),
-            endpoints=self._moved,
-            once=once,
+        self._context = WorkerContext(
+            leases=app.leases, keeper=self._keeper, stop=self._stop, once=once
+        )
+        self._claims = ClaimGuard(
+            self._throttle,
+            self._stop,
+            self._moved,
+            read_due_times=app.read_due_times,
+            now_s=app.clock.monotonic_s,
         )
         self._adopter = self._new_adopter() if self._moved else None
         plans = self._dispatching.plans(endpoints)
@@ -172,13 +193,11 @@ class _Daemon:
             new_lane=self._new_lane if self._moved else None,
             lanes=self._runtime.now.lanes,
         )
-        ends.callback(self._workers.close)
 
         # what looks at all of it
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
-        queries = StatusQueries(app, endpoints)
-        self._poller = StatusPoller(queries, polled=self._hook_events.polled)
-        self._signals = SignalThrottles(self._new_throttles(app.settings))
+        self._poller = StatusPoller(app, endpoints, polled=self._hook_events.polled)
+        self._signals = SignalThrottles()
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
@@ -186,109 +205,191 @@ class _Daemon:
         self._audit_log.start()
         ends.callback(self._audit_log.end)
         self._poller.poll()
-        self._pauses.restore(self._app.books.latest_event_of_each)
-        ends.enter_context(serve(self._status_service(), _web_plan(self._app), self._instruments))
+        status = self._status_service()
+        status.control.restore_pauses()
+        ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
-        self._signals.begin()
+        self._use_throttles(self._app.settings)
         self._holding.begin(self._moved)
 
-    def work(
-        self,
-        *,
-        watch: Callable[[], None],
-        describe: Callable[[], str],
-        load: Callable[[], Settings] | None,
-        checks: Rechecks | None,
-        held: Callable[[Sequence[HeldRows]], None],
-    ) -> ExitCode:
-        """Work until the end; return the exit code."""
-        app = self._app
-        jobs = [
+    def jobs_of(self, describe: Callable[[], str], checks: Rechecks) -> Sequence[Job]:
+        """Return what happens at intervals while it works."""
+        app, every = self._app, self._app.settings.broker.recheck_interval
+        self._jobs += [
             *periodic_jobs(
                 app,
                 self._workers,
                 self._supervision,
-                self._poller,
+                self._audit_log,
                 self._holding,
                 describe=describe,
                 once=self._once,
             ),
+            *self._poller.jobs,
             self._signals.job,
         ]
-        every = app.settings.broker.recheck_interval
-        if checks is not None and every is not None:
-            jobs += self._recheck(checks).jobs(every)
-        service = Service(
-            app,
-            self._runs,
-            moved=self._moved,
-            holding=self._holding,
-            tell_held=held,
-            keeper=self._keeper,
-            stop=self._stop,
-            once=self._once,
-            reload=Reload(
-                app.settings,
-                load=load or (lambda: app.settings),
-                runtime=self._runtime,
-                workers=self._workers,
-                replace_throttles=lambda given: self._signals.replace(self._new_throttles(given)),
-                audit_log=self._audit_log,
-            ),
-        )
-        code = service.run(
-            self._workers,
-            jobs=jobs,
-            counts=self._job_counts,
-            supervision=self._supervision,
-            watch=watch,
-            begun=self._hook_events.started,
-        )
+        if every is not None:
+            recheck = Recheck(
+                self._throttle,
+                self._audit_log,
+                every,
+                checks=checks,
+                bind=lambda names: app.new_destinations().unreachable(names),
+                may_pause=bool(self._moved),
+            )
+            self._jobs += recheck.jobs
+        return self._jobs
+
+    def work(
+        self,
+        jobs: Sequence[Job],
+        *,
+        watch: Callable[[], None],
+        load: Callable[[], Settings],
+        held: Held,
+    ) -> ExitCode:
+        """Work until done (``once``) or told to stop; return the process's exit code."""
+        supervision, workers, wants_reload = self._supervision, self._workers, threading.Event()
+        with obeying_signals(self._stop, wants_reload), scheduled(jobs):
+            self._keeper.start()
+            workers.start()
+            supervision.begin()
+            self._hook_events.started()
+            try:
+                while not workers.has_ended(supervision.look_every_s):
+                    supervision.look()
+                    if wants_reload.is_set() and not self._stop.draining.is_set():
+                        wants_reload.clear()
+                        with supervision.reloading():
+                            self._reload(load)
+                    watch()
+            finally:
+                self._keeper.stop()
+        supervision.end()
+        watch()
+        code = self._exit_code(held)
+        self._end_runs(code)
         if self._once and code in (ExitCode.DONE, ExitCode.QUARANTINED):
             with suppress(MigratorError):  # it is done, whether or not it can be told
-                self._hook_events.finished(app.books.progress())
+                self._hook_events.finished(self._app.books.progress())
         return code
+
+    def _reload(self, load: Callable[[], Settings]) -> None:
+        self._settings = read_anew(
+            self._settings,
+            load,
+            runtime=self._runtime,
+            workers=self._workers,
+            use_throttles=self._use_throttles,
+            audit_log=self._audit_log,
+        )
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def _exit_code(self, held: Held) -> ExitCode:
+        endpoints, workers = [endpoint for endpoint, _ in self._runs], list(self._workers)
+        if any(worker.crash for worker in workers):
+            return ExitCode.BUG
+        if self._app.books.doubtful(endpoints):
+            return ExitCode.DOUBTFUL
+        failures = [worker.failure for worker in workers if worker.failure]
+        failures += [self._stop.reason] if self._stop.reason else []
+        failures += self._stop.stuck.values() if self._once else []
+        if failures:
+            return max((failure.exit_code for failure in failures), key=int)
+        if self._once and self._stop.draining.is_set():
+            return ExitCode.INTERRUPTED
+        rows = self._count_held(held) if self._once else 0
+        is_all = not rows and not self._app.books.quarantined(endpoints)
+        return ExitCode.DONE if is_all else ExitCode.QUARANTINED
+
+    def _count_held(self, held: Held) -> int:
+        """Return how many rows wait in the store; 1 when nobody can count them now."""
+        try:
+            found = self._holding.rows(self._app.store, self._moved)
+        except MigratorError as exc:
+            _log.warning(
+                "what waits in the store could not be counted",
+                extra={"action": "held_not_counted", "error": str(exc)},
+            )
+            return 1
+        for each in found:
+            _log.warning(
+                "timeouts wait in the store: their destination cannot be reached",
+                extra={"action": "rows_held", **asdict(each)},
+            )
+        held(found)
+        return sum(each.rows for each in found)
+
+    def _end_runs(self, code: ExitCode) -> None:
+        status = _RUN_STATUS.get(code, "failed")
+        if status == "done" and not self._once:
+            status = "stopped"
+        for _, run in self._runs:
+            try:
+                self._app.runs.end(run, status)
+            except MigratorError as exc:
+                _log.warning(
+                    "the end of the run could not be recorded",
+                    extra={"action": "run_end_failed", "run": run, "error": str(exc)},
+                )
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────
 
-    def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
-        return LaneThread(name, self._lane_context, self._lane_opener(ends))
+    def _new_lane(self, name: str) -> LaneThread:
+        return LaneThread(name, self._context, self._claims, self._app, self._new_setup)
 
     def _new_adopter(self) -> Adopter:
         return Adopter(
-            self._lane_context,
-            self._lane_opener(self._ends),
+            self._context,
+            self._claims,
+            self._app,
+            self._new_setup,
             lanes_have_ended=lambda: self._workers.lanes_have_ended(),
         )
 
-    def _lane_opener(self, ends: ExitStack) -> LaneOpener:
+    def _new_setup(self, ends: ExitStack) -> LaneSetup:
+        """Return what one thread of a lane hands over with; *ends* ends its pools."""
+        app = self._app
+
         def settled(batch: Batch, rows: int, seconds: float) -> None:
             endpoint, mode = str(batch.endpoint), str(batch.mode)
             self._instruments.batch_settled(endpoint, mode, seconds=seconds, rows=rows)
 
-        return LaneOpener(
-            self._app,
-            [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved],
-            pools=ends,
-            throttle=self._throttle,
-            claims=self._lane_context.claims,
-            holding=self._holding,
-            runtime=self._runtime,
-            settled=settled,
+        return LaneSetup(
+            batches=app.batches,
+            clock=app.clock,
+            claimer=app.new_claimer(
+                [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved],
+                selection=self._runtime.selection,
+                is_held=lambda endpoint: not self._claims.may_claim(endpoint),
+                holding=self._holding,
+            ),
+            preparer=app.new_preparer(self._holding),
+            direct=DirectHandOver(
+                batches=app.batches, holding=self._holding, clock=app.clock, fault=app.fault
+            ),
+            claiming=one_by_one(ends, "claiming"),
+            preparing=one_by_one(ends, "preparing"),
+            pace=self._runtime.pace,
+            receipt_deadline_s=app.settings.handover.receipt_deadline.total_seconds(),
+            fault=app.fault,
+            handed_over=settled,
             tracer=self._tracer,
         )
 
     def _new_dispatcher(self, plan: DispatcherPlan) -> DispatcherThread:
         """Return a thread for an endpoint whose timeouts we send ourselves."""
-        given, wiring, instruments = (
-            self._app.settings.dispatch,
-            self._dispatching,
-            self._instruments,
-        )
+        app, instruments = self._app, self._instruments
         name, mode = str(plan.endpoint.name), str(Mode.DISPATCH)
-        dispatcher = wiring.new(
-            plan,
-            next(run for endpoint, run in self._runs if endpoint == plan.endpoint),
+        run = next(run for endpoint, run in self._runs if endpoint == plan.endpoint)
+        dispatcher = Dispatcher(
+            plan=plan,
+            poller=self._dispatching.poller(plan.endpoint, run),
+            handler=self._dispatching.handler(plan),
+            connection=app.connection,
+            clock=app.clock,
+            fault=app.fault,
             storing=one_by_one(self._ends, "storing"),
             claiming=one_by_one(self._ends, "dispatching"),
             sent=lambda late_s: instruments.sent(name, lateness_s=late_s),
@@ -299,32 +400,24 @@ class _Daemon:
         )
         return DispatcherThread(
             dispatcher,
-            leases=self._app.leases,
-            keeper=self._keeper,
-            is_surely_dead=is_surely_dead,
-            outage=Outage(
-                critical_after=given.critical_after,
-                exits=given.on_critical is OnCritical.EXIT,
-                patience=timedelta(seconds=PATIENCE_S),
-            ),
-            stop=self._stop,
-            once=self._once,
+            self._context,
+            critical_s=app.settings.dispatch.critical_after.total_seconds(),
+            exits=app.settings.dispatch.on_critical is OnCritical.EXIT,
         )
 
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 
-    def _new_throttles(self, given: Settings) -> Sequence[SignalThrottle]:
-        return [
-            *build_throttles(
-                given.throttle,
-                self._app,
-                self._moved,
-                self._throttle,
-                workers=self._workers,
-                owner=self._owner,
-                critical=critical_load(self._stop, self._audit_log),
-            )
-        ]
+    def _use_throttles(self, given: Settings) -> None:
+        throttles = build_throttles(
+            given.throttle,
+            self._app,
+            self._moved,
+            self._throttle,
+            workers=self._workers,
+            owner=self._owner,
+            critical=critical_load(self._stop, self._audit_log),
+        )
+        self._signals.replace([*throttles])
 
     def _on_throttle(self, _reason: PauseReason, _began: bool) -> None:
         """Have lanes look again, and tell the ledger."""
@@ -337,51 +430,66 @@ class _Daemon:
         adopts = self._adopter is not None and self._adopter.is_at_work
         return self._workers.is_resting and not adopts and not self._throttle.concerns(names)
 
-    def _recheck(self, checks: Rechecks) -> Recheck:
-        app = self._app
-        return Recheck(
-            self._throttle,
-            self._audit_log,
-            checks=checks,
-            bind=lambda names: app.new_destinations().unreachable(names),
-            may_pause=bool(self._moved),
-        )
-
     # ── status and control ──────────────────────────────────────────────────────────────────
 
     def _status_service(self) -> DaemonStatus:
-        served = [*self._served()]
-        quarantine = QuarantineService(self._app, self._audit_log, wake=self._workers.wake)
+        modes = {given.name: given.mode for given in self._app.settings.endpoints}
+        served = [
+            Served(
+                name=endpoint.name,
+                mode=str(modes.get(endpoint.name, EndpointMode.MIGRATE)),
+                moves=endpoint in self._moved,
+            )
+            for endpoint, _ in self._runs
+        ]
         control = Control(
+            self._app,
+            served,
             throttle=self._throttle,
             runtime=self._runtime,
             workers=self._workers,
             stop=self._stop,
             audit_log=self._audit_log,
-            served=served,
-            pauses=self._pauses,
-            retry=quarantine.retry,
-            believe_clock=partial(believe_as_told, self._app.clock),
         )
         return DaemonStatus(
             owner=self._owner,
-            served=served,
-            throttle=self._throttle,
-            runtime=self._runtime,
-            workers=self._workers,
-            stop=self._stop,
+            control=control,
             supervision=self._supervision,
             poller=self._poller,
-            control=control,
-            quarantine_service=quarantine,
-            jobs=self._job_counts,
+            jobs=self._jobs,
         )
 
-    def _served(self) -> Iterator[Served]:
-        modes = {given.name: given.mode for given in self._app.settings.endpoints}
-        for endpoint, _ in self._runs:
-            mode = str(modes.get(endpoint.name, EndpointMode.MIGRATE))
-            yield Served(name=endpoint.name, mode=mode, moves=endpoint in self._moved)
+
+@contextmanager
+def obeying_signals(stop: Stop, wants_reload: threading.Event) -> Iterator[None]:
+    """Finish the batch in hand upon the first SIGTERM or SIGINT; stop at once upon the next.
+
+    A drain that an operator or a critical limit began is no first signal: a service manager that
+    is told to stop the daemon meanwhile must wait for the batch as well. SIGHUP wants a reload.
+    """
+    is_signalled = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if is_signalled.is_set():
+            stop.at_once.set()
+        is_signalled.set()
+        stop.draining.set()
+        name = signal.Signals(number).name
+        _log.info("asked to stop", extra={"action": "stop_requested", "signal": name})
+
+    previous = {
+        number: signal.signal(number, handler)
+        for number, handler in (
+            (signal.SIGTERM, on_signal),
+            (signal.SIGINT, on_signal),
+            (signal.SIGHUP, lambda _number, _frame: wants_reload.set()),
+        )
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _web_plan(app: App) -> WebPlan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -29,7 +29,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "batches_made_smaller": "a pass took long to reach the levels; fewer rows at a time now",
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
     "broker_node": "several nodes are set: the one that connections go to from now on",
-    "canary_failed": "the canary could not measure, or not record it; it tries again at its time",
+    "canary_failed": "the canary could not measure; it tries again at its next time",
     "canary_late": "probes through the delay levels are late, early or lost; it names the levels",
     "canary_measured": "probes came back through the delay levels in time",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
@@ -74,7 +74,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "lease_lost": "a lease could not be kept, because somebody else has it",
     "ledger_adopted": "somebody adopted the ledger while this process worked for it; it ends",
     "ledger_behind": "a database that failed over lacks what was committed; the process ends",
-    "ledger_purge_failed": "settled rows could not be purged, or that not recorded; tried again",
+    "ledger_purge_failed": "settled rows could not be purged; it is tried again at its next time",
     "ledger_purged": "rows settled long ago lost their content, as the settings say; how many",
     "message_failed": "a message can not be dealt with; it goes to the error queue",
     "message_renewed": "a message came back so often that the broker may drop it; a copy took over",
@@ -152,7 +152,7 @@ def configure(*, level: str, form: str, stream: TextIO | None = None) -> None:
 
 
 class _FirstLine(logging.Formatter):
-    """Formats lines by a formatter that is made for the first one; a handler asks one by one."""
+    """Makes text, maybe with colours, or JSON, by what the first line has it import."""
 
     def __init__(self, *, as_text: bool, has_colours: bool) -> None:
         super().__init__()
@@ -164,44 +164,40 @@ class _FirstLine(logging.Formatter):
 
     @cached_property
     def _formatter(self) -> logging.Formatter:
-        return _new_formatter(as_text=self._as_text, has_colours=self._has_colours)
+        import structlog
 
-
-def _new_formatter(*, as_text: bool, has_colours: bool) -> logging.Formatter:
-    """Return what makes lines of records, as text, maybe with colours, or as JSON."""
-    import structlog
-
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    ending: list[Processor] = [
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        structlog.processors.format_exc_info,
-        _redacted_event,
-    ]
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=has_colours)
-        if as_text
-        else structlog.processors.JSONRenderer(default=str)
-    )
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared, processors=[*ending, renderer]
-    )
+        renderer: Processor = (
+            structlog.dev.ConsoleRenderer(colors=self._has_colours)
+            if self._as_text
+            else structlog.processors.JSONRenderer(default=str)
+        )
+        return structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[
+                structlog.stdlib.add_log_level,
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.ExtraAdder(),
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+            ],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                _redacted_event,
+                renderer,
+            ],
+        )
 
 
 def _redacted_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Return *event* with everything that looks like a password replaced, at any depth."""
-    return {key: _redacted(value) for key, value in event.items()}
+    return {key: masked(value) for key, value in event.items()}
 
 
-def _redacted(value: object) -> object:
+def masked(value: object, shown: Callable[[str], str] = mask) -> object:
+    """Return *value* with every text in it as *shown*: what looks like a password is replaced."""
     if isinstance(value, str):
-        return mask(value)
+        return shown(value)
     if isinstance(value, Mapping):
-        return {key: _redacted(inner) for key, inner in value.items()}
+        return {key: masked(inner, shown) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(inner) for inner in value]
-    return mask(str(value)) if isinstance(value, BaseException) else value
+        return [masked(inner, shown) for inner in value]
+    return shown(str(value)) if isinstance(value, BaseException) else value

@@ -10,31 +10,35 @@ Somebody may set a policy, make a level anew or deploy an endpoint again at any 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from migrator.errors import MigratorError
-from migrator.ledger.pause_reasons import PauseReason, Signal
+from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level, Refusal, standing
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
-from migrator.service.schedule import BackgroundTask, Job
+from migrator.service.schedule import Job
 from migrator.service.throttle import Throttle
-from migrator.web.status import JobReport
 
 _log = logging.getLogger(__name__)
 
 NAME: Final = "recheck"
-EVENT: Final = "recheck"
 AGAIN: Final = timedelta(seconds=30)
 """While it refuses, so that what was put right is seen soon."""
 _SHOWN: Final = 3
+_UNSEEN: Final = Level.NOT_CHECKED
+_SAID: Final = {
+    "refused": "would refuse a start",
+    "unreachable": "cannot be reached",
+    "not_checked": "not checked",
+}
 
-Check = Callable[[], Sequence[Finding]]
 Bind = Callable[[Collection[QueueName]], Collection[QueueName]]
 """Leads the delays to destinations again; returns those that cannot be reached all the same."""
 
@@ -46,16 +50,18 @@ class Recheck:
         self,
         throttle: Throttle,
         audit_log: AuditLog,
+        every: timedelta,
         *,
         checks: Rechecks,
         bind: Bind,
         may_pause: bool,
     ) -> None:
-        """Prepare.
+        """Prepare to look *every* so often, and more often while anything is refused.
 
         Args:
             throttle: Is told of refusals.
             audit_log: Is told when what is found is something else than before.
+            every: Between two looks.
             checks: What is looked at.
             bind: Mends ways.
             may_pause: False: nothing is handed over here, so there is nothing to pause.
@@ -66,38 +72,32 @@ class Recheck:
         self._bind = bind
         self._may_pause = may_pause
         self._refusals: Mapping[str, Refusal] = {}
-        self._wants_ways = True
         self._ways: Sequence[Finding] = ()
         self._reported: object = None
-        self.last: JobReport | None = None
-        """What came of the last time; None: not made yet."""
-        self.task = BackgroundTask(NAME, self._look)
+        self._turn = threading.Lock()
+        self.job = Job(NAME, every, self.look)
+        self.jobs = [self.job]
+        if every > AGAIN:
+            self.jobs.append(Job(f"{NAME}-refused", AGAIN, self.look_again, may_lag=True))
 
-    def jobs(self, every: timedelta) -> Sequence[Job]:
-        """Return what has it looked *every* so often, and more often while anything is refused."""
-        usual = Job(name=NAME, every=every, do=self._ask, report=lambda: self.last, task=self.task)
-        if every <= AGAIN:
-            return [usual]
-        return [usual, Job(name=f"{NAME}-refused", every=AGAIN, do=self._ask_again)]
+    def look(self) -> None:
+        """Look at everything."""
+        with self._turn:
+            self._look(lambda: self._bound_again(_made(self._checks.ways)))
 
-    def _ask(self) -> bool:
-        self._wants_ways = True
-        return self.task.run_soon()
-
-    def _ask_again(self) -> bool:
+    def look_again(self) -> None:
+        """Look at what refuses, if anything does; not at ways, which reads the ledger."""
         if self._refusals:
-            self.task.run_soon()
-        return True  # one that is still under way is as good
+            with self._turn:
+                self._look(lambda: self._ways)
 
-    def _look(self) -> None:
+    def _look(self, ways: Callable[[], Sequence[Finding]]) -> None:
         began_s = time.monotonic()
         findings = _made(self._checks.refusing)
         self._refusals = standing(self._refusals, findings)
         if self._may_pause:
             self._pause_or_resume()
-        if self._wants_ways:  # not each half minute: it reads the ledger
-            self._wants_ways = False
-            self._ways = self._bound_again(_made(self._checks.ways))
+        self._ways = ways()
         self._report([*findings, *self._ways], took_s=time.monotonic() - began_s)
 
     def _pause_or_resume(self) -> None:
@@ -105,14 +105,8 @@ class Recheck:
             self._throttle.resume(Signal.CHECK)
             return
         remedies = dict.fromkeys(each.remedy for each in self._refusals.values() if each.remedy)
-        reason = PauseReason(
-            signal=Signal.CHECK,
-            endpoint=None,
-            observed="; ".join(each.text for each in self._refusals.values()),
-            limit="; ".join(remedies),
-            since=datetime.now(UTC),
-        )
-        self._throttle.pause(reason)
+        observed = "; ".join(each.text for each in self._refusals.values())
+        self._throttle.pause(Signal.CHECK, None, observed, "; ".join(remedies))
 
     def _bound_again(self, ways: Sequence[Finding]) -> Sequence[Finding]:
         """Return *ways* after an attempt to lead the delays to closed destinations again."""
@@ -137,60 +131,40 @@ class Recheck:
         ]
 
     def _report(self, findings: Sequence[Finding], *, took_s: float) -> None:
-        refused = [each.text for each in self._refusals.values()]
         closed = [
-            f"{each.subject}: {each.text}"
+            each
             for each in findings
             if each.level is Level.REFUSED and each.check not in self._refusals
         ]
-        unseen = [f"{f.check}: {f.text}" for f in findings if f.level is Level.NOT_CHECKED]
-        outcome = "refused" if refused or closed else "not_checked" if unseen else "fine"
-        detail = {
-            "outcome": outcome,
-            "refused": refused,
-            "unreachable": closed,
-            "not_checked": unseen,
+        found = {
+            "refused": [each.text for each in self._refusals.values()],
+            "unreachable": [f"{each.subject}: {each.text}" for each in closed],
+            "not_checked": [f"{f.check}: {f.text}" for f in findings if f.level is _UNSEEN],
         }
-        text = _text(refused, closed, unseen)
-        self.last = JobReport(
-            at=datetime.now(UTC),
-            outcome=outcome,
-            is_fine=outcome == "fine",
-            text=text,
-            detail={**detail, "took_s": round(took_s, 2)},
-        )
+        is_refused = found["refused"] or found["unreachable"]
+        outcome = "refused" if is_refused else "not_checked" if found["not_checked"] else "fine"
+        said = [f"{_SAID[what]}: {_listed(texts)}" for what, texts in found.items() if texts]
+        text = "; ".join(said) or "nothing would refuse a start"
+        detail: dict[str, object] = {"outcome": outcome, **found}
+        took = {"took_s": round(took_s, 2)}
+        self.job.report(outcome, text, detail | took, is_fine=outcome == "fine")
         # how many wait for a destination, and until when, changes all the time
-        names = sorted(each.subject for each in findings if each.level is Level.REFUSED)
-        if (new := {**detail, "unreachable": names}) == self._reported:
+        if (new := {**detail, "unreachable": sorted(f.subject for f in closed)}) == self._reported:
             return
         self._reported = new
-        level = logging.WARNING if outcome == "refused" else logging.INFO
         _log.log(
-            level,
+            logging.WARNING if outcome == "refused" else logging.INFO,
             "checks of the broker, made again, find something else than before",
             extra={"action": "recheck_changed", **detail},
         )
-        self._audit_log.note(EVENT, {**detail, "text": text})
+        self._audit_log.note(NAME, {**detail, "text": text})
 
 
-def _made(check: Check) -> Sequence[Finding]:
+def _made(check: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
     try:
         return check()
     except MigratorError as exc:
-        return [Finding(check=NAME, level=Level.NOT_CHECKED, subject=NAME, text=str(exc))]
-
-
-def _text(refused: Sequence[str], closed: Sequence[str], unseen: Sequence[str]) -> str:
-    parts = [
-        f"{what}: {_listed(texts)}"
-        for what, texts in (
-            ("would refuse a start", refused),
-            ("cannot be reached", closed),
-            ("not checked", unseen),
-        )
-        if texts
-    ]
-    return "; ".join(parts) or "nothing would refuse a start"
+        return [Finding(check=NAME, level=_UNSEEN, subject=NAME, text=str(exc))]
 
 
 def _listed(texts: Sequence[str]) -> str:

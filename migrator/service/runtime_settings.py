@@ -73,13 +73,9 @@ class RuntimeSettings:
 
     def texts(self) -> Mapping[str, str]:
         """Return every knob with its value, as in the settings file."""
-        now = self._now
-        return {
-            RuntimeSetting.BATCH_SIZE: str(now.batch_size),
-            RuntimeSetting.RATE_LIMIT: str(now.rate_limit),
-            RuntimeSetting.LANES: str(now.lanes),
-            RuntimeSetting.CUTOFF: build_duration(now.cutoff),
-        }
+        values = {knob: getattr(self._now, knob) for knob in RuntimeSetting}
+        values[RuntimeSetting.CUTOFF] = build_duration(self._now.cutoff)
+        return {str(knob): str(value) for knob, value in values.items()}
 
 
 def _changed(now: HandOver, knob: RuntimeSetting, value: str) -> HandOver:
@@ -90,55 +86,43 @@ def _changed(now: HandOver, knob: RuntimeSetting, value: str) -> HandOver:
         raise ConfigError(f"{knob} cannot be {value!r}: {said[:1].lower()}{said[1:]}") from exc
 
 
-class Reload:
-    """Called when the service is to read its settings anew; by the main thread."""
+def read_anew(
+    now: Settings,
+    load: Callable[[], Settings],
+    *,
+    runtime: RuntimeSettings,
+    workers: WorkerPool,
+    use_throttles: Callable[[Settings], None],
+    audit_log: AuditLog,
+) -> Settings:
+    """Do what the settings that *load* reads say as far as that goes; return those in force.
 
-    def __init__(
-        self,
-        given: Settings,
-        *,
-        load: Callable[[], Settings],
-        runtime: RuntimeSettings,
-        workers: WorkerPool,
-        replace_throttles: Callable[[Settings], None],
-        audit_log: AuditLog,
-    ) -> None:
-        """Compare with *given*; *load* reads them, and lets the log's settings count."""
-        self._now = given
-        self._load = load
-        self._runtime = runtime
-        self._workers = workers
-        self._replace_throttles = replace_throttles
-        self._audit_log = audit_log
-
-    def __call__(self) -> None:
-        """Read the settings, and do what they say as far as that goes."""
-        try:
-            found = self._load()
-        except MigratorError as exc:
-            _log.error(
-                "the settings are wrong; nothing was changed",
-                extra={"action": "reload_refused", "error": str(exc)},
-            )
-            self._audit_log.note(RELOAD, {"is_done": False, "error": str(exc)})
-            return
-        changed = set(changed_keys(self._now, found))
-        self._runtime.reset(self._with_knobs_of(found))
-        self._workers.set_lanes(self._runtime.now.lanes)
-        if any(key.startswith("throttle.") for key in changed):
-            self._replace_throttles(found)
-        later = sorted(key for key in changed if key not in _KNOBS and not key.startswith(_AT_ONCE))
-        self._now = _partly(self._now, found)
-        self._workers.wake()
-        facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
-        level = logging.WARNING if later else logging.INFO
-        _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})
-        self._audit_log.note(RELOAD, {"is_done": True, **facts})
-
-    def _with_knobs_of(self, found: Settings) -> HandOver:
-        """Return hand-over as it is, with the knobs of *found*."""
-        wanted = {str(knob): getattr(found.handover, knob) for knob in RuntimeSetting}
-        return self._now.handover.model_copy(update=wanted)
+    *now* were in force before. By the main thread; *load* lets the log's settings count.
+    """
+    try:
+        found = load()
+    except MigratorError as exc:
+        _log.error(
+            "the settings are wrong; nothing was changed",
+            extra={"action": "reload_refused", "error": str(exc)},
+        )
+        audit_log.note(RELOAD, {"is_done": False, "error": str(exc)})
+        return now
+    changed = set(changed_keys(now, found))
+    wanted = {str(knob): getattr(found.handover, knob) for knob in RuntimeSetting}
+    handover = now.handover.model_copy(update=wanted)
+    runtime.reset(handover)
+    workers.set_lanes(handover.lanes)
+    if any(key.startswith("throttle.") for key in changed):
+        use_throttles(found)
+    workers.wake()
+    later = sorted(key for key in changed if key not in _KNOBS and not key.startswith(_AT_ONCE))
+    facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
+    level = logging.WARNING if later else logging.INFO
+    _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})
+    audit_log.note(RELOAD, {"is_done": True, **facts})
+    update = {"handover": handover, "throttle": found.throttle, "log": found.log}
+    return now.model_copy(update=update)
 
 
 def changed_keys(before: Settings, after: Settings) -> Iterator[str]:
@@ -155,11 +139,3 @@ def _flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
-
-
-def _partly(before: Settings, after: Settings) -> Settings:
-    """Return what is in force now: of *after* what could change, the rest of *before*."""
-    wanted = {str(knob): getattr(after.handover, knob) for knob in RuntimeSetting}
-    handover = before.handover.model_copy(update=wanted)
-    update = {"handover": handover, "throttle": after.throttle, "log": after.log}
-    return before.model_copy(update=update)

@@ -8,12 +8,11 @@ said, and what was read before stays, with its age.
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from migrator import __version__
 from migrator.app import App
@@ -22,12 +21,9 @@ from migrator.errors import MigratorError
 from migrator.ledger.report import AuditEvent, Progress, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.control import Control, QuarantineService, Served
-from migrator.service.runtime_settings import RuntimeSettings
-from migrator.service.schedule import BackgroundTask, JobCounts
+from migrator.service.control import Control, Served
+from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
-from migrator.service.throttle import Throttle
-from migrator.service.worker import Stop, WorkerThread
 from migrator.stores.ports import TableCount
 from migrator.web.control import Answer, Command
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
@@ -57,41 +53,16 @@ class StatusSnapshot:
     """What → why it could not be read the last time."""
 
 
-class StatusQueries:
-    """What is read; each call may take its time, and raise ``MigratorError``."""
-
-    def __init__(self, app: App, endpoints: Sequence[StoreEndpoint]) -> None:
-        """Read what *app* reaches; count the rows of *endpoints*."""
-        self._app = app
-        self._endpoints = endpoints
-
-    def progress(self) -> Progress:
-        """Return what the ledger has."""
-        return self._app.books.progress()
-
-    def events(self, limit: int) -> Sequence[AuditEvent]:
-        """Return the latest events, newest first."""
-        return self._app.books.latest_events(limit=limit)
-
-    def ladder(self) -> LevelDepths:
-        """Return the delay levels."""
-        return self._app.broker_facts.level_depths(self._app.plan.delays)
-
-    def counts(self, now: datetime) -> Mapping[EndpointName, TableCount]:
-        """Return how many rows are in the table of each endpoint."""
-        store = self._app.store
-        return {each.name: store.count(each.source, now) for each in self._endpoints}
-
-
 class StatusPoller:
     """Reads, remembers, and says how fast it goes."""
 
     def __init__(
-        self, queries: StatusQueries, *, polled: Callable[[Progress], None] = lambda _progress: None
+        self, app: App, endpoints: Sequence[StoreEndpoint], *, polled: Callable[[Progress], None]
     ) -> None:
-        """Prepare; *polled* is given the progress each time it was read."""
+        """Prepare to count rows of *endpoints*; *polled* is given the progress each time."""
+        self._app = app
+        self._endpoints = endpoints
         self._polled = polled
-        self._queries = queries
         nothing = Progress(
             taken_at=datetime.now(UTC),
             endpoints=(),
@@ -108,15 +79,16 @@ class StatusPoller:
         self._done: deque[tuple[float, Mapping[EndpointName, int]]] = deque()
         self._asked_s = float("-inf")
         self._not_before_s: dict[str, float] = {}
-        self.poll_task = BackgroundTask("look", self.poll)
-        self.details_task = BackgroundTask("survey", self.poll_details)
+        self._details = Job("survey", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
+        # a slow answer is no miss: the status tells how old it is
+        self.jobs = [Job("look", POLL_EVERY, self.poll, may_lag=True), self._details]
 
     def ask(self) -> StatusSnapshot:
         """Return what was seen last; have more read from now on, because somebody looks."""
         is_first = not self._is_wanted
         self._asked_s = time.monotonic()
         if is_first:
-            self.details_task.run_soon()
+            self._details.run_soon()
         return replace(self._seen, gaps=dict(self._gaps))
 
     @property
@@ -126,27 +98,43 @@ class StatusPoller:
 
     def poll(self) -> None:
         """Read what is cheap."""
-        with self._reading("progress") as may:
-            if may:
-                progress = self._queries.progress()
-                self._polled(progress)
-                self._seen = replace(self._seen, progress=progress, at_s=time.monotonic())
-                self._remember(progress)
-        with self._reading("events") as may:
-            if may:
-                self._seen = replace(self._seen, events=self._queries.events(_EVENTS))
+        books = self._app.books
+        self._read("progress", self._progress)
+        self._read("events", lambda: {"events": books.latest_events(limit=_EVENTS)})
 
     def poll_details(self) -> None:
         """Read the rest, if anybody looks."""
-        if not self._is_wanted:
+        if self._is_wanted:
+            facts, delays = self._app.broker_facts, self._app.settings.broker.delays
+            self._read("ladder", lambda: {"ladder": facts.level_depths(delays)})
+            self._read("rows in the tables", self._counts)
+
+    def _progress(self) -> Mapping[str, object]:
+        progress, now_s = self._app.books.progress(), time.monotonic()
+        self._polled(progress)
+        done = {each.endpoint: each.handed_over + each.dispatched for each in progress.endpoints}
+        self._done.append((now_s, done))
+        while now_s - self._done[0][0] > _RATE_SPAN_S:
+            self._done.popleft()
+        return {"progress": progress, "at_s": now_s}
+
+    def _counts(self) -> Mapping[str, object]:
+        store, now = self._app.store, self._seen.progress.taken_at
+        return {"counts": {each.name: store.count(each.source, now) for each in self._endpoints}}
+
+    def _read(self, what: str, read: Callable[[], Mapping[str, Any]]) -> None:
+        """Read *what* if it is time; note what goes wrong, and how long it took."""
+        began_s = time.monotonic()
+        if began_s < self._not_before_s.get(what, began_s):
             return
-        with self._reading("ladder") as may:
-            if may:
-                self._seen = replace(self._seen, ladder=self._queries.ladder())
-        with self._reading("rows in the tables") as may:
-            if may:
-                counts = self._queries.counts(self._seen.progress.taken_at)
-                self._seen = replace(self._seen, counts=counts)
+        try:
+            found = read()
+            self._seen = replace(self._seen, **found)
+        except MigratorError as exc:
+            self._gaps[what] = str(exc)
+        else:
+            self._gaps.pop(what, None)
+        self._not_before_s[what] = began_s + (time.monotonic() - began_s) * _SHARE
 
     def rate_per_s(self, endpoint: EndpointName) -> float | None:
         """Return rows done per second over the last minute; None: too soon to tell."""
@@ -160,45 +148,17 @@ class StatusPoller:
     def _is_wanted(self) -> bool:
         return time.monotonic() - self._asked_s < _WANTED_S
 
-    def _remember(self, progress: Progress) -> None:
-        now_s = time.monotonic()
-        done = {each.endpoint: each.handed_over + each.dispatched for each in progress.endpoints}
-        self._done.append((now_s, done))
-        while now_s - self._done[0][0] > _RATE_SPAN_S:
-            self._done.popleft()
-
-    @contextmanager
-    def _reading(self, what: str) -> Iterator[bool]:
-        """Yield whether it is time; note what goes wrong, and how long it took."""
-        began_s = time.monotonic()
-        is_time = began_s >= self._not_before_s.get(what, began_s)
-        try:
-            yield is_time
-        except MigratorError as exc:
-            self._gaps[what] = str(exc)
-        else:
-            if is_time:
-                self._gaps.pop(what, None)
-        if is_time:
-            took_s = time.monotonic() - began_s
-            self._not_before_s[what] = began_s + took_s * _SHARE
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """Implements ``web.control.StatusService`` over what is known; any thread may ask."""
 
     owner: str
-    served: Sequence[Served]
-    throttle: Throttle
-    runtime: RuntimeSettings
-    workers: Iterable[WorkerThread]
-    stop: Stop
+    control: Control
     supervision: Supervision
     poller: StatusPoller
-    control: Control
-    quarantine_service: QuarantineService
-    jobs: JobCounts
+    jobs: Sequence[Job]
+    """Empty before the work begins."""
 
     def snapshot(self) -> Snapshot:
         """Return the latest look at everything; holds and knobs are those of this moment."""
@@ -209,19 +169,19 @@ class DaemonStatus:
             version=__version__,
             owner=self.owner,
             progress=seen.progress,
-            endpoints=[self._view(served, seen) for served in self.served],
-            holds=self.throttle.reasons(),
-            knobs={str(knob): value for knob, value in self.runtime.texts().items()},
+            endpoints=[self._view(served, seen) for served in self.control.served.values()],
+            holds=self.control.throttle.reasons(),
+            knobs=self.control.runtime.texts(),
             ladder=seen.ladder,
             due=_together(seen),
             events=seen.events,
-            jobs=self.jobs.views(),
+            jobs=[job.view() for job in self.jobs],
             gaps=[*_gaps(seen)],
         )
 
     def live(self) -> Liveness:
         """Return whether the loops go on."""
-        silent_s = {worker.name: worker.silent_s for worker in self.workers}
+        silent_s = {worker.name: worker.silent_s for worker in self.control.workers}
         limit_s = self.supervision.silence_limit_s
         is_alive = all(each < limit_s for each in silent_s.values())
         return Liveness(silent_s=silent_s, is_alive=is_alive)
@@ -233,7 +193,11 @@ class DaemonStatus:
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*."""
-        return self.quarantine_service.page(which, after=after, limit=limit)
+        try:
+            rows = self.control.quarantine.page(which, after=after, limit=limit + 1)
+        except MigratorError as exc:
+            return QuarantinePage(trouble=str(exc))
+        return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)
 
     def execute(self, command: Command, *, who: str) -> Answer:
         """Do what *command* says."""
@@ -249,17 +213,17 @@ class DaemonStatus:
             in_store=rows,
             rate_per_s=rate,
             eta_s=rows / rate if rows is not None and rate else None,
-            holds=self.throttle.reasons_for(served.name) if served.moves else (),
+            holds=self.control.throttle.reasons_for(served.name) if served.moves else (),
         )
 
     def _reasons(self) -> Iterator[str]:
         if not self.supervision.has_begun:
             yield "starting"
-        if self.stop.draining.is_set():
+        if self.control.stop.draining.is_set():
             yield "ending"
         if (error := self.poller.store_error) is not None:
             yield f"the ledger cannot be read: {error}"
-        for worker in self.workers:
+        for worker in self.control.workers:
             if worker.crash is not None or worker.failure is not None:
                 yield f"{worker.name} has ended: {worker.failure or worker.crash}"
             elif worker.trouble is not None:
@@ -279,8 +243,7 @@ def _gaps(seen: StatusSnapshot) -> Iterator[str]:
 
 def _together(seen: StatusSnapshot) -> Sequence[tuple[str, int]]:
     """Return the rows of all tables by how soon they are due."""
-    sums: Mapping[str, int] = defaultdict(int)
+    sums: Counter[str] = Counter()
     for counted in seen.counts.values():
-        for span, rows in counted.due:
-            sums[span] += rows  # type: ignore[index]  # it is a defaultdict
+        sums.update(dict(counted.due))
     return list(sums.items())

@@ -18,7 +18,6 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Final
 
 from migrator.service.worker import Stop, WorkerThread
@@ -29,7 +28,7 @@ _PATIENCE_S: Final = 1.0
 """A manager whose socket is full is waited for so long."""
 _LOOK_EVERY_S: Final = 0.25
 _SIGNS_PER_INTERVAL: Final = 4
-_EXTENSION: Final = timedelta(minutes=1)
+_EXTENSION_US: Final = 60_000_000
 _EXTEND_EVERY_S: Final = 5.0
 _HUNG_AFTER_S: Final = 180.0
 """Without a watchdog, a worker may be silent for so long before no more time is asked for."""
@@ -43,35 +42,11 @@ class ServiceManager:
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self._is_deaf = False
         self.is_there = self._address is not None
-        self.watchdog = _watchdog(environ) if self._address else None
+        self.watchdog_s = _watchdog_s(environ) if self._address else None
         """It ends us when we are silent for so long; None: it does not."""
 
-    def ready(self) -> None:
-        """Say that the start is over."""
-        self._tell("READY=1")
-
-    def reloading(self) -> None:
-        """Say that settings are read anew; ``ready`` follows when that is over."""
-        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
-
-    def stopping(self) -> None:
-        """Say that the end has begun."""
-        self._tell("STOPPING=1")
-
-    def alive(self) -> None:
-        """Say that the work goes on."""
-        self._tell("WATCHDOG=1")
-
-    def status(self, text: str) -> None:
-        """Say in one line what is going on, for people."""
-        self._tell(f"STATUS={' '.join(text.split())}")
-
-    def extend(self, span: timedelta) -> None:
-        """Ask not to be cut off within *span* from now."""
-        self._tell(f"EXTEND_TIMEOUT_USEC={span // timedelta(microseconds=1)}")
-
-    def _tell(self, message: str) -> None:
+    def tell(self, message: str) -> None:
+        """Send one datagram in the words of the protocol; logs once that nobody listens."""
         if self._address is None:
             return
         try:
@@ -79,19 +54,14 @@ class ServiceManager:
                 sender.settimeout(_PATIENCE_S)
                 sender.sendto(message.encode(), self._address)
         except OSError as exc:
-            self._complain(exc)
+            if not self._is_deaf:
+                _log.warning(
+                    "the service manager could not be told how this process is",
+                    extra={"action": "notify_failed", "error": str(exc)},
+                )
+            self._is_deaf = True
         else:
             self._is_deaf = False
-
-    def _complain(self, exc: OSError) -> None:
-        """Log once that nobody listens, until somebody does again."""
-        if self._is_deaf:
-            return
-        self._is_deaf = True
-        _log.warning(
-            "the service manager could not be told how this process is",
-            extra={"action": "notify_failed", "error": str(exc)},
-        )
 
 
 def _address(name: str) -> str | None:
@@ -101,14 +71,13 @@ def _address(name: str) -> str | None:
     return name if name.startswith("/") else None
 
 
-def _watchdog(environ: Mapping[str, str]) -> timedelta | None:
+def _watchdog_s(environ: Mapping[str, str]) -> float | None:
     """Return within which time a sign of life is wanted from this very process."""
     microseconds, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if pid and pid != str(os.getpid()):
         return None
-    if not (microseconds.isascii() and microseconds.isdigit() and int(microseconds)):
-        return None
-    return timedelta(microseconds=int(microseconds))
+    is_number = microseconds.isascii() and microseconds.isdigit()
+    return int(microseconds) / 1e6 if is_number and int(microseconds) else None
 
 
 class Supervision:
@@ -121,7 +90,7 @@ class Supervision:
         self._manager = manager
         self._workers = workers
         self._stop = stop
-        self._interval_s = manager.watchdog.total_seconds() if manager.watchdog else None
+        self._interval_s = manager.watchdog_s
         self._next_sign_s = float("-inf")
         self._next_extension_s = float("-inf")
         self.has_begun = False
@@ -149,7 +118,7 @@ class Supervision:
     def begin(self) -> None:
         """Say that the work has begun."""
         self.has_begun = True
-        self._manager.ready()
+        self._manager.tell("READY=1")
         self.status("working")
 
     def look(self) -> None:
@@ -161,29 +130,31 @@ class Supervision:
         now_s = time.monotonic()
         if self._interval_s is not None and now_s >= self._next_sign_s:
             self._next_sign_s = now_s + self._interval_s / _SIGNS_PER_INTERVAL
-            self._manager.alive()
+            self._manager.tell("WATCHDOG=1")
         if self._is_stopping and now_s >= self._next_extension_s:
             self._next_extension_s = now_s + _EXTEND_EVERY_S
-            self._manager.extend(_EXTENSION)
+            self._manager.tell(f"EXTEND_TIMEOUT_USEC={_EXTENSION_US}")
 
     def status(self, text: str) -> None:
         """Say what goes on; from any thread."""
-        self._manager.status(f"stopping: {text}" if self._is_stopping else text)
+        said = " ".join(text.split())
+        self._manager.tell(f"STATUS={'stopping: ' if self._is_stopping else ''}{said}")
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
         """Say that settings are read anew, and at the end that this is over."""
-        self._manager.reloading()
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._manager.tell(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
         try:
             yield
         finally:
-            self._manager.ready()
+            self._manager.tell("READY=1")
 
     def end(self) -> None:
         """Say that the end has begun, once."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._manager.stopping()
+            self._manager.tell("STOPPING=1")
             self.status("finishing what is in hand")
 
     def _all_go_on(self) -> bool:

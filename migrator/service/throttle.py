@@ -1,8 +1,8 @@
 """Why nothing is claimed: every reason of this process in one place, asked before each claim.
 
 ``Throttle`` knows the reasons, ``ClaimGuard`` answers "may this be claimed now?" for all workers.
-A ``BooleanThrottle`` or ``ThresholdThrottle`` adds and removes a reason by looking at one signal of
-``throttle_signals`` again and again. Rules of this file:
+A ``SignalThrottle`` adds and removes reasons by looking at one of ``throttle_signals`` again and
+again. Rules of this file:
 
 * any thread may add, remove or ask for reasons, and none of it waits for a server; what is called
   upon a change returns at once; what is claimed already is finished, whatever the reasons;
@@ -19,13 +19,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from migrator.errors import LimitPassed, MigratorError
-from migrator.ledger.pause_reasons import PauseReason, Signal
+from migrator.ledger.report import PauseReason, Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.audit_log import AuditLog
@@ -61,15 +61,26 @@ class Throttle:
         self._reasons: dict[tuple[Signal, EndpointName | None], PauseReason] = {}
         self._changes = 0
 
-    def pause(self, reason: PauseReason) -> bool:
-        """Add *reason*, or bring what it says up to date; return whether it is new."""
-        key = (reason.signal, reason.endpoint)
+    def pause(
+        self,
+        signal: Signal,
+        endpoint: EndpointName | None,
+        observed: str,
+        limit: str = "",
+        *,
+        since: datetime | None = None,
+    ) -> bool:
+        """Add a reason, of now, or bring what it says up to date; return whether it is new."""
+        now = since or datetime.now(UTC)
+        reason = PauseReason(
+            signal=signal, endpoint=endpoint, observed=observed, limit=limit, since=now
+        )
         with self._lock:
-            known = self._reasons.get(key)
+            known = self._reasons.get((signal, endpoint))
             if known is not None:
-                self._reasons[key] = replace(reason, since=known.since)
+                self._reasons[signal, endpoint] = replace(reason, since=known.since)
                 return False
-            self._reasons[key] = reason
+            self._reasons[signal, endpoint] = reason
             self._tell(reason, began=True)
             return True
 
@@ -141,9 +152,9 @@ class ClaimGuard:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Have *read_due_times* read rows of *endpoints*; *now_s* is monotonic."""
-        self._throttle = throttle
+        self.throttle = throttle
+        self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._stop = stop
-        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._read_due_times = read_due_times
         self._now_s = now_s
         self._next_s: dict[EndpointName, float] = {}
@@ -161,21 +172,14 @@ class ClaimGuard:
             with self._lock:
                 if self._now_s() >= self._next_s.get(endpoint, float("-inf")):
                     self._look_at_due_times(endpoint)
-        return self._throttle.reason_for(endpoint) is None
+        return self.throttle.reason_for(endpoint) is None
 
     def _look_at_due_times(self, endpoint: EndpointName) -> None:
-        reading = self._read_due_times(self._endpoints[endpoint])
+        reading = self._read_due_times(self.endpoints[endpoint])
         if reading.is_refused:
-            reason = PauseReason(
-                signal=Signal.TIME_ZONE,
-                endpoint=endpoint,
-                observed=reading.text,
-                limit=reading.remedy,
-                since=datetime.now(UTC),
-            )
-            self._throttle.pause(reason)
+            self.throttle.pause(Signal.TIME_ZONE, endpoint, reading.text, reading.remedy)
         else:
-            self._throttle.resume(Signal.TIME_ZONE, endpoint)
+            self.throttle.resume(Signal.TIME_ZONE, endpoint)
         wait_s = REFUSED_AGAIN_S if reading.is_refused else AGAIN_S
         self._next_s[endpoint] = self._now_s() + (wait_s if reading.comparable else 0.0)
 
@@ -184,12 +188,7 @@ def log_pauses(audit_log: AuditLog) -> Listener:
     """Return a listener that logs each change, and has the ledger note it."""
 
     def listener(reason: PauseReason, began: bool) -> None:
-        facts: dict[str, object] = {
-            "signal": str(reason.signal),
-            "endpoint": reason.endpoint,
-            "observed": reason.observed,
-            "limit": reason.limit,
-        }
+        facts = reason.facts
         if began:
             _log.warning("nothing new is claimed", extra={"action": BEGAN, **facts})
         else:
@@ -226,16 +225,18 @@ Whom = EndpointName | None
 """One endpoint; None: all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A no, with what was seen."""
 
     observed: str
     limit: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+Look = Callable[[], Mapping[Whom, Verdict]]
+"""Looks once, however long that takes, and says who has to wait; nobody: empty."""
+
+
+class Sample(NamedTuple):
     """A measured value."""
 
     value: float
@@ -244,22 +245,67 @@ class Sample:
     """As people read it: ``Billing: 120000 messages``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollInterval:
-    """How often a signal is looked at, and how long what was seen is believed."""
+class Threshold:
+    """Looks at values against a limit, of single endpoints or of all.
 
-    every_s: float
-    stale_after_s: float
+    One that is over its limit counts until it is a good deal lower, so that hand-over does not
+    start and stop all the time.
+    """
+
+    def __init__(
+        self,
+        signal: Signal,
+        measure: Callable[[], Mapping[Whom, Sample]],
+        limits: tuple[float, float],
+        critical: Callable[[str], None],
+        *,
+        show: Callable[[float], str] = "{:.0f}".format,
+    ) -> None:
+        """Compare with two *limits*, and call *critical* above the second; 0: any value is fine."""
+        self.signal = signal
+        self._measure = measure
+        self._most, self._critical_above = limits
+        self._critical = critical
+        self._show = show
+        self._over: Set[Whom] = frozenset()
+
+    def __call__(self) -> Mapping[Whom, Verdict]:
+        """Measure, and return whose value is too high."""
+        found = self._measure()
+        for sample in found.values():
+            if self._critical_above and self._critical_above < sample.value < math.inf:
+                limit = self._show(self._critical_above)
+                self._critical(
+                    f"{self.signal}: {sample.text}, and {limit} is where the daemon gives up"
+                )
+        if not self._most:
+            return {}
+        limits = {whom: self._most * (RESUME_SHARE if whom in self._over else 1) for whom in found}
+        self._over = {whom for whom, sample in found.items() if sample.value > limits[whom]}
+        limit = f"at most {self._show(self._most)}"
+        return {whom: Verdict(found[whom].text, limit) for whom in self._over}
 
 
 class SignalThrottle:
     """Looks at one signal at intervals, and pauses when the last success is too old."""
 
-    def __init__(self, signal: Signal, throttle: Throttle, interval: PollInterval) -> None:
-        """Look at nothing yet."""
+    def __init__(
+        self,
+        signal: Signal,
+        throttle: Throttle,
+        look: Look,
+        *,
+        every_s: float,
+        stale_after_s: float,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Look at nothing yet; *close* ends what *look* needs."""
         self._signal = signal
         self._throttle = throttle
-        self._interval = interval
+        self._look_once = look
+        self._every_s = every_s
+        self._stale_after_s = stale_after_s
+        self._close = close
         self._next_s = float("-inf")
         self._seen_s = time.monotonic()
         self._error = "no answer yet"
@@ -269,16 +315,17 @@ class SignalThrottle:
     def tick(self, now_s: float) -> None:
         """Look again when it is time, at monotonic second *now_s*; returns at once."""
         if now_s >= self._next_s and self.task.run_soon():
-            self._next_s = now_s + self._interval.every_s
-        age_s, stale_after_s = now_s - self._seen_s, self._interval.stale_after_s
-        if age_s > stale_after_s:
-            limit = f"not to be older than {stale_after_s:g} s"
-            self._pause(None, f"not known for {age_s:.0f} s: {self._error}", limit)
+            self._next_s = now_s + self._every_s
+        age_s = now_s - self._seen_s
+        if age_s > self._stale_after_s:
+            limit = f"not to be older than {self._stale_after_s:g} s"
+            self._pause(None, Verdict(f"not known for {age_s:.0f} s: {self._error}", limit))
 
     def end(self) -> None:
-        """Stop looking; what is paused stays so."""
+        """Stop looking, and close what was needed for it; what is paused stays so."""
         self._is_over = True
-        self.task.end()
+        if self.task.end():  # one that still waits for an answer keeps what it waits on
+            self._close()
 
     def resume(self) -> None:
         """Be a reason for nothing any more."""
@@ -286,149 +333,46 @@ class SignalThrottle:
 
     def _look(self) -> None:
         try:
-            self._see()
+            verdicts = self._look_once()
         except MigratorError as exc:
             self._error = str(exc)
-        else:
-            self._seen_s = time.monotonic()
-
-    def _see(self) -> None:
-        """Look once, and pause or resume accordingly."""
-        raise NotImplementedError
-
-    def _pause(self, whom: Whom, observed: str, limit: str) -> None:
-        if not self._is_over:
-            since = datetime.now(UTC)
-            self._throttle.pause(
-                PauseReason(
-                    signal=self._signal, endpoint=whom, observed=observed, limit=limit, since=since
-                )
-            )
-
-
-class BooleanThrottle(SignalThrottle):
-    """A signal that is a yes or a no; it pauses and resumes by the first answer."""
-
-    def __init__(
-        self,
-        signal: Signal,
-        throttle: Throttle,
-        interval: PollInterval,
-        check: Callable[[], Verdict | None],
-        *,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Ask *check*; None: go on. *close* ends what it needs."""
-        super().__init__(signal, throttle, interval)
-        self._check = check
-        self._close = close
-
-    def end(self) -> None:
-        """Stop looking, and close what was needed for it."""
-        super().end()
-        if self.task.has_ended:  # one that still waits for an answer keeps what it waits on
-            self._close()
-
-    def _see(self) -> None:
-        verdict = self._check()
-        if verdict is None:
-            self._throttle.resume(self._signal)
-        else:
-            self._pause(None, verdict.observed, verdict.limit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a measured value may be; 0: any."""
-
-    most: float = 0.0
-    critical_above: float = 0.0
-    show: Callable[[float], str] = "{:.0f}".format
-    """A limit as people read it."""
-
-    @property
-    def are_set(self) -> bool:
-        """Whether there is anything to compare with."""
-        return bool(self.most or self.critical_above)
-
-
-class ThresholdThrottle(SignalThrottle):
-    """Values against a limit, of single endpoints or of all."""
-
-    def __init__(
-        self,
-        signal: Signal,
-        throttle: Throttle,
-        interval: PollInterval,
-        *,
-        limits: Limits,
-        measure: Callable[[], Mapping[Whom, Sample]],
-        critical: Callable[[str], None],
-    ) -> None:
-        """Pause while a value is over its limit; call *critical* when it is far over."""
-        super().__init__(signal, throttle, interval)
-        self._limits = limits
-        self._measure = measure
-        self._critical = critical
-        self._over: dict[Whom, bool] = {}
-
-    def _see(self) -> None:
-        found = self._measure()
-        for whom, sample in found.items():
-            self._compare(whom, sample)
-        for whom in set(self._over) - set(found):
-            del self._over[whom]
-            self._throttle.resume(self._signal, whom)
-        if None not in found:
-            self._throttle.resume(self._signal)  # it was only there because nobody knew
-
-    def _compare(self, whom: Whom, sample: Sample) -> None:
-        limits = self._limits
-        if limits.critical_above and limits.critical_above < sample.value < math.inf:
-            limit = limits.show(limits.critical_above)
-            self._critical(
-                f"{self._signal}: {sample.text}, and {limit} is where the daemon gives up"
-            )
-        if not limits.most:
             return
-        was_over = self._over.get(whom, False)
-        self._over[whom] = is_over(sample.value, limits.most, was_over=was_over)
-        if self._over[whom]:
-            self._pause(whom, sample.text, f"at most {limits.show(limits.most)}")
-        else:
-            self._throttle.resume(self._signal, whom)
+        self._seen_s = time.monotonic()
+        for whom, verdict in verdicts.items():
+            self._pause(whom, verdict)
+        for reason in self._throttle.reasons():
+            if reason.signal is self._signal and reason.endpoint not in verdicts:
+                self._throttle.resume(self._signal, reason.endpoint)
 
-
-def is_over(value: float, limit: float, *, was_over: bool) -> bool:
-    """Return whether *value* is over *limit*; if it was, until it is a good deal lower.
-
-    The gap keeps hand-over from starting and stopping all the time.
-    """
-    return value > (limit * RESUME_SHARE if was_over else limit)
+    def _pause(self, whom: Whom, verdict: Verdict) -> None:
+        if not self._is_over:
+            self._throttle.pause(self._signal, whom, verdict.observed, verdict.limit)
 
 
 class SignalThrottles:
     """Runs the throttles of one process, and changes them when settings are read anew."""
 
-    def __init__(self, throttles: Sequence[SignalThrottle]) -> None:
-        """Take *throttles*, none of which runs yet."""
+    def __init__(self) -> None:
+        """Look at nothing yet."""
         self._lock = threading.Lock()
-        self._throttles = throttles
-        self.job = Job(name="throttle", every=_TICK, do=self._tick)
-
-    def begin(self) -> None:
-        """Look at everything once, before anything is claimed; waits for moments at most."""
-        with self._lock:
-            self._start(self._throttles)
+        self._throttles: Sequence[SignalThrottle] = ()
+        self.job = Job("throttle", _TICK, self._tick)
 
     def replace(self, throttles: Sequence[SignalThrottle]) -> None:
-        """Look at *throttles* instead; those before are no reason for anything any more."""
+        """Look at *throttles* from now on; those before are no reason for anything any more.
+
+        Each is looked at once before this returns, or waited for for moments at most.
+        """
         with self._lock:
-            before, self._throttles = self._throttles, throttles
-            for throttle in before:
-                throttle.end()
-                throttle.resume()
-            self._start(throttles)
+            for before in self._throttles:
+                before.end()
+                before.resume()
+            self._throttles = throttles
+            for throttle in throttles:
+                throttle.tick(time.monotonic())
+            deadline_s = time.monotonic() + _FIRST_S
+            while any(each.task.is_busy for each in throttles) and time.monotonic() < deadline_s:
+                time.sleep(0.01)
 
     def end(self) -> None:
         """Look at nothing any more; what is paused stays so, for the process is at its end."""
@@ -437,20 +381,10 @@ class SignalThrottles:
                 throttle.end()
             self._throttles = ()
 
-    def _start(self, throttles: Sequence[SignalThrottle]) -> None:
-        for throttle in throttles:
-            throttle.tick(time.monotonic())
-        deadline_s = time.monotonic() + _FIRST_S
-        while any(each.task.is_busy for each in throttles) and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-
-    def _tick(self) -> bool:
-        if not self._lock.acquire(blocking=False):
-            return True  # they are being replaced; the next tick is soon
-        try:
-            now_s = time.monotonic()
-            for throttle in self._throttles:
-                throttle.tick(now_s)
-        finally:
-            self._lock.release()
-        return True
+    def _tick(self) -> None:
+        if self._lock.acquire(blocking=False):  # else they are being replaced
+            try:
+                for throttle in self._throttles:
+                    throttle.tick(time.monotonic())
+            finally:
+                self._lock.release()

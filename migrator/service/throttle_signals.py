@@ -20,16 +20,14 @@ from migrator.config.values import DAYS, Window
 from migrator.database.replicas import ReplicaLag
 from migrator.errors import StoreError, StoreUnavailable, TargetError
 from migrator.ledger.clock import DatabaseClock, Doubt
-from migrator.ledger.pause_reasons import Signal
+from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
 from migrator.service.throttle import (
-    BooleanThrottle,
-    Limits,
-    PollInterval,
+    Look,
     Sample,
     SignalThrottle,
-    ThresholdThrottle,
+    Threshold,
     Throttle,
     Verdict,
     Whom,
@@ -67,62 +65,68 @@ def build_throttles(
         owner: Of this process.
         critical: Called when a critical limit is passed.
     """
-    stale_s = given.stale_after.total_seconds()
-    usual = PollInterval(every_s=given.every.total_seconds(), stale_after_s=stale_s)
-    soon = PollInterval(every_s=_SOON_S, stale_after_s=stale_s)
-    rarely = PollInterval(every_s=CLOCK_EVERY_S, stale_after_s=stale_s)
+    stale_s, usual_s = given.stale_after.total_seconds(), given.every.total_seconds()
+
+    def new(
+        signal: Signal, look: Look, every_s: float = _SOON_S, close: Callable[[], None] = _nothing
+    ) -> SignalThrottle:
+        return SignalThrottle(
+            signal, throttle, look, every_s=every_s, stale_after_s=stale_s, close=close
+        )
+
     clock = ClockCheck(app.clock, lambda now: is_our_clock(app.connection, now))
-    yield BooleanThrottle(Signal.CLOCK, throttle, rarely, clock)
+    yield new(Signal.CLOCK, clock, CLOCK_EVERY_S)
     if not endpoints:
         return
     alarms = AlarmWatch(app.connection, owner.split("/")[0])
-    check = partial(check_alarm, workers, alarms.look)
-    yield BooleanThrottle(Signal.ALARM, throttle, soon, check, close=alarms.close)
+    yield new(Signal.ALARM, partial(check_alarm, workers, alarms.look), close=alarms.close)
     if given.windows:
-        check = partial(check_window, given.open_windows, given.zone)
-        yield BooleanThrottle(Signal.WINDOW, throttle, soon, check)
+        yield new(Signal.WINDOW, partial(check_window, given.open_windows, given.zone))
     if given.touch_file is not None:
-        check = partial(check_flag_file, given.touch_file)
-        yield BooleanThrottle(Signal.TOUCH_FILE, throttle, soon, check)
+        yield new(Signal.TOUCH_FILE, partial(check_flag_file, given.touch_file))
     if given.veto_url is not None:
-        http = HttpCheck(given.veto_url)
-        yield BooleanThrottle(Signal.VETO, throttle, usual, http, close=http.close)
-
-    def threshold(
-        signal: Signal, limits: Limits, measure: Callable[[], Mapping[Whom, Sample]]
-    ) -> SignalThrottle:
-        return ThresholdThrottle(
-            signal, throttle, usual, limits=limits, measure=measure, critical=critical
-        )
-
-    limits = Limits(most=given.max_level_depth, critical_above=given.panic_level_depth)
-    if limits.are_set:
-        yield threshold(Signal.LEVEL_DEPTH, limits, partial(measure_levels, app))
-    limits = Limits(most=given.max_destination_depth, critical_above=given.panic_destination_depth)
-    if limits.are_set:
-        yield threshold(Signal.DESTINATION_DEPTH, limits, partial(measure_destinations, app))
-    limits = _spans(given.max_database_latency, given.panic_database_latency)
-    if limits.are_set:
-        patience = timedelta(seconds=_PATIENCE * max(limits.most, limits.critical_above))
-        latency = partial(measure_latency, app.store, endpoints, patience)
-        yield threshold(Signal.LATENCY, limits, latency)
-    limits = _spans(given.max_replica_lag, given.panic_replica_lag)
-    if limits.are_set:
-        yield threshold(Signal.REPLICA_LAG, limits, partial(measure_lag, ReplicaLag(app.engine)))
+        client = httpx.Client(timeout=_VETO_PATIENCE_S, headers={"User-Agent": "migrator"})
+        yield new(Signal.VETO, partial(check_veto, client, given.veto_url), usual_s, client.close)
+    for threshold in _thresholds(given, app, endpoints, critical):
+        yield new(threshold.signal, threshold, usual_s)
 
 
-def _spans(most: timedelta | None, critical_above: timedelta | None) -> Limits:
-    return Limits(
-        most=most.total_seconds() if most else 0.0,
-        critical_above=critical_above.total_seconds() if critical_above else 0.0,
-        show=seconds,
-    )
+def _thresholds(
+    given: Given, app: App, endpoints: Sequence[StoreEndpoint], critical: Callable[[str], None]
+) -> Iterator[Threshold]:
+    """Yield what is measured and compared with limits, of which the settings have any."""
+    latencies = _seconds_of(given.max_database_latency, given.panic_database_latency)
+    lags = _seconds_of(given.max_replica_lag, given.panic_replica_lag)
+    levels = (float(given.max_level_depth), float(given.panic_level_depth))
+    depths = (float(given.max_destination_depth), float(given.panic_destination_depth))
+    if any(levels):
+        yield Threshold(Signal.LEVEL_DEPTH, partial(measure_levels, app), levels, critical)
+    if any(depths):
+        measure = partial(measure_destinations, app)
+        yield Threshold(Signal.DESTINATION_DEPTH, measure, depths, critical)
+    if any(latencies):
+        patience = timedelta(seconds=_PATIENCE * max(latencies))
+        measure = partial(measure_latency, app.store, endpoints, patience)
+        yield Threshold(Signal.LATENCY, measure, latencies, critical, show=seconds)
+    if any(lags):
+        measure = partial(measure_lag, ReplicaLag(app.engine))
+        yield Threshold(Signal.REPLICA_LAG, measure, lags, critical, show=seconds)
+
+
+def _seconds_of(most: timedelta | None, critical: timedelta | None) -> tuple[float, float]:
+    return most.total_seconds() if most else 0.0, critical.total_seconds() if critical else 0.0
+
+
+def _nothing() -> None:
+    pass
 
 
 # ── yes or no ───────────────────────────────────────────────────────────────────────────────────
 
 
-def check_alarm(workers: Iterable[WorkerThread], look: Callable[[], str | None]) -> Verdict | None:
+def check_alarm(
+    workers: Iterable[WorkerThread], look: Callable[[], str | None]
+) -> Mapping[Whom, Verdict]:
     """Return the broker's memory or disk alarm, from any connection that hears of it."""
     heard = next(filter(None, (worker.blocked_reason for worker in workers)), None)
     try:
@@ -132,77 +136,58 @@ def check_alarm(workers: Iterable[WorkerThread], look: Callable[[], str | None])
             raise
         reason = heard
     if reason is None:
-        return None
-    return Verdict(observed=reason, limit="until the broker takes messages again")
+        return {}
+    return {None: Verdict(reason, "until the broker takes messages again")}
 
 
 def check_window(
     windows: Sequence[Window],
     zone: tzinfo,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Verdict | None:
-    """Return that no maintenance window is open; None: one is."""
+) -> Mapping[Whom, Verdict]:
+    """Return that no maintenance window is open; empty: one is."""
     local = now().astimezone(zone)
     if any(window.is_open(local) for window in windows):
-        return None
+        return {}
     where = getattr(zone, "key", None) or local.tzname()
-    return Verdict(
-        observed=f"it is {DAYS[local.weekday()]} {local:%H:%M} {where}",
-        limit=f"only {', '.join(window.text for window in windows)}",
-    )
+    only = ", ".join(window.text for window in windows)
+    return {None: Verdict(f"it is {DAYS[local.weekday()]} {local:%H:%M} {where}", f"only {only}")}
 
 
-def check_flag_file(path: Path) -> Verdict | None:
-    """Return that *path* exists, and since when; None: it does not.
+def check_flag_file(path: Path) -> Mapping[Whom, Verdict]:
+    """Return that *path* exists, and since when; empty: it does not.
 
     A file nobody lets us look at might be there.
     """
     try:
         found = path.stat()
     except FileNotFoundError:
-        return None
+        return {}
     except OSError as exc:
-        return Verdict(observed=f"{path} cannot be looked at: {exc.strerror or exc}")
+        return {None: Verdict(f"{path} cannot be looked at: {exc.strerror or exc}")}
     changed = datetime.fromtimestamp(found.st_mtime, UTC)
     observed = f"{path} exists, of {changed:%Y-%m-%d %H:%M} UTC"
-    return Verdict(observed=observed, limit="until it is removed")
+    return {None: Verdict(observed, "until it is removed")}
 
 
-class HttpCheck:
-    """Asks one address; anything but 2xx is a no, and so is no answer."""
+_VETO_PATIENCE_S: Final = 3.0
+_SHOWN_CHARS: Final = 120
+_READ_BYTES: Final = 4096
 
-    _PATIENCE_S: Final = 3.0
-    _SHOWN_CHARS: Final = 120
-    _READ_BYTES: Final = 4096
 
-    def __init__(self, url: str) -> None:
-        """Connect when first asked."""
-        self._url = url
-        self._client = httpx.Client(timeout=self._PATIENCE_S, headers={"User-Agent": "migrator"})
-
-    def __call__(self) -> Verdict | None:
-        """Return what it said against it; None: nothing."""
-        limit = "until it answers 2xx"
-        try:
-            with self._client.stream("GET", self._url) as answer:
-                if answer.is_success:
-                    return None
-                said = self._first_line(next(answer.iter_bytes(self._READ_BYTES), b""))
-        except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            said = str(exc) or type(exc).__name__
-            return Verdict(observed=f"{self._url} did not answer: {said}", limit=limit)
-        what = f"{self._url} says {answer.status_code}"
-        return Verdict(observed=f"{what}: {said}" if said else what, limit=limit)
-
-    def close(self) -> None:
-        """Close its connection."""
-        self._client.close()
-
-    def _first_line(self, body: bytes) -> str:
-        lines = body.decode(errors="replace").strip().splitlines()
-        line = lines[0].strip() if lines else ""
-        shown = "".join(each if each.isprintable() else " " for each in line)
-        return shown[: self._SHOWN_CHARS]
+def check_veto(client: httpx.Client, url: str) -> Mapping[Whom, Verdict]:
+    """Return what *url* says against it; anything but 2xx is a no, and so is no answer."""
+    try:
+        with client.stream("GET", url) as answer:
+            if answer.is_success:
+                return {}
+            body = next(answer.iter_bytes(_READ_BYTES), b"").decode(errors="replace")
+            first = next(iter(body.strip().splitlines()), "").strip()
+            said = "".join(each if each.isprintable() else " " for each in first)[:_SHOWN_CHARS]
+            observed = f"{url} says {answer.status_code}{': ' if said else ''}{said}"
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        observed = f"{url} did not answer: {str(exc) or type(exc).__name__}"
+    return {None: Verdict(observed, "until it answers 2xx")}
 
 
 # ── the database's clock ────────────────────────────────────────────────────────────────────────
@@ -238,22 +223,22 @@ class ClockCheck:
         self._wall_jumped_s = float("-inf")
         self._asked_s = float("-inf")
 
-    def __call__(self) -> Verdict | None:
-        """Return why the clock is not believed; None: it is."""
+    def __call__(self) -> Mapping[Whom, Verdict]:
+        """Return why the clock is not believed; empty: it is."""
         self._look_at_wall()
         self._clock.sample(older_than_s=_SAMPLE_AFTER_S)
         self._look_at_wall()  # both may have jumped between two looks
         doubt = self._clock.doubt
         if doubt is None:
-            return None
+            return {}
         witness = self._witness(doubt)
         if witness is not None and _believe(self._clock, doubt, witness=witness):
-            return None
-        return Verdict(
-            observed=doubt.text,
-            limit="until it is back, or this machine's or the broker's clock agrees with it; "
-            "`migrator resume` believes it",
+            return {}
+        limit = (
+            "until it is back, or this machine's or the broker's clock agrees with it; "
+            "`migrator resume` believes it"
         )
+        return {None: Verdict(doubt.text, limit)}
 
     def _look_at_wall(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -305,7 +290,7 @@ _MOST_QUEUES: Final = 500
 
 def measure_levels(app: App) -> Mapping[Whom, Sample]:
     """Return the messages in all levels together, as far as they are known."""
-    ladder = app.broker_facts.level_depths(app.plan.delays)
+    ladder = app.broker_facts.level_depths(app.settings.broker.delays)
     count = sum(step.known for step in ladder.steps)
     return {None: Sample(value=count, text=f"{count} messages in the delay levels")}
 

@@ -1,4 +1,8 @@
-"""What lanes and dispatchers have in common: threads that run until told to stop, or crash."""
+"""What lanes and dispatchers have in common: threads that run until told to stop, or crash.
+
+A ``LeasedWorker`` takes a lease, works over as many links as it takes, and begins again when
+something breaks; the ``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
-from migrator.errors import Interrupted, LedgerAdopted, LedgerBehind, MigratorError
-from migrator.ledger.lease_keeper import HeldLease
+from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind, MigratorError
+from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.work import Backoff
 from migrator.nservicebus.timeouts import Lane
 
 _log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -60,6 +70,8 @@ class WorkerThread:
     ) -> None:
         """Prepare a thread called *name*; a crash is logged as *crash_action*, with *facts*."""
         self.name = name
+        self.ends = ExitStack()
+        """Closes what the thread needs, in the thread, at its end."""
         self.failure: MigratorError | None = None
         """Why the thread ended early; None when it ended well."""
         self.crash: BaseException | None = None
@@ -116,9 +128,9 @@ class WorkerThread:
         return time.monotonic() - self._beat_s if self._thread.is_alive() else 0.0
 
     @property
-    def ended_well(self) -> bool:
-        """Whether there is nothing to be said about its end."""
-        return self.failure is None and self.crash is None
+    def has_left(self) -> bool:
+        """Whether it ended as told, and there is nothing to be said about it."""
+        return self.is_retired and self.join(0) and not (self.failure or self.crash)
 
     @property
     def blocked_reason(self) -> str | None:
@@ -136,7 +148,8 @@ class WorkerThread:
 
     def _main(self) -> None:
         try:
-            self._run()
+            with self.ends:
+                self._run()
         except LedgerBehind as exc:
             self._stop.at_once.set()
             self._end_all(
@@ -157,8 +170,112 @@ class WorkerThread:
         self._stop.draining.set()
 
 
-NewWorker = Callable[[str, ExitStack], WorkerThread]
-"""Makes a lane's thread of that name, not started; what it needs is closed by the stack."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What the workers of one process share."""
+
+    leases: SqlLeases
+    keeper: LeaseKeeper
+    stop: Stop
+    once: bool
+    """End when there is nothing to do."""
+    patience_s: float = 90.0
+    """With *once*: give up after failing for so long without progress; a daemon never does."""
+    is_surely_dead: Callable[[str], bool] = is_surely_dead
+    """Whether an owner's process is provably gone."""
+
+
+class LeasedWorker(WorkerThread):
+    """A thread that works as long as it holds a lease, over one link after the other.
+
+    The lease is kept while a link is down: whoever took it over would do again what this process
+    knows to be done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: WorkerContext,
+        *,
+        crash_action: str,
+        longest_backoff_s: float,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare the thread; ``start`` lets it run."""
+        super().__init__(name, stop=context.stop, crash_action=crash_action, facts=facts or {})
+        self._context = context
+        self._leases = context.leases
+        self._keeper = context.keeper
+        self._once = context.once
+        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=longest_backoff_s)
+
+    def _run(self) -> None:
+        while not self.is_ending:
+            self.beat()
+            try:
+                held = self._acquire()
+                if held is None:
+                    return
+                try:
+                    self._work(held)
+                finally:
+                    self._give_back(held)
+            except LeaseLost as exc:
+                self._say_lost(exc)
+                self._stop.draining.wait(_FIRST_BACKOFF_S)
+            except Interrupted:
+                return
+            except LedgerAdopted:
+                raise  # trying again changes nothing
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return
+            else:
+                return
+
+    def _work(self, held: HeldLease) -> None:
+        """Work over as many links as it takes, until all is done, or told to stop."""
+        while not self.is_ending:
+            try:
+                self._one_session(held)
+            except (LeaseLost, LedgerAdopted, Interrupted):
+                raise
+            except MigratorError as exc:
+                held.doing = partial(str, f"{self.trouble_word}: {exc}")
+                if not self._may_go_on(exc):
+                    return
+                held.check()
+            else:
+                return
+
+    def _may_go_on(self, exc: MigratorError) -> bool:
+        """Wait a little after a failure that ended the session; False: give up."""
+        self.beat()
+        if not self._tolerates(exc):
+            return False
+        self._stop.draining.wait(self._backoff.failed())
+        return True
+
+    trouble_word = "trouble"
+    """What the ledger shows before the reason, while there is no link."""
+
+    def _acquire(self) -> HeldLease | None:
+        """Wait for a lease; None: there is nothing to do, or it is to end first."""
+        raise NotImplementedError
+
+    def _give_back(self, held: HeldLease) -> None:
+        self._keeper.surrender(held)
+
+    def _one_session(self, held: HeldLease) -> None:
+        """Open a link and work over it until all is done, or told to stop."""
+        raise NotImplementedError
+
+    def _say_lost(self, exc: LeaseLost) -> None:
+        raise NotImplementedError
+
+    def _tolerates(self, exc: MigratorError) -> bool:
+        """Say what is wrong; False: give up."""
+        raise NotImplementedError
 
 
 class WorkerPool:
@@ -168,25 +285,23 @@ class WorkerPool:
         self,
         others: Sequence[WorkerThread] = (),
         *,
-        new_lane: NewWorker | None = None,
+        new_lane: Callable[[str], WorkerThread] | None = None,
         lanes: int = 0,
     ) -> None:
         """Prepare; nothing is started. Without *new_lane* there is nothing to hand over."""
         self._lock = threading.Lock()
         self._new_lane = new_lane
         self._others = list(others)
-        self._lanes: list[tuple[WorkerThread, ExitStack]] = []
+        self._lanes: list[WorkerThread] = []
         self._made = 0
         self._is_started = False
         self._is_over = False
-        if new_lane is not None:
-            for _ in range(lanes):
-                self._add(new_lane)
+        self.set_lanes(lanes)
 
     def __iter__(self) -> Iterator[WorkerThread]:
         """Go through the workers of this moment."""
         with self._lock:
-            return iter([*(lane for lane, _ in self._lanes), *self._others])
+            return iter([*self._lanes, *self._others])
 
     @property
     def moves(self) -> bool:
@@ -209,7 +324,7 @@ class WorkerPool:
     def lanes_have_ended(self) -> bool:
         """Return whether no lane's thread runs any more; false before they are started."""
         with self._lock:
-            return self._is_started and all(lane.join(0) for lane, _ in self._lanes)
+            return self._is_started and all(lane.join(0) for lane in self._lanes)
 
     def start(self) -> None:
         """Start all of them."""
@@ -222,12 +337,16 @@ class WorkerPool:
         with self._lock:
             if self._is_over or self._new_lane is None:
                 return False
-            self._forget_those_that_left()
+            # those that ended otherwise than as told are still spoken of
+            if self._is_started:
+                self._lanes = [lane for lane in self._lanes if not lane.has_left]
             staying = self._staying()
             for lane in staying[wanted:]:
                 lane.retire()
             for _ in range(wanted - len(staying)):
-                lane = self._add(self._new_lane)
+                lane = self._new_lane(f"lane-worker-{self._made}")
+                self._made += 1
+                self._lanes.append(lane)
                 if self._is_started:
                     lane.start()
             return True
@@ -244,29 +363,8 @@ class WorkerPool:
         if not all([worker.join(share_s) for worker in workers]):
             return False
         with self._lock:
-            self._is_over = all(lane.join(0) for lane, _ in self._lanes)
+            self._is_over = all(lane.join(0) for lane in self._lanes)
             return self._is_over
 
-    def close(self) -> None:
-        """Close what lanes needed; they have ended, or nobody waits for them."""
-        with self._lock:
-            self._is_over = True
-            for _, ends in self._lanes:
-                ends.close()
-
-    def _add(self, new_lane: NewWorker) -> WorkerThread:
-        ends = ExitStack()
-        lane = new_lane(f"lane-worker-{self._made}", ends)
-        self._made += 1
-        self._lanes.append((lane, ends))
-        return lane
-
     def _staying(self) -> list[WorkerThread]:
-        return [lane for lane, _ in self._lanes if not lane.is_retired]
-
-    def _forget_those_that_left(self) -> None:
-        """Forget lanes that ended as told; those that ended otherwise are still spoken of."""
-        for lane, ends in list(self._lanes):
-            if lane.is_retired and self._is_started and lane.join(0) and lane.ended_well:
-                ends.close()
-                self._lanes.remove((lane, ends))
+        return [lane for lane in self._lanes if not lane.is_retired]

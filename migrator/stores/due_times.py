@@ -13,7 +13,7 @@ header of a row is always UTC. Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -28,27 +28,13 @@ _FEW: Final = 3
 _SHARE: Final = 0.1
 _TOLERANCE: Final = timedelta(seconds=1)
 _SHOWN: Final = 4
-_USUAL: Final = (
-    "UTC",
-    "Europe/London",
-    "Europe/Berlin",
-    "Europe/Helsinki",
-    "Europe/Istanbul",
-    "America/New_York",
-    "America/Chicago",
-    "America/Denver",
-    "America/Phoenix",
-    "America/Los_Angeles",
-    "America/Sao_Paulo",
-    "Asia/Dubai",
-    "Asia/Kolkata",
-    "Asia/Singapore",
-    "Asia/Tokyo",
-    "Australia/Brisbane",
-    "Australia/Sydney",
-    "Pacific/Auckland",
+_USUAL: Final = [
+    *("UTC", "Europe/London", "Europe/Berlin", "Europe/Helsinki", "Europe/Istanbul"),
+    *("America/New_York", "America/Chicago", "America/Denver", "America/Phoenix"),
+    *("America/Los_Angeles", "America/Sao_Paulo", "Asia/Dubai", "Asia/Kolkata", "Asia/Singapore"),
+    *("Asia/Tokyo", "Australia/Brisbane", "Australia/Sydney", "Pacific/Auckland"),
     "Africa/Johannesburg",
-)
+]
 """Named before others that explain the same."""
 
 
@@ -138,18 +124,15 @@ class _Row:
 
 def _zones(rows: Sequence[_Row]) -> list[str]:
     """Return the zones of which all *rows* may have the local time, usual ones first."""
-    found = [name for name in _names() if all(row.is_local_time_of(ZoneInfo(name)) for row in rows)]
-    return sorted(found, key=lambda name: (name not in _USUAL, _rank(name), name))
-
-
-def _names() -> Iterator[str]:
-    for name in available_timezones():
-        if name == "UTC" or ("/" in name and not name.startswith(("Etc/", "SystemV/"))):
-            yield name
-
-
-def _rank(name: str) -> int:
-    return _USUAL.index(name) if name in _USUAL else 0
+    known = {each for each in available_timezones() if "/" in each} | {"UTC"}
+    found = [
+        name
+        for name in known
+        if not name.startswith(("Etc/", "SystemV/"))
+        and all(row.is_local_time_of(ZoneInfo(name)) for row in rows)
+    ]
+    usual = {name: place for place, name in enumerate(_USUAL)}
+    return sorted(found, key=lambda name: (usual.get(name, len(usual)), name))
 
 
 def _text(

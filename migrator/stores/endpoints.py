@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -57,9 +58,9 @@ class Quarantinable:
     """What was found in the first of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndpointPreview:
-    """What would become of one endpoint's rows.
+    """What would become of one endpoint's rows; counted row by row, and then read.
 
     Every row is counted in exactly one of ``in_ledger``, ``without_due_time``, ``left``,
     ``beyond_horizon`` and ``to_migrate``; together they are ``stored``.
@@ -67,39 +68,38 @@ class EndpointPreview:
 
     endpoint: EndpointName
     source: str
-    is_complete: bool
+    is_complete: bool = True
     """False: there may be more rows than were looked at."""
-    stored: int
-    in_ledger: int
+    stored: int = 0
+    in_ledger: int = 0
     """Claimed already, by id; such a row in the store is never claimed a second time."""
-    without_due_time: int
+    without_due_time: int = 0
     """No due time, or one no timeout manager would reach; they stay where they are."""
-    left: int
+    left: int = 0
     """Due before the cutoff; left to the timeout manager."""
-    beyond_horizon: int
+    beyond_horizon: int = 0
     """Due too late to be held natively, or by wish; they stay until near."""
-    to_migrate: int
+    to_migrate: int = 0
     """Would be claimed now, those that would be quarantined included."""
-    overdue: int
+    overdue: int = 0
     """Due already, whatever becomes of them."""
-    quarantine: Mapping[Reason, Quarantinable]
-    destinations: Mapping[QueueName, int]
+    quarantine: dict[Reason, Quarantinable] = field(default_factory=dict)
+    destinations: Counter[QueueName] = field(default_factory=Counter)
     """Rows that would be handed over, by destination after renaming."""
-    due: Mapping[str, int]
+    due: Counter[str] = field(default_factory=Counter)
     """Rows with a due time, by the steps of ``SPANS`` and ``BEYOND``."""
-    zone_offsets: Mapping[timedelta, int]
+    zone_offsets: Counter[timedelta] = field(default_factory=Counter)
     """Rows whose due column is whole quarter hours away from their own header."""
-    bytes: int
+    bytes: int = 0
     """Bodies and headers of what would be handed over."""
-    entry_levels: Mapping[int, int]
+    entry_levels: Counter[int] = field(default_factory=Counter)
     """Messages by the level they would enter; those due at once enter none."""
-    unclaimable: Mapping[str, Quarantinable] = field(default_factory=dict)
+    unclaimable: dict[str, Quarantinable] = field(default_factory=dict)
     """Of ``without_due_time``, those of which the store tells why, by that."""
     unmeasured: int = 0
     """Rows that would be handed over, and of which nobody knows how large their bodies are: they
     are not in ``bytes``, and may be too large for the broker."""
-
-    reply_queues: Mapping[str, int] = field(default_factory=dict)
+    reply_queues: Counter[str] = field(default_factory=Counter)
     """Rows that would be handed over, by the queue that replies to them would go to; the first
     thousand queues that were found."""
 

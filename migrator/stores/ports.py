@@ -82,16 +82,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedRow:
-    """One stored row as preview reads it, without its body."""
+    """One stored row as preview and claims read it, without its body."""
 
     id: str
-    destination: str | None
-    due_at: datetime | None
+    destination: str | None = None
+    due_at: datetime | None = None
     """None: no due time, or one no timeout manager would ever reach; the row stays where it is."""
-    headers_text: str | None
-    body_bytes: int | None
+    headers_text: str | None = None
+    body_bytes: int | None = None
     """None: the store does not tell."""
-    is_in_ledger: bool
+    is_in_ledger: bool = False
     """The ledger already has this id of this source in an open state: it will not be claimed."""
     why_unclaimable: str | None = None
     """Why no claim ever takes it, where the store tells more than that it has no due time."""

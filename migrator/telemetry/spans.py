@@ -30,7 +30,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
-    Span,
     SpanContext,
     SpanKind,
     TraceFlags,
@@ -55,18 +54,24 @@ _PATH: Final = "/v1/traces"
 
 
 class OtelTracer:
-    """Makes spans and gives them to an exporter; ``close`` ends it."""
+    """Makes spans and sends them; ``close`` ends it."""
 
-    def __init__(self, exporter: TellingExporter, *, spans_per_batch: int, flush_s: float) -> None:
-        """Begin with nothing; how many spans wait is bounded by OTEL_BSP_MAX_QUEUE_SIZE."""
+    def __init__(self, endpoint: str | None, *, spans_per_batch: int, flush_s: float) -> None:
+        """Send spans to *endpoint*; None: to wherever OTEL_EXPORTER_OTLP_* say.
+
+        Nothing is asked yet: a collector that is not there is found out in the background. How
+        many spans wait is bounded by OTEL_BSP_MAX_QUEUE_SIZE.
+        """
         named = Resource.create({SERVICE_NAME: _SERVICE, "service.version": __version__})
         self._provider = TracerProvider(
             # the environment wins: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
             resource=named.merge(OTELResourceDetector().detect()),
             shutdown_on_exit=False,  # ``close`` does it, and not for 30 s
         )
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._exporter = exporter
+        # the library takes the whole address, and adds the path only to a variable's
+        address = None if endpoint is None else endpoint.rstrip("/") + _PATH
+        self._exporter = TellingExporter(OTLPSpanExporter(endpoint=address))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(_SERVICE, __version__)
         self._spans_per_batch = spans_per_batch
         self._flush_s = flush_s
@@ -116,7 +121,8 @@ class OtelTracer:
                 start_time=began_ns,
             )
             batch.end(ended_ns)
-            whole = _links_to(batch)
+            if batch.get_span_context().trace_flags.sampled:
+                whole.append(Link(batch.get_span_context()))
         for each, context in zip(passage.traced, contexts, strict=True):
             self._tracer.start_span(
                 f"{passage.work} {each.destination}",
@@ -126,12 +132,6 @@ class OtelTracer:
                 links=whole,
                 start_time=began_ns,
             ).end(ended_ns)
-
-
-def _links_to(batch: Span) -> list[Link]:
-    """Return a link to a batch's span, unless that was not sampled."""
-    context = batch.get_span_context()
-    return [Link(context)] if context.trace_flags.sampled else []
 
 
 def _span_context(found: TraceContext) -> SpanContext:
@@ -171,16 +171,6 @@ def _of_message(message: Traced) -> _Attributes:
 
 
 # ── on their way to a collector ───────────────────────────────────────────────────────────────
-
-
-def new_exporter(endpoint: str | None) -> TellingExporter:
-    """Return what sends spans to *endpoint*; None: to wherever OTEL_EXPORTER_OTLP_* say.
-
-    Nothing is asked yet; a collector that is not there is found out in the background.
-    """
-    # the library takes the whole address as an argument, and adds the path only to a variable's
-    address = None if endpoint is None else endpoint.rstrip("/") + _PATH
-    return TellingExporter(OTLPSpanExporter(endpoint=address))
 
 
 class TellingExporter(SpanExporter):

@@ -7,12 +7,12 @@ has a connection of its own, because a broker under an alarm stops reading whoev
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from migrator.delays.routing import Address, DelaysVersion, has_delay
-from migrator.delays.scan import LevelMessage, RabbitLevels
+from migrator.delays.scan import LevelMessage, Levels
 from migrator.delays.topology import entry_exchanges
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
@@ -39,19 +39,6 @@ class Side:
 
     connection: ConnectionSettings
     version: DelaysVersion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSettings:
-    """From where to where."""
-
-    source: Side
-    target: Side
-    limits: WindowLimits = field(default_factory=WindowLimits)
-    delivery_limit: int | None = None
-    """How often a message may come back into the source's levels; None: without end."""
-    use_entries: bool = True
-    """Publish by our own entry exchanges, where the broker user may declare and bind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,52 +77,66 @@ def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool
             here.delete_queue(name, if_empty=False)
 
 
-def open_link(settings: LinkSettings) -> TransferLink:
-    """Return the connections of a transfer; nothing is consumed yet.
-
-    Raises:
-        AccessRefused: User, password or virtual host.
-        TargetUnavailable: Nobody answers.
-    """
-    loop = EventLoop()
-    try:
-        return TransferLink(loop, settings)
-    except BaseException:
-        loop.close()
-        raise
-
-
 class TransferLink:
-    """The source's levels, and whoever publishes what was found there; see ``open_link``.
+    """The source's levels, and whoever publishes what was found there.
 
     Of a message's properties only these change: headers of the way so far go, those of ``Move``
     are set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early
     for the one and refuse it from us for the other.
     """
 
-    def __init__(self, loop: EventLoop, settings: LinkSettings) -> None:
-        """Open the connections on *loop*."""
-        self._loop = loop
-        self._settings = settings
-        source, target = settings.source, settings.target
-        taking = Connection(
-            loop, source.connection, "migrator transfer take", reads_properties=True
-        )
-        self._giving = Connection(
-            loop, target.connection, "migrator transfer give", reads_properties=True
-        )
-        self._publisher = Publisher(
-            self._giving,
-            settings.limits,
-            identity_of_returned=_returned_identity,
-            has_delay=has_delay,
-        )
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        limits: WindowLimits,
+        *,
+        delivery_limit: int | None = None,
+        use_entries: bool = True,
+    ) -> None:
+        """Open the connections; nothing is consumed yet.
+
+        Args:
+            source: Where messages are.
+            target: Where they are to be.
+            limits: How much is published without an answer.
+            delivery_limit: How often a message may come back into the source's levels; None:
+                without end.
+            use_entries: Publish by our own entry exchanges, where the broker user may declare and
+                bind them.
+
+        Raises:
+            AccessRefused: User, password or virtual host.
+            TargetUnavailable: Nobody answers.
+        """
+        self._limits = limits
+        self._source = source.connection
         self._poison: Publisher | None = None
         self._poison_queues: set[str] = set()
-        self._exchanges = entry_exchanges(
-            settings.target.connection, settings.target.version, use_entries=settings.use_entries
+        self._loop = EventLoop()
+        try:
+            taking = self._connect(source.connection, "take")
+            self._giving = self._connect(target.connection, "give")
+            self._publisher = self._publishing(self._giving)
+            self._exchanges = entry_exchanges(
+                target.connection, target.version, use_entries=use_entries
+            )
+            self.levels = Levels(taking, source.version, limit=delivery_limit)
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def _connect(self, settings: ConnectionSettings, purpose: str) -> Connection:
+        client = f"migrator transfer {purpose}"
+        return Connection(self._loop, settings, client, reads_properties=True)
+
+    def _publishing(self, connection: Connection) -> Publisher:
+        return Publisher(
+            connection,
+            self._limits,
+            identity_of_returned=lambda method, _properties: (method.exchange, method.routing_key),
+            has_delay=has_delay,
         )
-        self.levels = RabbitLevels(taking, source.version, limit=settings.delivery_limit)
 
     @property
     def largest_header_bytes(self) -> int:
@@ -191,26 +192,13 @@ class TransferLink:
             )
 
     def _poison_publisher(self, queue: str) -> Publisher:
-        source = self._settings.source.connection
         if queue not in self._poison_queues:
-            with admin_session(source, purpose="declare") as admin:
+            with admin_session(self._source, purpose="declare") as admin:
                 admin.declare_queue(queue, {})
             self._poison_queues.add(queue)
         if self._poison is None:
-            connection = Connection(
-                self._loop, source, "migrator transfer poison", reads_properties=True
-            )
-            self._poison = Publisher(
-                connection,
-                self._settings.limits,
-                identity_of_returned=_returned_identity,
-                has_delay=has_delay,
-            )
+            self._poison = self._publishing(self._connect(self._source, "poison"))
         return self._poison
-
-
-def _returned_identity(method: Any, _properties: Any) -> Hashable:
-    return method.exchange, method.routing_key
 
 
 def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedMessage]:

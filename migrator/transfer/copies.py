@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing import Final
 
 from migrator.rabbitmq.messages import encode_table
+from migrator.rabbitmq.properties import HEADERS, property_spans
 
 _FLAGS: Final = struct.Struct(">H")
 _UINT32: Final = struct.Struct(">I")
-_HEADERS, _EXPIRATION, _USER_ID = 13, 8, 4
-_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
-"""Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
+_EXPIRATION, _USER_ID = 8, 4
 _PROPERTY_BITS: Final = range(15, 1, -1)
 _SHED: Final = frozenset({_EXPIRATION, _USER_ID})
 """The first would end the copy before its time, the second is refused from another user."""
@@ -44,9 +43,9 @@ def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str
     """
     parts = dict(_properties(raw))
     gone = _names(frozenset((*drop, *put)))
-    table = parts.get(_HEADERS, b"\0\0\0\0")
+    table = parts.get(HEADERS, b"\0\0\0\0")
     kept = [entry for name, entry in _entries(table) if name not in gone]
-    parts[_HEADERS] = _table(b"".join(kept), put)
+    parts[HEADERS] = _table(b"".join(kept), put)
     return _joined(parts)
 
 
@@ -60,9 +59,9 @@ def poison_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
         parts = dict(_properties(raw))
     except (struct.error, IndexError) as exc:
         raise Unreadable(f"not properties: {exc}") from exc
-    own = parts.get(_HEADERS, b"\0\0\0\0")[_UINT32.size :]
+    own = parts.get(HEADERS, b"\0\0\0\0")[_UINT32.size :]
     added = encode_table(put)[_UINT32.size :]
-    parts[_HEADERS] = _UINT32.pack(len(added) + len(own)) + added + own
+    parts[HEADERS] = _UINT32.pack(len(added) + len(own)) + added + own
     return _joined(parts)
 
 
@@ -73,22 +72,9 @@ def _names(names: frozenset[str]) -> frozenset[bytes]:
 
 def _properties(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield each property, but those that a copy sheds, by the bit of its flag."""
-    (flags,) = _FLAGS.unpack_from(raw)
-    at = _FLAGS.size
-    for bit in _PROPERTY_BITS:
-        if not flags & 1 << bit:
-            continue
-        if bit == _HEADERS:
-            end = at + _UINT32.size + _UINT32.unpack_from(raw, at)[0]
-        elif bit in _FIXED_BYTES:
-            end = at + _FIXED_BYTES[bit]
-        else:
-            end = at + 1 + raw[at]
-        if end > len(raw):
-            raise IndexError(f"property {bit} ends behind the last byte")
+    for bit, start, end in property_spans(raw):
         if bit not in _SHED:
-            yield bit, raw[at:end]
-        at = end
+            yield bit, raw[start:end]
 
 
 def _joined(parts: Mapping[int, bytes]) -> bytes:

@@ -15,13 +15,13 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from migrator.delays.destinations import DestinationRules, Destinations
+from migrator.delays.destinations import Destinations
 from migrator.delays.routing import (
     TOP_LEVEL,
     DelaysVersion,
@@ -32,7 +32,7 @@ from migrator.delays.routing import (
     parse_routing_key,
 )
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanLimits, utc_now
-from migrator.delays.topology import Presence, delivery_limit, inspect_delays
+from migrator.delays.topology import delivery_limit, inspect_delays
 from migrator.delays.walk import LevelPass, walk
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.nservicebus.conversion import Reason
@@ -44,14 +44,7 @@ from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.rabbitmq.server import is_our_clock
-from migrator.transfer.broker import (
-    LinkSettings,
-    Move,
-    Side,
-    TransferLink,
-    is_same_place,
-    open_link,
-)
+from migrator.transfer.broker import Move, Side, TransferLink, is_same_place
 from migrator.transfer.report import (
     DestinationOutcome,
     LevelOutcome,
@@ -71,7 +64,6 @@ _LONGEST_HOLD_S: Final = 160.0
 """Then a level is given up in which so much has to stay that nothing else is reached."""
 _HEADER_RESERVE_BYTES: Final = 256
 """What is written anew: TimeSent and DelayInSeconds."""
-_UNFIT: Final = {Presence.ABSENT, Presence.WRONG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +101,12 @@ def open_transfer(
     _check_places(source, target, request)
     _check_delays(source, role="source", whole=False)
     _check_delays(target, role="target", whole=True)
-    link = open_link(
-        LinkSettings(
-            source=source,
-            target=target,
-            limits=settings.limits,
-            delivery_limit=delivery_limit(source.connection, settings.management, source.version),
-            use_entries=settings.use_entries and not request.is_dry,
-        )
+    link = TransferLink(
+        source,
+        target,
+        settings.limits,
+        delivery_limit=delivery_limit(source.connection, settings.management, source.version),
+        use_entries=settings.use_entries and not request.is_dry,
     )
     try:
         yield Transfer(
@@ -153,17 +143,9 @@ class Movable:
 class Stays:
     """A message that must not be touched."""
 
-    message: LevelMessage
     destination: QueueName
     why: WhyLeft
     detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Poison:
-    """A message that nobody can tell the way of: not readable, or not of the delays."""
-
-    message: LevelMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,19 +160,28 @@ class Judge:
     header_max_bytes: int
     body_max_bytes: int
 
-    def judge(self, level: int, message: LevelMessage) -> Movable | Stays | Poison:
-        """Return what is to become of *message*; reachability of its destination is not asked."""
+    def judge(self, level: int, message: LevelMessage) -> Movable | Stays | None:
+        """Return what is to become of *message*; reachability of its destination is not asked.
+
+        None: nobody can tell its way: it is not readable, or not of the delays.
+        """
         if message.problem is not None:
-            return Poison(message=message)
+            return None
         try:
             delay_s, destination = parse_routing_key(message.routing_key)
         except ValueError:
-            return Poison(message=message)
-        obstacle = self._obstacle(message)
-        if obstacle is not None:
-            why, detail = obstacle
-            return Stays(message=message, destination=destination, why=why, detail=detail)
-        sighting = FoundMessage(
+            return None
+        size = len(message.raw_properties) + _HEADER_RESERVE_BYTES
+        why, detail = WhyLeft.TOO_LARGE, ""
+        if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
+            why, detail = WhyLeft.COPIES, "a message asks for copies by a header CC or BCC"
+        elif len(message.body) > self.body_max_bytes:
+            detail = f"a body of {len(message.body)} bytes"
+        elif size > self.header_max_bytes:
+            detail = f"headers of {size} bytes"
+        if detail:
+            return Stays(destination=destination, why=why, detail=detail)
+        found = FoundMessage(
             version=self.version,
             level=level,
             delay_s=delay_s,
@@ -198,18 +189,8 @@ class Judge:
             headers=message.headers,
             has_our_clock=self.has_our_clock,
         )
-        due = due_of(sighting, believe_headers=self.believe_headers)
+        due = due_of(found, believe_headers=self.believe_headers)
         return Movable(message=message, destination=destination, due=due)
-
-    def _obstacle(self, message: LevelMessage) -> tuple[WhyLeft, str] | None:
-        if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
-            return WhyLeft.COPIES, "a message asks for copies by a header CC or BCC"
-        if len(message.body) > self.body_max_bytes:
-            return WhyLeft.TOO_LARGE, f"a body of {len(message.body)} bytes"
-        size = len(message.raw_properties) + _HEADER_RESERVE_BYTES
-        if size > self.header_max_bytes:
-            return WhyLeft.TOO_LARGE, f"headers of {size} bytes"
-        return None
 
 
 # ── going through the levels ──────────────────────────────────────────────────────────────────────
@@ -303,18 +284,16 @@ class Transfer:
 
         first = ScanLimits(prefetch=_PREFETCH)
         (last,) = walk(self.levels, [level], first, meet, again=again, at_most=self.chunk)
-        self.outcome.levels[level].is_complete = last.is_whole
-        self._settle(level, window)
-
-    def _settle(self, level: int, window: _Window) -> None:
-        """Count what the last scan of a level left; earlier ones met the same messages."""
-        self.outcome.levels[level].left += window.left
-        self.outcome.why_left += window.why_left
+        # what the last scan left: earlier ones met the same messages
+        outcome = self.outcome
+        outcome.levels[level].is_complete = last.is_whole
+        outcome.levels[level].left += window.left
+        outcome.why_left += window.why_left
         for name, left in window.left_for.items():
-            found = self.outcome.destinations.setdefault(name, DestinationOutcome())
+            found = outcome.destinations.setdefault(name, DestinationOutcome())
             found.left += left.left
             found.detail = left.detail
-        self.on_progress(self.outcome)
+        self.on_progress(outcome)
 
     # ── one chunk ───────────────────────────────────────────────────────────────────────────
 
@@ -324,34 +303,27 @@ class Transfer:
         movable: list[Movable] = []
         poison: list[LevelMessage] = []
         for message in messages:
-            match self.judge.judge(level, message):
-                case Movable() as found:
-                    movable.append(found)
-                case Stays() as found:
-                    window.leave(found.destination, found.why, found.detail)
-                case _:
-                    poison.append(message)
+            found = self.judge.judge(level, message)
+            if found is None:
+                poison.append(message)
+            elif isinstance(found, Stays):
+                window.leave(found.destination, found.why, found.detail)
+            else:
+                movable.append(found)
         self._move(level, self._reachable(movable, window), window, scan)
         self._publish_poison(level, poison, window, scan)
 
     def _reachable(self, movable: list[Movable], window: _Window) -> list[Movable]:
         """Bind the destinations on the target; return the messages that will arrive."""
-        self._ask({each.destination for each in movable} - self._refused.keys())
-        reachable = []
-        for each in movable:
-            refusal = self._refused.get(each.destination)
-            if refusal is None:
-                reachable.append(each)
-            else:
-                window.leave(each.destination, WhyLeft(refusal.reason.value), refusal.detail)
-        return reachable
-
-    def _ask(self, names: Collection[QueueName]) -> None:
-        listed = sorted(names)
-        for start in range(0, len(listed), _ASKED_AT_ONCE):
-            some = listed[start : start + _ASKED_AT_ONCE]
+        names = sorted({each.destination for each in movable} - self._refused.keys())
+        for start in range(0, len(names), _ASKED_AT_ONCE):
+            some = names[start : start + _ASKED_AT_ONCE]
             self._refused.update(self.destinations.unreachable(some))
             self.link.serve()
+        for each in movable:
+            if refusal := self._refused.get(each.destination):
+                window.leave(each.destination, WhyLeft(refusal.reason.value), refusal.detail)
+        return [each for each in movable if each.destination not in self._refused]
 
     def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
         answers = PublishResult()
@@ -364,8 +336,10 @@ class Transfer:
             if key in answers.confirmed:
                 self._count_moved(level, each, window)
             elif key in answers.returned:
-                self._refused[each.destination] = _returned(each.destination)
-                detail = self._refused[each.destination].detail
+                detail = f"{each.destination!r}: the broker found no way to it"
+                self._refused[each.destination] = Unreachable(
+                    reason=Reason.DESTINATION_UNBOUND, detail=detail
+                )
                 window.leave(each.destination, WhyLeft.DESTINATION_UNBOUND, detail)
             else:
                 window.leave(each.destination, WhyLeft.REFUSED, "the target did not take it now")
@@ -406,12 +380,6 @@ class Transfer:
             self.outcome.largest_uncertainty = largest
 
 
-def _returned(name: QueueName) -> Unreachable:
-    return Unreachable(
-        reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: the broker found no way to it"
-    )
-
-
 # ── what must be right first ──────────────────────────────────────────────────────────────────────
 
 
@@ -434,14 +402,11 @@ def _check_places(source: Side, target: Side, request: TransferRequest) -> None:
 
 def _check_delays(side: Side, *, role: str, whole: bool) -> None:
     """Refuse where levels are missing: of the source, only the queues are needed."""
-    found = inspect_delays(side.connection, side.version).entities
-    if whole:
-        unfit = [entity for entity in found if entity.presence in _UNFIT]
-    else:
-        queues = [entity for entity in found if entity.kind is Kind.QUEUE]
-        unfit = [queue for queue in queues if queue.presence is Presence.ABSENT]
+    found = inspect_delays(side.connection, side.version, find_bindings=None)
+    unfit = [each for each in found.missing if whole or each.startswith(Kind.QUEUE)]
+    unfit += found.different if whole else ()
     if unfit:
-        listed = ", ".join(entity.name for entity in unfit[:3])
+        listed = ", ".join(unfit[:3])
         raise PreflightRefused(
             f"{side.connection.address}: {len(unfit)} entities of the {role}'s delays "
             f"{side.version} are missing or different ({listed} ...); nothing was changed. "
@@ -454,10 +419,10 @@ def _destinations(
 ) -> Destinations:
     knows_bindings = request.target_url is None and not request.is_dry
     management = settings.management if knows_bindings else None
-    rules = DestinationRules(
-        version=target.version,
+    return Destinations(
+        target.connection,
+        target.version,
         topology=settings.topology,
         bind=settings.may_bind and not request.is_dry,
+        find_bindings=management.bindings_from if management else None,
     )
-    find = management.bindings_from if management else None
-    return Destinations(target.connection, rules, find_bindings=find)

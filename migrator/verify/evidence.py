@@ -4,38 +4,33 @@ Rules of this file:
 
 * a line says what a timeout is, where it is and what was found, and never what is in it; it is
   plain ASCII and ends with a line feed;
-* lines are appended to ``FILE.partial``, which is moved to its place when it is whole; interrupted,
-  a verification begins anew, and so does its file;
-* what was found out later replaces lines all at once, in a copy that takes the place of the file;
+* lines wait in a file without a name until the verification is done, so that nothing stays of
+  one that is interrupted; then they are written once, with what was found out about them later;
 * the last line has the totals, and the SHA-256 of all bytes before it;
-* nobody else may read it, nobody writes it beside us, and a file that is there is never
-  overwritten.
+* nobody else may read it, and a file that is there is never overwritten.
 
 Source: docs/verify.md.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import BinaryIO, Final
+from tempfile import NamedTemporaryFile, TemporaryFile
+from typing import IO, Final
 
 from migrator.errors import ConfigError
 from migrator.verify.report import EvidenceRecord
 
 SCHEMA: Final = "migrator/evidence/1"
-_MODE: Final = 0o600
-_TOTALS: Final = "totals"
-_FIELDS: Final = tuple(
-    each.name for each in fields(EvidenceRecord) if each.name != "handed_over_at"
-)
+_KEPT_BACK: Final = {"claimed_at", "handed_over_at", "body_hash"}
+_FIELDS: Final = tuple(each.name for each in fields(EvidenceRecord) if each.name not in _KEPT_BACK)
 
 
 def build_line(record: EvidenceRecord) -> bytes:
@@ -52,19 +47,14 @@ def _line(document: Mapping[str, object]) -> bytes:
 def open_evidence(path: Path, about: Mapping[str, object]) -> Iterator[EvidenceFile]:
     """Begin the evidence for *path*; *about* is its first line, without a schema.
 
-    Unless it is finished, nothing of it stays.
-
     Raises:
-        ConfigError: The file is there already, somebody writes it, or it cannot be written.
+        ConfigError: The file is there already, or cannot be written.
     """
-    with _explained(path):
-        if path.exists():
-            raise ConfigError(f"--evidence: {path} is there already; name another file")
-        file = EvidenceFile(path, {"schema": SCHEMA, **about})
-    try:
-        yield file
-    finally:
-        file.close()
+    with ExitStack() as stack:
+        with _explained(path):
+            _demand_absent(path)
+            lines = stack.enter_context(TemporaryFile(dir=path.parent))
+        yield EvidenceFile(path, lines, {"schema": SCHEMA, **about})
 
 
 class EvidenceFile:
@@ -74,116 +64,67 @@ class EvidenceFile:
         ConfigError: It cannot be written.
     """
 
-    def __init__(self, path: Path, first: Mapping[str, object]) -> None:
-        """Open ``path.partial`` alone, and write its first line."""
+    def __init__(self, path: Path, lines: IO[bytes], first: Mapping[str, object]) -> None:
+        """Collect *lines* for *path*, which begins with *first*."""
         self._path = path
-        self._partial = path.with_name(path.name + ".partial")
-        self._copy = path.with_name(path.name + ".amended")
-        self._hash = hashlib.sha256()
-        self._verdicts: Counter[str] = Counter()
-        self._is_whole = False
-        self._stream = _opened(self._partial)
-        try:
-            _demand_ours(self._partial, self._stream)
-            self._copy.unlink(missing_ok=True)
-            self._stream.truncate(0)
-            self._append(_line(first))
-        except BaseException:
-            self._stream.close()
-            raise
+        self._lines = lines
+        self._first = first
+        self._changes: dict[int, EvidenceRecord] = {}
 
     def write(self, records: Sequence[EvidenceRecord]) -> None:
         """Append *records*."""
         with _explained(self._path):
-            for record in records:
-                self._append(build_line(record))
-                self._verdicts[str(record.verdict)] += 1
+            self._lines.writelines(map(build_line, records))
 
     def amend(self, changes: Mapping[int, EvidenceRecord]) -> None:
-        """Replace the lines of these ids by what was found out later; all of them or none."""
-        with _explained(self._path), self._stream as old:
-            old.seek(0)
-            self._stream = _opened(self._copy)
-            self._hash, self._verdicts = hashlib.sha256(), Counter()
-            self._append(old.readline())
-            for raw in old:
-                found = json.loads(raw)
-                changed = changes.get(found["id"])
-                self._append(raw if changed is None else build_line(changed))
-                self._verdicts[found["verdict"] if changed is None else str(changed.verdict)] += 1
-            self._sync()
-            self._copy.replace(self._partial)
+        """Have the lines of these ids replaced by what was found out later."""
+        self._changes |= changes
 
     def finish(self, totals: Mapping[str, object]) -> str:
-        """Write the last line, move the file to its place, and return the digest in that line."""
-        digest = self._hash.hexdigest()
-        lines = {"lines": self._verdicts.total(), "verdicts": dict(sorted(self._verdicts.items()))}
-        with _explained(self._path):
-            self._stream.write(_line({_TOTALS: {**lines, **totals}, "sha256": digest}))
-            self._sync()
-            self._is_whole = True
-            if self._path.exists():
-                raise ConfigError(
-                    f"--evidence: {self._path} is there now; {self._partial} is whole, move it "
-                    "somewhere yourself"
-                )
-            self._partial.rename(self._path)
-            _sync_folder(self._path.parent)
+        """Write the file, and return the digest in its last line."""
+        name, folder = self._path.name, self._path.parent
+        with (
+            _explained(self._path),
+            NamedTemporaryFile(
+                dir=folder, prefix=f"{name}.", suffix=".partial", delete=False
+            ) as whole,
+        ):
+            try:
+                digest = self._write_whole(whole, totals)
+                _demand_absent(self._path)
+                Path(whole.name).rename(self._path)
+            except BaseException:
+                Path(whole.name).unlink()
+                raise
+            _sync_folder(folder)
         return digest
 
-    def close(self) -> None:
-        """Close it; what is not whole goes, as it is evidence of nothing."""
-        with _explained(self._path):
-            if not self._is_whole:
-                self._copy.unlink(missing_ok=True)
-                self._partial.unlink(missing_ok=True)
-            self._stream.close()
+    def _write_whole(self, file: IO[bytes], totals: Mapping[str, object]) -> str:
+        """Write all lines to *file*, and on to the disk; return the digest."""
+        digest, verdicts = hashlib.sha256(), Counter[str]()
+        for raw in self._told(verdicts):
+            digest.update(raw)
+            file.write(raw)
+        told = {"lines": verdicts.total(), "verdicts": dict(sorted(verdicts.items())), **totals}
+        file.write(_line({"totals": told, "sha256": digest.hexdigest()}))
+        file.flush()
+        os.fsync(file.fileno())
+        return digest.hexdigest()
 
-    def _append(self, raw: bytes) -> None:
-        self._hash.update(raw)
-        self._stream.write(raw)
-
-    def _sync(self) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-
-
-def _demand_ours(path: Path, stream: BinaryIO) -> None:
-    """Return if nothing is in *path* but what a verification left that was killed.
-
-    Raises:
-        ConfigError: Something else is.
-    """
-    ours = _line({"schema": SCHEMA})[:-2]
-    if not ours.startswith(stream.read(len(ours))):
-        raise ConfigError(
-            f"--evidence: {path} is not what `migrator verify` writes; delete it, or name another "
-            "file"
-        )
-    stream.seek(0)
+    def _told(self, verdicts: Counter[str]) -> Iterator[bytes]:
+        """Yield all lines but the last, and count in *verdicts*."""
+        yield _line(self._first)
+        self._lines.seek(0)
+        for raw in self._lines:
+            found = json.loads(raw)
+            changed = self._changes.get(found["id"])
+            verdicts[found["verdict"] if changed is None else str(changed.verdict)] += 1
+            yield raw if changed is None else build_line(changed)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """Open *path* for reading and writing, for nobody but us, and alone."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    stream = os.fdopen(os.open(path, flags, _MODE), "r+b")
-    try:
-        _lock(path, stream)
-        os.fchmod(stream.fileno(), _MODE)
-    except BaseException:
-        stream.close()
-        raise
-    return stream
-
-
-def _lock(path: Path, stream: BinaryIO) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = os.path.samestat(path.stat(), os.fstat(stream.fileno()))
-    except (BlockingIOError, FileNotFoundError):
-        is_ours = False
-    if not is_ours:  # it may have been moved to its place while we opened it
-        raise ConfigError(f"--evidence: another verification is writing {path}")
+def _demand_absent(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"--evidence: {path} is there already; name another file")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -13,35 +13,32 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepth, LevelDepths
-from migrator.delays.routing import TOP_LEVEL, DelaysVersion, parse_routing_key
+from migrator.delays.routing import DelaysVersion, parse_routing_key
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, walk
 from migrator.ledger.queries import SqlBooks
-from migrator.ledger.states import BatchState
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import RowTag, row_tag
-from migrator.nservicebus.timeouts import EndpointName
+from migrator.nservicebus.timeouts import BITS, EndpointName
 from migrator.verify.evidence import EvidenceFile
 from migrator.verify.queries import Verifications
-from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings, RowStatus
+from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings
 from migrator.verify.rules import (
-    KnownTimeout,
-    LevelSighting,
     Place,
     Seen,
     Sighted,
-    at,
     can_be_in,
     is_stray,
+    is_waiting,
     judge_message,
+    judge_record,
     level_text,
 )
 
@@ -107,229 +104,134 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generations:
-    """The delays that exist on the broker."""
+    """The delays that exist on the broker, with its counts by now."""
 
     depths: Sequence[LevelDepths]
     """Those that are looked into."""
     left_out: Sequence[DelaysVersion]
     """Those that the plan leaves out; whatever was not seen may be there."""
 
+    @property
+    def levels(self) -> Sequence[tuple[DelaysVersion, LevelDepth]]:
+        """Every level that exists, by generation, highest first."""
+        return [(each.version, step) for each in self.depths for step in each.steps if step.exists]
 
-def generations(parts: Parts, plan: VerifyPlan) -> Generations:
-    """Return what exists, with its counts by now."""
-    found = [generation for generation in parts.access.depths() if not generation.is_absent]
-    return Generations(
-        depths=[each for each in found if plan.delays in (None, each.version)],
-        left_out=[each.version for each in found if plan.delays not in (None, each.version)],
-    )
+    @property
+    def known(self) -> int:
+        """Messages that are known to be in all of them."""
+        return sum(step.known for _, step in self.levels)
 
-
-# ── seeing all ────────────────────────────────────────────────────────────────────────────────────
-
-
-def sweep(
-    parts: Parts,
-    plan: VerifyPlan,
-    depths: Iterable[LevelDepths],
-    levels: Sequence[int],
-    meet: Meet,
-) -> Mapping[LevelKey, str]:
-    """Show every message of *levels* to *meet*; return the levels not gone through, with why.
-
-    Args:
-        parts: Who is asked.
-        plan: How long a level is held, and how deep it may be.
-        depths: What waits in each level, for levels that are too deep or do not exist.
-        levels: Which ones, of each generation.
-        meet: Called with some of the messages of a level that were seen, once they went back.
-
-    Raises:
-        TargetError, StoreUnavailable: Everything has gone back.
-    """
-    unread: dict[LevelKey, str] = {}
-    for generation in depths:
-        version = generation.version
-        there = {
-            each.level: each for each in generation.steps if each.exists and each.level in levels
-        }
-        deep = {level: step.known for level, step in there.items() if step.known > plan.deepest}
-        for level, known in deep.items():
-            unread[version, level] = f"it holds {known} messages; --deepest allows more"
-        with parts.access.open(version) as queues:
-            meet_all = _Collector(parts, version)
-            which = there.keys() - deep.keys()
-            for found in walk(queues, which, plan.scan, meet_all.add, leaves_worn=True):
-                seen = meet_all.take()
-                if gap := _gap(found, len(seen)):
-                    unread[version, found.level] = gap
-                _show(parts, queues, seen, meet)
-    return unread
+    @property
+    def gaps(self) -> Sequence[str]:
+        """Why not everything is counted, by the broker."""
+        return sorted({each.gap for each in self.depths if each.gap})
 
 
-def _show(parts: Parts, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> None:
-    served_s = parts.clock.monotonic_s()
-    for start in range(0, len(seen), CHUNK):
-        meet(seen[start : start + CHUNK])
-        if parts.clock.monotonic_s() - served_s > _SIGN_OF_LIFE_S:
-            queues.ready()
-            served_s = parts.clock.monotonic_s()
-
-
-class _Collector:
-    """Keeps what has to be known of the messages of one level, while they are held."""
-
-    def __init__(self, parts: Parts, delays: DelaysVersion) -> None:
-        self._parts = parts
-        self._delays = delays
-        self._seen: list[Sighted] = []
-
-    def add(self, level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-        ledger_id = self._parts.ledger_id
-        self._seen += [sighted(self._delays, level, each, ledger_id=ledger_id) for each in found]
-        self._parts.progress(level_text(self._delays, level), len(self._seen))
-        return 0
-
-    def take(self) -> Sequence[Sighted]:
-        taken, self._seen = self._seen, []
-        return taken
-
-
-def _gap(found: LevelPass, seen: int) -> str | None:
-    """Return why not all of a level was seen; None: it was."""
-    if found.is_whole:
-        return None
-    if found.problem is not None:
-        return str(found.problem)
-    if found.end is ScanEnd.SHARED:
-        return _SHARED
-    return f"it holds more than fits the time; {seen} were looked at"
-
-
-class FirstLook:
-    """Judges each message, and remembers where ours are."""
+class LevelLook:
+    """Looks at the messages in the levels, and remembers where ours are."""
 
     def __init__(self, parts: Parts, plan: VerifyPlan, findings: Findings) -> None:
         """Begin now: what is handed over later may be missed."""
         self._parts = parts
         self._plan = plan
         self._findings = findings
-        self._held_for = timedelta(seconds=plan.scan.hold_s)
         self.seen = Seen(began_at=parts.clock.now())
         self.ours: Counter[LevelKey] = Counter()
         """By generation and level."""
         self.foreign: Counter[LevelKey] = Counter()
 
-    def meet(self, messages: Sequence[Sighted]) -> None:
-        """Judge messages that went back already."""
-        known = self._known({each.claim for each in messages if each.claim is not None})
+    def generations(self) -> Generations:
+        """Return what exists, with its counts by now."""
+        found = [each for each in self._parts.access.depths() if not each.is_absent]
+        meant = [each for each in found if self._plan.delays in (None, each.version)]
+        left_out = [each.version for each in found if each not in meant]
+        return Generations(depths=meant, left_out=left_out)
+
+    def first(self) -> None:
+        """Judge every message.
+
+        Raises:
+            TargetError, StoreUnavailable: Everything has gone back.
+        """
+        for (delays, level), why in self._sweep(range(BITS), self._meet_first).items():
+            self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
+
+    def _sweep(self, levels: Container[int], meet: Meet) -> Mapping[LevelKey, str]:
+        """Show every message of *levels* to *meet*; return the levels not gone through, with why.
+
+        *meet* gets some of the messages of a level at a time, once all of them went back.
+        """
+        parts, plan = self._parts, self._plan
+        unread: dict[LevelKey, str] = {}
+        for generation in self.generations().depths:
+            version = generation.version
+            there = {
+                step.level: step.known
+                for step in generation.steps
+                if step.exists and step.level in levels
+            }
+            which = {level for level, known in there.items() if known <= plan.deepest}
+            for level in there.keys() - which:
+                unread[version, level] = f"it holds {there[level]} messages; --deepest allows more"
+            keep = _Kept(version, parts)
+            with parts.access.open(version) as queues:
+                for found in walk(queues, which, plan.scan, keep, leaves_worn=True):
+                    seen, keep.messages = keep.messages, []
+                    if gap := _gap(found, len(seen)):
+                        unread[version, found.level] = gap
+                    self._show(queues, seen, meet)
+        return unread
+
+    def _show(self, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> None:
+        clock = self._parts.clock
+        served_s = clock.monotonic_s()
+        for start in range(0, len(seen), CHUNK):
+            meet(seen[start : start + CHUNK])
+            if clock.monotonic_s() - served_s > _SIGN_OF_LIFE_S:
+                queues.ready()
+                served_s = clock.monotonic_s()
+
+    # ── judging ─────────────────────────────────────────────────────────────────────────────
+
+    def _meet_first(self, messages: Sequence[Sighted]) -> None:
+        known = self._known(messages)
         for message in messages:
             key = message.place.delays, message.place.level
-            found = known.get(message.claim) if message.claim is not None else None
-            if message.claim is None or found is None:
+            if message.row is None or message.row not in known:
                 self.foreign[key] += 1
                 continue
             self.ours[key] += 1
+            found, timeout_id = known[message.row], message.row.timeout_id
             if not self._plan.covers(found.endpoint):
                 continue
-            if found.timeout_id == message.claim.row.timeout_id:
+            if found.timeout_id == timeout_id:
                 self._judge(message, found)
             else:
-                self._add(
-                    Discrepancy.DIFFERENT,
-                    found,
-                    f"a message in {message.place} bears its mark, but is timeout "
-                    f"{message.claim.row.timeout_id}",
-                )
+                detail = f"a message in {message.place} bears its mark, but is timeout {timeout_id}"
+                self._findings.add_line(Discrepancy.DIFFERENT, found, detail)
 
-    def _known(self, claims: set[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
-        """Ask the ledger, and once more about those that no level may hold."""
-        if not claims:
-            return {}
-        known = dict(self._parts.books.known(claims))
-        strays = {claim for claim, found in known.items() if is_stray(found)}
-        if strays:
+    def _known(self, messages: Sequence[Sighted]) -> Mapping[RowTag, EvidenceRecord]:
+        """Return rows by the marks seen; of rows that no level may hold, what is said again."""
+        known = dict(self._parts.books.known({m.row for m in messages if m.row is not None}))
+        if strays := {row for row, found in known.items() if is_stray(found)}:
             known |= self._parts.books.known(strays)
         return known
 
-    def _judge(self, message: Sighted, known: KnownTimeout) -> None:
+    def _judge(self, message: Sighted, known: EvidenceRecord) -> None:
+        held_for = timedelta(seconds=self._plan.scan.hold_s)
         before = self.seen.places[known.id]
-        wrong = judge_message(known, message, before=before, held_for=self._held_for)
-        if known.is_same_body:
+        wrong = judge_message(known, message, before=before, held_for=held_for)
+        if known.body_hash == message.body_hash:
             self.seen.places.add(known.id, message.place)
         if wrong is not None:
             kind, detail = wrong
             self.seen.flagged[known.id] = kind, message.place
-            self._add(kind, known, detail)
+            self._findings.add_line(kind, known, detail)
 
-    def _add(self, kind: Discrepancy, known: KnownTimeout, detail: str) -> None:
-        self._findings.add(
-            kind,
-            detail,
-            endpoint=known.endpoint,
-            timeout_id=known.timeout_id,
-            batch=known.batch,
-        )
+    # ── looking once more ───────────────────────────────────────────────────────────────────
 
-
-class SecondLook:
-    """Looks for certain timeouts only."""
-
-    def __init__(self, parts: Parts, wanted: Mapping[RowTag, int]) -> None:
-        """Look for the rows of *wanted*; its values are the ledger's own ids."""
-        self._parts = parts
-        self._wanted = wanted
-        self.met: dict[int, Place] = {}
-        """The ledger's id → where it was seen."""
-        self.different: dict[int, Place] = {}
-        """The same, of messages with another body."""
-
-    def meet(self, messages: Sequence[Sighted]) -> None:
-        """Remember which of the wanted were seen."""
-        places = {
-            each.claim: each.place
-            for each in messages
-            if each.claim is not None and each.claim.row in self._wanted
-        }
-        for claim, known in self._parts.books.known(places).items() if places else ():
-            found = self.met if known.is_same_body else self.different
-            found[self._wanted[claim.row]] = places[claim]
-
-
-def sighted(delays: DelaysVersion, level: int, message: LevelMessage, *, ledger_id: str) -> Sighted:
-    """Return what has to be known of *message*; a key that nobody can read has no delay."""
-    try:
-        delay_s, _ = parse_routing_key(message.routing_key)
-    except ValueError:
-        delay_s = 0
-    return Sighted(
-        claim=_claim(message, ledger_id),
-        place=Place(delays=delays, level=level, delay_s=delay_s),
-        seen_at=message.seen_at,
-    )
-
-
-def _claim(message: LevelMessage, ledger_id: str) -> LevelSighting | None:
-    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    row = row_tag(message.app_id, timeout_id, ledger_id=ledger_id)
-    if row is None:
-        return None
-    return LevelSighting(row=row, body_hash=hashlib.sha256(message.body).hexdigest())
-
-
-# ── looking once more ─────────────────────────────────────────────────────────────────────────────
-
-
-class MissingLook:
-    """Decides about timeouts that were not seen."""
-
-    def __init__(self, parts: Parts, plan: VerifyPlan, findings: Findings) -> None:
-        """Prepare; nothing is asked yet."""
-        self._parts = parts
-        self._plan = plan
-        self._findings = findings
-
-    def run(
-        self, unseen: Mapping[int, EvidenceRecord], *, handed_over_last: datetime | None
+    def again(
+        self, unseen: Mapping[int, EvidenceRecord], *, handed_over_last: datetime
     ) -> Mapping[int, EvidenceRecord]:
         """Look for *unseen* again; return the lines that are otherwise now.
 
@@ -340,23 +242,22 @@ class MissingLook:
         Raises:
             TargetError, StoreUnavailable: Nobody can tell; run it again.
         """
-        if not unseen or handed_over_last is None:
-            return {}
         staged = self._routed(handed_over_last)
-        look = SecondLook(self._parts, {_tag(line): line.id for line in unseen.values()})
-        soonest = min(self._due_in(line) for line in unseen.values())
-        levels = [n for n in range(TOP_LEVEL, -1, -1) if can_be_in(n, due_in=soonest)]
-        found = generations(self._parts, self._plan)
-        unread = sweep(self._parts, self._plan, found.depths, levels, look.meet)
-        changes = {
-            id_: at(_judged(unseen[id_], RowStatus.AGREES), place)
-            for id_, place in look.met.items()
-        }
-        for id_ in look.different.keys() - look.met.keys():
-            line, place = unseen[id_], look.different[id_]
-            detail = f"a message in {place} bears its mark, but not its body"
-            self._findings.add_line(Discrepancy.DIFFERENT, line, detail)
-            changes[id_] = at(_judged(line, Discrepancy.DIFFERENT), place)
+        soonest = min(map(self._due_in, unseen.values()))
+        wanted = {line.mark for line in unseen.values()}
+
+        def meet(messages: Sequence[Sighted]) -> None:
+            ours = {each: each.row for each in messages if each.row in wanted}
+            known = self._known([*ours])
+            for message, row in ours.items():
+                if row in known:
+                    self._judge(message, known[row])
+
+        levels = [level for level in range(BITS) if can_be_in(level, due_in=soonest)]
+        unread = self._sweep(levels, meet)
+        now = self._parts.clock.now()
+        judged = [judge_record(line, now=now, seen=self.seen) for line in unseen.values()]
+        changes = {line.id: line for line in judged if line.level is not None}
         still = [line for id_, line in unseen.items() if id_ not in changes]
         lost, hidden = self._decided(list(self._still_waiting(still)), unread)
         for line in lost:
@@ -386,19 +287,13 @@ class MissingLook:
 
     def _still_waiting(self, lines: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
         """Yield those of *lines* that the ledger still says to be handed over, and not due."""
-        rest = iter(lines)
-        while some := list(islice(rest, CHUNK)):
-            asked = {line.id: LevelSighting(row=_tag(line), body_hash="") for line in some}
-            known = self._parts.books.known(asked.values())
+        for start in range(0, len(lines), CHUNK):
+            some = lines[start : start + CHUNK]
+            known = self._parts.books.known({line.mark for line in some})
             now = self._parts.clock.now()
             for line in some:
-                found = known.get(asked[line.id])
-                if (
-                    found is not None
-                    and found.id == line.id
-                    and found.state == BatchState.HANDED_OVER
-                    and found.due_at > now + SLACK
-                ):
+                found = known.get(line.mark)
+                if found is not None and is_waiting(found, now=now):
                     yield line
 
     def _decided(
@@ -410,15 +305,14 @@ class MissingLook:
         found = self._counted()
         if found.left_out:
             return (), len(lines)
-        steps = _steps(found)
         dark = {level for _, level in unread}
-        dark |= {step.level for delays, step in steps if _is_dark(delays, step)}
-        away = {step.level: _away(step) for _, step in steps if _away(step)}
+        dark |= {step.level for delays, step in found.levels if _is_dark(delays, step)}
+        away = {step.level for _, step in found.levels if _away(step)}
         maybe_dark = {line.id for line in self._which(lines, dark)}
-        maybe_away = [line for line in self._which(lines, away) if line.id not in maybe_dark]
-        if len(maybe_away) > sum(_away(step) for _, step in steps):  # they cannot all be there
-            maybe_away = []
-        hidden = maybe_dark | {line.id for line in maybe_away}
+        maybe_away = {line.id for line in self._which(lines, away)} - maybe_dark
+        if len(maybe_away) > sum(_away(step) for _, step in found.levels):
+            maybe_away = set()  # they cannot all be there
+        hidden = maybe_dark | maybe_away
         return [line for line in lines if line.id not in hidden], len(hidden)
 
     def _counted(self) -> Generations:
@@ -429,8 +323,10 @@ class MissingLook:
         """
         until_s = self._parts.clock.monotonic_s() + _COUNTS_PATIENCE_S
         while True:
-            found = generations(self._parts, self._plan)
-            is_told = not any(_is_dark(*each) or each[1].unacknowledged for each in _steps(found))
+            found = self.generations()
+            is_told = not any(
+                _is_dark(delays, step) or step.unacknowledged for delays, step in found.levels
+            )
             if is_told or self._parts.clock.monotonic_s() >= until_s:
                 return found
             self._parts.wait(1.0)
@@ -444,13 +340,79 @@ class MissingLook:
             if any(can_be_in(level, due_in=self._due_in(line)) for level in levels)
         ]
 
+    # ── sums alone ──────────────────────────────────────────────────────────────────────────
 
-def _tag(line: EvidenceRecord) -> RowTag:
-    return RowTag(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
+    def count(self, waiting: Callable[[datetime], int]) -> Generations:
+        """Report when all levels together hold too few; return what they hold by the last answer.
+
+        *waiting* tells how many timeouts that are due after a time have to be in the levels.
+        """
+        clock, found = self._parts.clock, self.generations()
+        demand = waiting(clock.now() + SLACK)
+        if found.known >= demand:
+            return found
+        gap = "; ".join(found.gaps)
+        if found.left_out:
+            gap = f"--delays leaves the levels of {', '.join(found.left_out)} out"
+        if gap:
+            self._findings.not_checked.append(
+                f"whether all {demand} timeouts are in the levels: {found.known} messages are "
+                f"known to be there, and {gap}"
+            )
+            return found
+        until = clock.now() + timedelta(seconds=_COUNTS_PATIENCE_S)
+        demand = waiting(until + SLACK)
+        while found.known < demand and clock.now() < until:
+            self._parts.wait(1.0)
+            found = self.generations()
+        if found.known < demand:
+            demand = min(demand, waiting(until + SLACK))
+        if found.known < demand:
+            self._findings.add(
+                Discrepancy.TOO_FEW,
+                f"the levels hold {found.known} messages, those of others included, and {demand} "
+                "timeouts have to wait there; --scan tells which are missing",
+            )
+        return found
 
 
-def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, LevelDepth]]:
-    return [(each.version, step) for each in found.depths for step in each.steps if step.exists]
+class _Kept:
+    """Keeps what has to be known of the messages of a level while they are held."""
+
+    def __init__(self, delays: DelaysVersion, parts: Parts) -> None:
+        self._delays = delays
+        self._parts = parts
+        self.messages: list[Sighted] = []
+
+    def __call__(self, level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+        self.messages += [self._sighted(level, each) for each in found]
+        self._parts.progress(level_text(self._delays, level), len(self.messages))
+        return 0
+
+    def _sighted(self, level: int, message: LevelMessage) -> Sighted:
+        """Return what has to be known of *message*; a key that nobody can read has no delay."""
+        try:
+            delay_s, _ = parse_routing_key(message.routing_key)
+        except ValueError:
+            delay_s = 0
+        timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+        return Sighted(
+            row=row_tag(message.app_id, timeout_id, ledger_id=self._parts.ledger_id),
+            body_hash=hashlib.sha256(message.body).hexdigest(),
+            place=Place(delays=self._delays, level=level, delay_s=delay_s),
+            seen_at=message.seen_at,
+        )
+
+
+def _gap(found: LevelPass, seen: int) -> str | None:
+    """Return why not all of a level was seen; None: it was."""
+    if found.is_whole:
+        return None
+    if found.problem is not None:
+        return str(found.problem)
+    if found.end is ScanEnd.SHARED:
+        return _SHARED
+    return f"it holds more than fits the time; {seen} were looked at"
 
 
 def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:
@@ -461,8 +423,3 @@ def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:
 def _away(step: LevelDepth) -> int:
     """Return how many messages of a level nobody can read: held back, or with somebody."""
     return (step.held or 0) + (step.unacknowledged or 0)
-
-
-def _judged(line: EvidenceRecord, verdict: RowStatus | Discrepancy) -> EvidenceRecord:
-    """Return *line* with *verdict*, unless its content is what is wrong."""
-    return replace(line, verdict=verdict) if line.is_intact else line

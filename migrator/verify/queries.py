@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
-    CTE,
     ColumnElement,
     CompoundSelect,
     Connection,
     Engine,
     Row,
+    RowMapping,
     Select,
     and_,
     case,
@@ -41,12 +40,12 @@ from migrator.database.portable import among, flag, pair_in
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
+from migrator.nservicebus.tags import RowTag
+from migrator.nservicebus.timeouts import EndpointName, content_hash
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import id_text
 from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance, EvidenceRecord
-from migrator.verify.rules import KnownTimeout, LevelSighting
 
 T = TypeVar("T")
 
@@ -75,15 +74,25 @@ class AuditQueries:
         self._dialect = dialect
 
     def gaps(self) -> CompoundSelect[Any]:
-        """Return every batch with other rows than its size less what was purged of it."""
+        """Return every batch with other rows than its size less what was purged of it.
+
+        Rows whose batch is gone are too many for a batch of which nothing is known.
+        """
         row, batch = self._ledger.timeout, self._ledger.batch
+        nothing: ColumnElement[int] = literal_column("0")
         kept = (
             select(row.c.batch_id, func.count().label("rows")).group_by(row.c.batch_id).cte("kept")
+        )
+        endpoint = (  # not in ``kept``: counting alone needs nothing but an index
+            select(func.min(row.c.endpoint))
+            .where(row.c.batch_id == kept.c.batch_id)
+            .correlate(kept)
+            .scalar_subquery()
         )
         rows = func.coalesce(kept.c.rows, 0)
         of_batches = (
             select(
-                batch.c.id,
+                batch.c.id.label("batch"),
                 batch.c.endpoint,
                 batch.c.state,
                 batch.c.size,
@@ -93,18 +102,7 @@ class AuditQueries:
             .select_from(batch.outerjoin(kept, kept.c.batch_id == batch.c.id))
             .where(batch.c.size - batch.c.purged != rows)
         )
-        return union_all(of_batches, self._without_batch(kept))
-
-    def _without_batch(self, kept: CTE) -> Select[Any]:
-        row, batch = self._ledger.timeout, self._ledger.batch
-        endpoint = (
-            select(func.min(row.c.endpoint))
-            .where(row.c.batch_id == kept.c.batch_id)
-            .correlate(kept)
-            .scalar_subquery()
-        )
-        nothing: ColumnElement[int] = literal_column("0")
-        return (
+        without_batch = (
             select(
                 kept.c.batch_id,
                 endpoint,
@@ -116,6 +114,7 @@ class AuditQueries:
             .select_from(kept.outerjoin(batch, batch.c.id == kept.c.batch_id))
             .where(batch.c.id.is_(None))
         )
+        return union_all(of_batches, without_batch)
 
     def also_in(
         self, legacy: LegacyTable, endpoints: Collection[str], *, limit: int
@@ -157,41 +156,32 @@ class AuditQueries:
         return audited.join(both, both.c.id == row.c.id).order_by(row.c.id)
 
     def rows(self) -> Select[Any]:
-        """Return a query for every row; its columns are those of ``EvidenceRecord``."""
+        """Return a query for every row; its columns are fields of ``EvidenceRecord``."""
         row, batch = self._ledger.timeout, self._ledger.batch
         return self.with_batch(
             select(
                 row.c.id,
-                row.c.batch_id,
+                row.c.batch_id.label("batch"),
                 row.c.row_index,
                 row.c.endpoint,
                 row.c.source,
-                row.c.store_id,
+                row.c.store_id.label("timeout_id"),
                 row.c.destination,
-                row.c.due,
+                row.c.due.label("due_at"),
                 self.state().label("state"),
                 case((self.is_quarantined(), row.c.reason)).label("reason"),
                 row.c.content_hash,
+                batch.c.claimed_at,
                 case((self.is_handed_over(), batch.c.handed_over_at)).label("handed_over_at"),
             )
         )
 
     def with_keys(self, keys: Collection[tuple[int, int]]) -> Select[Any]:
-        """Return rows by batch and index."""
+        """Return rows by batch and index, with the hashes of their bodies."""
         row = self._ledger.timeout
         is_wanted = pair_in(row.c.batch_id, row.c.row_index, keys, dialect=self._dialect.name)
-        return self.with_batch(
-            select(
-                row.c.id,
-                row.c.store_id,
-                row.c.batch_id,
-                row.c.row_index,
-                row.c.endpoint,
-                row.c.due,
-                self.state().label("state"),
-                self._dialect.body_hash(row.c.body).label("body_hash"),
-            )
-        ).where(is_wanted)
+        body_hash = self._dialect.body_hash(row.c.body).label("body_hash")
+        return self.rows().add_columns(body_hash).where(is_wanted)
 
     def intact(self, ids: Collection[int]) -> Select[Any]:
         """Return rows by their own id, each with what ``_is_intact`` asks of it."""
@@ -282,41 +272,26 @@ class Verifications(ABC):
     def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
         """Return what was handed over, or set aside, by endpoint and destination, sorted."""
         row = self._ledger.timeout
-        is_handed_over, is_quarantined = (
-            self._queries.is_handed_over(),
-            self._queries.is_quarantined(),
-        )
+        is_handed_over = self._queries.is_handed_over()
+        is_quarantined = self._queries.is_quarantined()
 
         def count(which: ColumnElement[bool]) -> ColumnElement[int]:
-            return func.sum(case((which, 1), else_=0))
+            return func.count(case((which, 1)))
 
         query = (
             self._queries.with_batch(
                 select(
                     row.c.endpoint,
                     row.c.destination,
-                    count(is_handed_over & (row.c.due > now)),
-                    count(is_handed_over & (row.c.due <= now)),
-                    count(is_quarantined),
+                    count(is_handed_over & (row.c.due > now)).label("waiting"),
+                    count(is_handed_over & (row.c.due <= now)).label("left"),
+                    count(is_quarantined).label("quarantined"),
                 )
             )
             .where(or_(is_handed_over, is_quarantined))
             .group_by(row.c.endpoint, row.c.destination)
         )
-
-        def read(connection: Connection) -> list[DestinationBalance]:
-            return [
-                DestinationBalance(
-                    endpoint=EndpointName(endpoint),
-                    destination=destination,
-                    waiting=int(waiting),
-                    left=int(left),
-                    quarantined=int(quarantined),
-                )
-                for endpoint, destination, waiting, left, quarantined in connection.execute(query)
-            ]
-
-        found = self._read("counting destinations", read, is_long=True)
+        found = [DestinationBalance(**each) for each in self._rows(query, "counting destinations")]
         return sorted(found, key=lambda each: (each.endpoint, each.destination or ""))
 
     def gaps(
@@ -331,15 +306,12 @@ class Verifications(ABC):
             at_most: Bounds how many are returned, not how many are counted.
         """
         gap = self._queries.gaps().subquery("gap")
-        query = select(gap, func.count().over().label("total")).order_by(gap.c.id)
+        query = select(gap, func.count().over().label("total")).order_by(gap.c.batch)
         if endpoints:
             query = query.where(among(gap.c.endpoint, endpoints))
-
-        def read(connection: Connection) -> tuple[int, list[BatchGap]]:
-            found = connection.execute(query.limit(max(at_most, 1))).all()
-            return total_of(found), [_gap(each) for each in found[:at_most]]
-
-        return self._read("counting the rows of every batch", read, is_long=True)
+        query = query.limit(max(at_most, 1))
+        total, found = counted(self._rows(query, "counting the rows of every batch"))
+        return total, [BatchGap(**each) for each in found[:at_most]]
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
@@ -359,10 +331,9 @@ class Verifications(ABC):
             recent = select(batch.c.id).where(batch.c.claimed_at >= claimed_since)
             query = query.where(row.c.batch_id.in_(recent))
 
-        def read(connection: Connection) -> list[EvidenceRecord]:
-            return [audited_row(found) for found in connection.execute(query)]
-
-        return self._read("reading the ledger's rows", read, is_long=claimed_since is not None)
+        is_long = claimed_since is not None
+        found = self._rows(query, "reading the ledger's rows", is_long=is_long)
+        return [EvidenceRecord(**each) for each in found]
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
         """Return of each row, by its own id, whether its content still has its hash.
@@ -392,23 +363,22 @@ class Verifications(ABC):
 
         return self._read(f"reading the large row {id_} of the ledger", read)
 
-    # ── sightings ───────────────────────────────────────────────────────────────────────────
+    def known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
+        """Return those of *marks* whose row the ledger has, in whatever state.
 
-    def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
-        """Return those of *sightings* whose row the ledger has, in whatever state."""
-        if not sightings:
+        It is another timeout's than the mark says if the ledger is not what it was.
+        """
+        keys = {mark: (mark.batch, mark.row_index) for mark in marks}
+        if not keys:
             return {}
-        query = self._queries.with_keys({_key(sighting) for sighting in sightings})
+        query = self._queries.with_keys({*keys.values()})
 
-        def read(connection: Connection) -> dict[tuple[int, int], Row[Any]]:
-            return {(row.batch_id, row.row_index): row for row in connection.execute(query)}
+        def read(connection: Connection) -> Sequence[RowMapping]:
+            return connection.execute(query).mappings().all()
 
         found = self._read("looking for timeouts in the ledger", read)
-        return {
-            sighting: _known(found[_key(sighting)], sighting)
-            for sighting in sightings
-            if _key(sighting) in found
-        }
+        known = {(row["batch"], row["row_index"]): EvidenceRecord(**row) for row in found}
+        return {mark: known[key] for mark, key in keys.items() if key in known}
 
     # ── the store ───────────────────────────────────────────────────────────────────────────
 
@@ -423,78 +393,38 @@ class Verifications(ABC):
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
-    def _sources(self, connection: Connection, endpoints: Collection[str]) -> Sequence[str]:
+    def _sources(self, endpoints: Collection[str]) -> Sequence[str]:
         batch = self._ledger.batch
         query = select(batch.c.source).distinct()
         if endpoints:
             query = query.where(among(batch.c.endpoint, endpoints))
-        return connection.scalars(query).all()
+        found = self._rows(query, "looking for stores in the ledger", is_long=False)
+        return [row["source"] for row in found]
 
     def _in_store(self, connection: Connection, source: str) -> int | None:
         """Return how many timeouts *source* has at the moment of *connection*; None: unknown."""
         del connection, source
         return None
 
+    def _rows(
+        self, query: Select[Any], doing: str, *, is_long: bool = True
+    ) -> Sequence[RowMapping]:
+        def read(connection: Connection) -> Sequence[RowMapping]:
+            return connection.execute(query).mappings().all()
+
+        return self._read(doing, read, is_long=is_long)
+
     def _read(self, doing: str, read: Callable[[Connection], T], *, is_long: bool = False) -> T:
         def work() -> T:
-            with self._reading(doing, is_long=is_long) as connection:
+            with reading(self._engine, LedgerError, doing=doing) as connection:
+                if is_long:
+                    self._dialect.allow_long(connection)
                 return read(connection)
 
         return work() if is_long else retrying(work)
 
-    @contextmanager
-    def _reading(self, doing: str, *, is_long: bool) -> Iterator[Connection]:
-        with reading(self._engine, LedgerError, doing=doing) as connection:
-            if is_long:
-                self._dialect.allow_long(connection)
-            yield connection
 
-
-def total_of(found: Sequence[Row[Any]]) -> int:
-    """Return how many there are of what was found in part."""
-    return found[0].total if found else 0
-
-
-def _key(sighting: LevelSighting) -> tuple[int, int]:
-    return sighting.row.batch, sighting.row.row_index
-
-
-def _known(row: Row[Any], sighting: LevelSighting) -> KnownTimeout:
-    return KnownTimeout(
-        id=row.id,
-        timeout_id=TimeoutId(row.store_id),
-        batch=BatchId(row.batch_id),
-        endpoint=EndpointName(row.endpoint),
-        due_at=row.due,
-        state=row.state,
-        is_same_body=row.body_hash == sighting.body_hash,
-    )
-
-
-def _gap(row: Row[Any]) -> BatchGap:
-    return BatchGap(
-        batch=BatchId(row.id),
-        endpoint=EndpointName(row.endpoint),
-        state=BatchState(row.state),
-        size=row.size,
-        purged=row.purged,
-        rows=row.rows,
-    )
-
-
-def audited_row(row: Row[Any]) -> EvidenceRecord:
-    """Return a row of ``AuditQueries.rows`` as a value."""
-    return EvidenceRecord(
-        id=row.id,
-        batch=BatchId(row.batch_id),
-        row_index=row.row_index,
-        endpoint=EndpointName(row.endpoint),
-        source=row.source,
-        timeout_id=TimeoutId(row.store_id),
-        destination=row.destination,
-        due_at=row.due,
-        state=row.state,
-        reason=row.reason,
-        content_hash=row.content_hash,
-        handed_over_at=row.handed_over_at,
-    )
+def counted(rows: Iterable[RowMapping]) -> tuple[int, Sequence[dict[str, Any]]]:
+    """Return how many there are of *rows*, the first of them, and those without that."""
+    found = [dict(each) for each in rows]
+    return max((each.pop("total") for each in found), default=0), found

@@ -15,6 +15,7 @@ from typing import Final
 
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import OPEN, BatchState, RowState
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
 SHOWN: Final = 20
@@ -218,13 +219,22 @@ class EvidenceRecord:
     """Why it is in quarantine."""
     content_hash: str
     """As it was claimed."""
+    claimed_at: datetime | None
+    """When its batch was; None: the batch is gone."""
     handed_over_at: datetime | None
     """When its batch was; None: it was not, or the row has a state of its own."""
+    body_hash: str | None = None
+    """Hex SHA-256 of its body; None: nobody asked."""
     is_intact: bool = True
     delays: DelaysVersion | None = None
     """In which generation its message was seen; None: nobody looked, or it was not seen."""
     level: int | None = None
     verdict: RowStatus | Discrepancy = RowStatus.NOT_LOOKED
+
+    @property
+    def mark(self) -> RowTag:
+        """What the mark of its message names."""
+        return RowTag(batch=self.batch, row_index=self.row_index, timeout_id=self.timeout_id)
 
 
 class Findings:
@@ -232,7 +242,6 @@ class Findings:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._named: Counter[Discrepancy] = Counter()
         self.counts: Counter[Discrepancy] = Counter()
         self.first: list[Found] = []
         self.not_checked: list[str] = []
@@ -248,8 +257,7 @@ class Findings:
     ) -> None:
         """Count one discrepancy, and name it if not too many of its kind are named already."""
         self.counts[kind] += 1
-        if self._named[kind] < SHOWN:
-            self._named[kind] += 1
+        if self.counts[kind] <= SHOWN:
             self.first.append(
                 Found(
                     kind=kind, endpoint=endpoint, timeout_id=timeout_id, batch=batch, detail=detail
@@ -272,31 +280,18 @@ class Findings:
 
 def summary(found: Verification) -> dict[str, object]:
     """Return verdict and counts: for the ledger's events, and the evidence's last line."""
-    return {
-        "verdict": str(found.verdict),
-        "rows_checked": found.rows_checked,
-        "waiting": found.waiting,
-        "discrepancies": counts_of(found),
-        "doubtful": list(found.doubtful),
-        "not_checked": list(found.not_checked),
-    }
+    whole = document(found)
+    told = ("verdict", "rows_checked", "waiting", "doubtful", "not_checked")
+    return {name: whole[name] for name in told} | {"discrepancies": whole["counts"]}
 
 
 def document(found: Verification, digest: str | None = None) -> dict[str, object]:
     """Return *found* as plain values for JSON."""
-    return {
-        "taken_at": found.taken_at,
+    return asdict(found) | {
         "verdict": str(found.verdict),
         "is_complete": found.is_complete,
-        "rows_checked": found.rows_checked,
-        "waiting": found.waiting,
         "endpoints": [_endpoint(each) for each in found.endpoints],
-        "destinations": [asdict(each) for each in found.destinations],
-        "levels": [asdict(each) for each in found.levels],
         "counts": counts_of(found),
-        "discrepancies": [asdict(each) for each in found.discrepancies],
-        "doubtful": list(found.doubtful),
-        "not_checked": list(found.not_checked),
         "evidence_sha256": digest,
     }
 

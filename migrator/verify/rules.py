@@ -13,7 +13,6 @@ from typing import Final
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.tags import RowTag
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, RowStatus
 
 NOT_IN_LEVELS: Final = frozenset(
@@ -36,32 +35,6 @@ _PAGE: Final = 1024
 _LEVEL_BITS: Final = 5
 _PLACE_BITS: Final = _LEVEL_BITS + 1
 _GENERATIONS: Final = tuple(DelaysVersion)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelSighting:
-    """A message in a delay level that bears this ledger's mark."""
-
-    row: RowTag
-    body_hash: str
-    """Hex SHA-256 of its body."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTimeout:
-    """The row of the ledger whose mark was seen."""
-
-    id: int
-    """The ledger's own."""
-    timeout_id: TimeoutId
-    """The store's; another one than the message has if the ledger is not what it was."""
-    batch: BatchId
-    endpoint: EndpointName
-    due_at: datetime
-    """Aware, UTC."""
-    state: str
-    """The row's own, else its batch's."""
-    is_same_body: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +86,6 @@ class Places:
         page[row % _PAGE] = 1 + (place.delay_s << _PLACE_BITS | where)
 
 
-class Ids:
-    """Remembers ids of the ledger, in one bit each."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._pages: dict[int, bytearray] = {}
-
-    def __contains__(self, row: int) -> bool:
-        """Return whether the ledger's id *row* was added."""
-        page = self._pages.get(row // (8 * _PAGE))
-        return page is not None and bool(page[row // 8 % _PAGE] >> row % 8 & 1)
-
-    def add(self, row: int) -> None:
-        """Remember the ledger's id *row*."""
-        page = self._pages.setdefault(row // (8 * _PAGE), bytearray(_PAGE))
-        page[row // 8 % _PAGE] |= 1 << row % 8
-
-
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """What going through the levels brought to light."""
@@ -145,8 +100,10 @@ class Seen:
 class Sighted:
     """One message that was seen, without what is in it."""
 
-    claim: LevelSighting | None
+    row: RowTag | None
     """Which row of ours it is, by its mark; None: somebody else's."""
+    body_hash: str
+    """Hex SHA-256."""
     place: Place
     seen_at: datetime
     """In the database's time."""
@@ -182,13 +139,13 @@ def can_be_in(level: int, *, due_in: timedelta) -> bool:
     return due_in <= timedelta(seconds=2 ** (level + 1)) + SLACK
 
 
-def is_stray(known: KnownTimeout) -> bool:
+def is_stray(known: EvidenceRecord) -> bool:
     """Return whether no level may hold a message of *known*."""
     return known.state in NOT_IN_LEVELS
 
 
 def judge_message(
-    known: KnownTimeout, message: Sighted, *, before: Place | None, held_for: timedelta
+    known: EvidenceRecord, message: Sighted, *, before: Place | None, held_for: timedelta
 ) -> tuple[Discrepancy, str] | None:
     """Return what is wrong with a message of a timeout of ours; None: nothing.
 
@@ -202,7 +159,7 @@ def judge_message(
     where = f"in {place}"
     if is_stray(known):
         return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"
-    if not known.is_same_body:
+    if known.body_hash != message.body_hash:
         return Discrepancy.DIFFERENT, f"a message {where} bears its mark, but not its body"
     if before is not None and is_another_copy(
         before, place, due_at=known.due_at, second_seen_at=seen_at
@@ -216,45 +173,34 @@ def judge_message(
 
 
 def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> EvidenceRecord:
-    """Return *line* with its verdict, and the level where its message was seen."""
+    """Return *line* with its verdict, and the level where its message was seen.
+
+    *seen* is None when nobody looked into the levels.
+    """
     place = seen.places[line.id] if seen is not None else None
     flag = seen.flagged.get(line.id) if seen is not None else None
-    where = place if flag is None else flag[1]
-    return at(replace(line, verdict=_verdict(line, now, seen, place, flag)), where)
-
-
-def at(line: EvidenceRecord, place: Place | None) -> EvidenceRecord:
-    """Return *line* with *place* as where its message was seen."""
-    if place is None:
-        return replace(line, delays=None, level=None)
-    return replace(line, delays=place.delays, level=place.level)
-
-
-def _verdict(
-    line: EvidenceRecord,
-    now: datetime,
-    seen: Seen | None,
-    place: Place | None,
-    flag: tuple[Discrepancy, Place] | None,
-) -> RowStatus | Discrepancy:
+    verdict: RowStatus | Discrepancy = RowStatus.AGREES
     if not line.is_intact:
-        return Discrepancy.CONTENT_CHANGED
-    if flag is not None:
-        return flag[0]
-    if line.state != BatchState.HANDED_OVER:
-        return RowStatus.AGREES
-    if line.due_at <= now + SLACK:
-        return RowStatus.LEFT
-    if seen is None:
-        return RowStatus.NOT_LOOKED
-    return RowStatus.AGREES if place is not None else RowStatus.NOT_SEEN
+        verdict = Discrepancy.CONTENT_CHANGED
+    elif flag is not None:
+        verdict = flag[0]
+    elif line.state == BatchState.HANDED_OVER and not is_waiting(line, now=now):
+        verdict = RowStatus.LEFT
+    elif line.state == BatchState.HANDED_OVER and seen is None:
+        verdict = RowStatus.NOT_LOOKED
+    elif line.state == BatchState.HANDED_OVER and place is None:
+        verdict = RowStatus.NOT_SEEN
+    where = place if flag is None else flag[1]
+    delays, level = (None, None) if where is None else (where.delays, where.level)
+    return replace(line, verdict=verdict, delays=delays, level=level)
+
+
+def is_waiting(line: EvidenceRecord, *, now: datetime) -> bool:
+    """Return whether a message of *line* has to be in a level."""
+    return line.state == BatchState.HANDED_OVER and line.due_at > now + SLACK
 
 
 def is_unseen(line: EvidenceRecord, *, now: datetime, seen: Seen) -> bool:
     """Return whether a message of *line* should have been in a level and was not seen."""
-    return (
-        line.state == BatchState.HANDED_OVER
-        and line.due_at > now + SLACK
-        and line.id not in seen.flagged
-        and seen.places[line.id] is None
-    )
+    is_seen = line.id in seen.flagged or seen.places[line.id] is not None
+    return is_waiting(line, now=now) and not is_seen

@@ -20,11 +20,11 @@ from migrator.ledger.states import HALF_DONE, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.ports import Candidate, DocumentStore
+from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import endpoint_at
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.store import TableStore
-from migrator.verify.queries import Verifications, audited_row, total_of
+from migrator.verify.queries import Verifications, counted
 from migrator.verify.report import EndpointBalance, EvidenceRecord
 
 _IDS_AT_A_TIME: Final = 500
@@ -43,15 +43,16 @@ class SqlVerifications(Verifications):
         self, endpoints: Collection[EndpointName], *, at_most: int
     ) -> tuple[int, Sequence[EvidenceRecord]]:
         """Return timeouts that are in their table, and open here."""
+        sources = sorted(self._sources(endpoints))
 
         def read(connection: Connection) -> tuple[int, list[EvidenceRecord]]:
             total, first = 0, list[EvidenceRecord]()
-            for source in sorted(self._sources(connection, endpoints)):
+            for source in sources:
                 if legacy := self._legacy(source):
                     query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
-                    found = connection.execute(query).all()
-                    total += total_of(found)
-                    first += map(audited_row, found)
+                    count, found = counted(connection.execute(query).mappings())
+                    total += count
+                    first += [EvidenceRecord(**each) for each in found]
             return total, first[:at_most]
 
         return self._read("comparing legacy tables with the ledger", read, is_long=True)
@@ -97,7 +98,7 @@ class DocumentVerifications(Verifications):
         would both send it.
         """
         total, first = 0, list[EvidenceRecord]()
-        for source in sorted(self._all_sources(endpoints)):
+        for source in sorted(self._sources(endpoints)):
             for ids in self._listed(source):
                 suspects = self._open_here(source, ids, endpoints)
                 if not suspects:
@@ -111,12 +112,6 @@ class DocumentVerifications(Verifications):
                 total += len(both)
                 first += both[: max(at_most - len(first), 0)]
         return total, first
-
-    def _all_sources(self, endpoints: Collection[EndpointName]) -> Sequence[str]:
-        def read(connection: Connection) -> Sequence[str]:
-            return self._sources(connection, endpoints)
-
-        return self._read("looking for stores in the ledger", read)
 
     def _open_here(
         self, source: str, ids: Collection[TimeoutId], endpoints: Collection[EndpointName]
@@ -134,11 +129,8 @@ class DocumentVerifications(Verifications):
         )
         if endpoints:
             query = query.where(among(row.c.endpoint, endpoints))
-
-        def read(connection: Connection) -> list[EvidenceRecord]:
-            return [audited_row(found) for found in connection.execute(query)]
-
-        return self._read("comparing the store with the ledger", read)
+        found = self._rows(query, "comparing the store with the ledger", is_long=False)
+        return [EvidenceRecord(**each) for each in found]
 
     def _still_there(self, source: str, ids: Sequence[TimeoutId]) -> set[TimeoutId]:
         return {each.id for each in self._documents.read(self._endpoint(source), ids)}
@@ -146,7 +138,7 @@ class DocumentVerifications(Verifications):
     def _listed(self, source: str) -> Iterator[Sequence[TimeoutId]]:
         with suppress(SourceGone):  # then none of it is in two places
             for page in self._documents.list(self._endpoint(source)):
-                ids = [each.id for each in page if isinstance(each, Candidate)]
+                ids = [TimeoutId(each.id) for each in page if each.why_unclaimable is None]
                 for start in range(0, len(ids), _IDS_AT_A_TIME):
                     yield ids[start : start + _IDS_AT_A_TIME]
 

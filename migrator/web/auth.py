@@ -5,14 +5,15 @@ the status page shows openly as well where nobody else can come in. What changes
 shows single rows, is never open. Wrong tokens are counted by address, and a browser that gave the
 right one has a session, which ends by itself and with the process.
 
-Rules of this file: what is known of a request goes in, a refusal or nothing comes out; memory is
-bounded, whoever comes; time is asked of the clock that is given. Source: docs/control.md.
+Rules of this file: a request goes in, a refusal or nothing comes out, and no body is read; memory
+is bounded, whoever comes; time is asked of the clock that is given. Source: docs/control.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -21,6 +22,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from migrator.config.process import is_loopback
 from migrator.web.control import Answer
@@ -47,57 +51,46 @@ class Listener:
     """Only this machine can reach it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFacts:
-    """What is known of a request before it is looked into."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    peer: str
-    """Address of whoever asks; empty: not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request is not answered."""
-
-    status: int
-    text: str
-
-
-def refusal(asked: RequestFacts, listener: Listener) -> Refusal | None:
+def refusal(asked: Request, listener: Listener) -> HTTPException | None:
     """Return why *asked* is not answered at *listener*; None when it is."""
     if listener.is_socket:
         return None
     if listener.is_loopback and _host(asked) not in _LOCAL_NAMES:
         # a foreign page whose name was made to point here would come by its own name
-        return Refusal(403, "this address is for this machine only; ask by localhost or its IP")
+        return HTTPException(
+            403, "this address is for this machine only; ask by localhost or its IP"
+        )
     if _is_foreign(asked):
-        return Refusal(403, "a page of another origin may not do this")
-    if is_page(asked.path):
+        return HTTPException(403, "a page of another origin may not do this")
+    if is_page(asked.scope["path"]):
         return None  # it has a login of its own
     if is_open(asked, listener):
         return None
     if listener.token is None:
-        return Refusal(
+        return HTTPException(
             403,
             "without a token only the page, /status, /live, /ready and /metrics are to be had, on "
             "this machine: no token is set; set web.token_file, or use the control socket",
         )
     if not _has_token(asked, listener.token):
-        return Refusal(401, "give the token of web.token as Authorization: Bearer …")
+        return HTTPException(401, "give the token of web.token as Authorization: Bearer …")
     return None
 
 
-def is_open(asked: RequestFacts, listener: Listener) -> bool:
+def is_open(asked: Request, listener: Listener) -> bool:
     """Return whether *asked* needs no token: it reads, comes from here, and is for everybody."""
-    if asked.method not in _HARMLESS or not is_loopback(asked.peer):
+    # of the scope, as the routes are: a request's URL is made of its Host header as well
+    path = asked.scope["path"]
+    if asked.method not in _HARMLESS or not is_loopback(peer_of(asked)):
         return False
-    if asked.path in MONITORING:
+    if path in MONITORING:
         return True
-    return asked.path in LOOKING and listener.is_loopback and not is_forwarded(asked.headers)
+    return path in LOOKING and listener.is_loopback and not is_forwarded(asked.headers)
+
+
+def peer_of(asked: Request) -> str:
+    """Return the address of whoever asks; empty: not known."""
+    return asked.client.host if asked.client else ""
 
 
 def is_forwarded(headers: Mapping[str, str]) -> bool:
@@ -120,25 +113,20 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
     return is_ours and headers.get("sec-fetch-site", "same-origin") == "same-origin"
 
 
-def _host(asked: RequestFacts) -> str:
+def _host(asked: Request) -> str:
     try:
         return urlsplit(f"//{asked.headers.get('host', '')}").hostname or ""
     except ValueError:
         return ""
 
 
-def _is_foreign(asked: RequestFacts) -> bool:
+def _is_foreign(asked: Request) -> bool:
     """Return whether a browser says that another site's page asks for a change."""
-    origin = asked.headers.get("origin")
-    if origin is None or asked.method in _HARMLESS:
-        return False
-    try:
-        return urlsplit(origin).netloc != asked.headers.get("host", "")
-    except ValueError:
-        return True
+    is_asking = "origin" in asked.headers and asked.method not in _HARMLESS
+    return is_asking and not is_same_origin(asked.headers)
 
 
-def _has_token(asked: RequestFacts, token: str) -> bool:
+def _has_token(asked: Request, token: str) -> bool:
     """Return whether the right token was given; takes as long for a wrong one."""
     scheme, _, given = asked.headers.get("authorization", "").partition(" ")
     is_same = hmac.compare_digest(given.strip().encode(), token.encode())
@@ -148,12 +136,6 @@ def _has_token(asked: RequestFacts, token: str) -> bool:
 _MOST_ADDRESSES: Final = 256
 _HOST_BITS: Final = 64
 """Of an IPv6 address: whoever has one has all of its network."""
-
-
-@dataclass(slots=True)
-class _Window:
-    began_s: float
-    wrong: int = 0
 
 
 class RateLimiter:
@@ -166,34 +148,31 @@ class RateLimiter:
         self._most = most
         self._span_s = span_s
         self._clock = clock
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        """When each network began to be wrong, and how often it was."""
 
     def wait_s(self, address: str) -> float:
         """Return how long nothing of *address* is looked at, right or wrong; 0: it is."""
-        window = self._window(_network(address))
-        if window is None or window.wrong < self._most:
-            return 0.0
-        return window.began_s + self._span_s - self._clock()
+        began_s, wrong = self._window(_network(address))
+        return began_s + self._span_s - self._clock() if wrong >= self._most else 0.0
 
     def note_wrong(self, address: str) -> None:
         """Count one more."""
         key = _network(address)
-        window = self._window(key)
-        if window is None:
-            while len(self._windows) >= _MOST_ADDRESSES:
-                self._windows.popitem(last=False)
-            window = self._windows[key] = _Window(self._clock())
-        window.wrong += 1
+        began_s, wrong = self._window(key)
+        while key not in self._windows and len(self._windows) >= _MOST_ADDRESSES:
+            self._windows.popitem(last=False)
+        self._windows[key] = (began_s, wrong + 1)
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def _window(self, key: str) -> _Window | None:
-        window = self._windows.get(key)
-        if window is not None and self._clock() - window.began_s >= self._span_s:
-            del self._windows[key]
-            return None
-        return window
+    def _window(self, key: str) -> tuple[float, int]:
+        began_s, wrong = self._windows.get(key, (-math.inf, 0))
+        if self._clock() - began_s < self._span_s:
+            return began_s, wrong
+        self._windows.pop(key, None)
+        return self._clock(), 0
 
 
 def _network(address: str) -> str:

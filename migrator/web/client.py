@@ -1,4 +1,4 @@
-"""Asking a running daemon over its control socket; the other end is ``serving``.
+"""Asking a running daemon over its control socket; the other end is ``server``.
 
 Rules of this file: what became of a command is told as it is known: done, refused, not begun, or
 nobody knows; nothing is asked twice by itself.
@@ -9,24 +9,17 @@ from __future__ import annotations
 import json
 import socket
 from contextlib import closing
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 
 from migrator.errors import ConfigError, DaemonUnavailable
-from migrator.web.control import Answer, Order, build_order
+from migrator.web.control import Answer, Command, build_order
 
 _PATIENCE_S: Final = 25.0
 """Longer than the daemon lets a command wait, so that it is the daemon that says so."""
 _CONNECT_S: Final = 5.0
 _OK, _BAD_REQUEST, _CONFLICT = 200, 400, 409
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: bytes
 
 
 class DaemonClient:
@@ -43,40 +36,46 @@ class DaemonClient:
         Raises:
             DaemonUnavailable: Nobody answers.
         """
-        reply = self._asked("GET", "/status")
-        if reply.status != _OK:
-            raise self._trouble(reply)
-        return self._document(reply, "migrator/daemon/1")
+        return self._asked("GET", "/status", "migrator/daemon/1")
 
-    def give(self, order: Order) -> Answer:
-        """Return what came of *order*.
+    def give(self, command: Command, who: str | None) -> Answer:
+        """Return what came of *command*, of which the daemon is told *who* gives it.
 
         Raises:
             DaemonUnavailable: Nobody answers; says whether the daemon may have got it.
             ConfigError: The daemon does not know such a command.
         """
-        reply = self._asked("POST", "/control", json.dumps(build_order(order)).encode())
-        if reply.status not in (_OK, _CONFLICT):
-            raise self._trouble(reply)
-        found = self._document(reply, "migrator/control/1")
+        body = json.dumps(build_order(command, who)).encode()
+        found = self._asked("POST", "/control", "migrator/control/1", body)
         return Answer(is_done=bool(found["is_done"]), text=str(found["text"]))
 
-    def _asked(self, method: str, path: str, body: bytes | None = None) -> _Reply:
+    def _asked(
+        self, method: str, path: str, schema: str, body: bytes | None = None
+    ) -> dict[str, Any]:
         headers = {} if body is None else {"content-type": "application/json"}
-        with closing(_UnixConnection(self._path, timeout_s=self._patience_s)) as connection:
+        with closing(HTTPConnection("daemon")) as connection:
+            connection.sock = line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                connection.connect()
+                line.settimeout(_CONNECT_S)
+                line.connect(str(self._path))
             except OSError as exc:
                 raise self._nobody(exc) from exc
+            line.settimeout(self._patience_s)
             try:
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
-                return _Reply(answer.status, answer.read())
+                text = answer.read()
             except (OSError, HTTPException) as exc:
                 raise DaemonUnavailable(
                     f"the daemon at {self._path} was asked and did not answer ({_why(exc)}): what "
                     "was asked may have been done; asking again is safe"
                 ) from exc
+        if answer.status in (_OK, _CONFLICT):
+            return self._document(text, schema)
+        error = self._document(text, "migrator/error/1").get("error")
+        if answer.status == _BAD_REQUEST:
+            raise ConfigError(f"the daemon did not understand: {error}; nothing was done")
+        raise DaemonUnavailable(f"the daemon at {self._path} says: {error}")
 
     def _nobody(self, exc: OSError) -> DaemonUnavailable:
         if isinstance(exc, PermissionError):
@@ -89,9 +88,9 @@ class DaemonClient:
             "the same web.socket? `migrator status` shows what the ledger knows; nothing was asked"
         )
 
-    def _document(self, reply: _Reply, schema: str) -> dict[str, Any]:
+    def _document(self, text: bytes, schema: str) -> dict[str, Any]:
         try:
-            found = json.loads(reply.body)
+            found = json.loads(text)
         except ValueError:
             found = None
         if not isinstance(found, dict) or found.get("schema") != schema:
@@ -99,33 +98,6 @@ class DaemonClient:
                 f"whoever listens on {self._path} does not answer as this version of migrator does"
             )
         return found
-
-    def _trouble(self, reply: _Reply) -> ConfigError | DaemonUnavailable:
-        text = f"{self._document(reply, 'migrator/error/1').get('error')}"
-        if reply.status == _BAD_REQUEST:
-            return ConfigError(f"the daemon did not understand: {text}; nothing was done")
-        return DaemonUnavailable(f"the daemon at {self._path} says: {text}")
-
-
-class _UnixConnection(HTTPConnection):
-    """HTTP over a socket file."""
-
-    def __init__(self, path: Path, *, timeout_s: float) -> None:
-        super().__init__("daemon", timeout=timeout_s)
-        self._path = path
-        self._timeout_s = timeout_s
-
-    def connect(self) -> None:
-        """Connect, or leave nothing open."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            made.settimeout(_CONNECT_S)
-            made.connect(str(self._path))
-            made.settimeout(self._timeout_s)
-        except BaseException:
-            made.close()
-            raise
-        self.sock = made
 
 
 def _why(exc: Exception) -> str:

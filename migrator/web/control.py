@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from migrator.ledger.report import QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.reports.documents import Document, fields_of
 from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
 
 
@@ -62,7 +63,7 @@ class Retry:
     endpoint: EndpointName | None
     reason: str | None
     """A ``conversion.Reason`` code."""
-    timeout_id: TimeoutId | None
+    id: TimeoutId | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +79,21 @@ class StopNow:
 Command = Pause | Resume | Adjust | Retry | Drain | StopNow
 
 
-def command_document(command: Command) -> dict[str, str | None]:
+COMMANDS: Final[Mapping[str, type[Command]]] = {
+    "pause": Pause,
+    "resume": Resume,
+    "set": Adjust,
+    "retry": Retry,
+    "drain": Drain,
+    "stop": StopNow,
+}
+"""By their names; the fields of each are what may be given with it, beside ``who``."""
+
+
+def command_document(command: Command) -> Document:
     """Return *command* as it is sent, and as it is written into the ledger."""
-    match command:
-        case Pause(endpoint=endpoint, reason=reason):
-            return {"command": "pause", "endpoint": endpoint, "reason": reason}
-        case Resume(endpoint=endpoint):
-            return {"command": "resume", "endpoint": endpoint}
-        case Adjust(knob=knob, value=value):
-            return {"command": "set", "knob": str(knob), "value": value}
-        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
-            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
-        case Drain():
-            return {"command": "drain"}
-        case StopNow():
-            return {"command": "stop"}
+    verb = next(verb for verb, kind in COMMANDS.items() if kind is type(command))
+    return {"command": verb, **fields_of(command)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +104,6 @@ class Answer:
     """False: it was refused and nothing changed; *text* says why."""
     text: str
     """What is true now, in one line."""
-
-
-def answer_document(answer: Answer) -> dict[str, object]:
-    """Return what came of a command."""
-    return {"is_done": answer.is_done, "text": answer.text}
 
 
 class StatusService(Protocol):
@@ -140,29 +136,11 @@ class StatusService(Protocol):
 
 NO_REASON: Final = "no reason was given"
 _LONGEST_CHARS: Final = 500
-KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "pause": frozenset({"endpoint", "reason"}),
-    "resume": frozenset({"endpoint"}),
-    "set": frozenset({"knob", "value"}),
-    "retry": frozenset({"endpoint", "reason", "id"}),
-    "drain": frozenset(),
-    "stop": frozenset(),
-}
-"""What may be given with each command, beside ``who``."""
 _ANYWHERE: Final = frozenset({"command", "who"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A command, and who says to have given it."""
-
-    command: Command
-    who: str | None = None
-    """As they call themselves; the daemon adds what it knows itself."""
-
-
-def parse_order(document: object) -> Order:
-    """Return the order that *document* is.
+def parse_order(document: object) -> tuple[Command, str | None]:
+    """Return the command that *document* is, and who says to have given it.
 
     Raises:
         ValueError: It is none; says what is wrong.
@@ -171,63 +149,34 @@ def parse_order(document: object) -> Order:
         raise ValueError("must be a JSON object with a command")  # noqa: TRY004 - one kind of error for all that can be wrong
     given = cast("dict[str, object]", document)
     verb = given.get("command")
-    if not isinstance(verb, str) or verb not in KEYS:
-        raise ValueError(f"command must be one of {', '.join(KEYS)}")
-    unknown = sorted(set(given) - KEYS[verb] - _ANYWHERE)
-    if unknown:
+    if not isinstance(verb, str) or verb not in COMMANDS:
+        raise ValueError(f"command must be one of {', '.join(COMMANDS)}")
+    keys = {each.name for each in fields(COMMANDS[verb])}
+    if unknown := sorted(set(given) - keys - _ANYWHERE):
         raise ValueError(f"{verb} has no {', '.join(unknown)}")
-    return Order(command=_command(verb, given), who=_text(given, "who"))
+    texts = {key: _text(given, key) for key in keys | {"who"}}
+    who = texts.pop("who")
+    if verb == "pause":
+        texts["reason"] = texts["reason"] or NO_REASON
+    if verb == "retry":
+        _check(texts, "reason", {None, *Reason})
+    if verb == "set":
+        _check(texts, "knob", set(RuntimeSetting))
+        if texts["value"] is None:
+            raise ValueError("value must be given")
+        texts["knob"] = RuntimeSetting(str(texts["knob"]))
+    return cast("Any", COMMANDS[verb])(**texts), who
 
 
-def build_order(order: Order) -> dict[str, str]:
-    """Return *order* as ``parse_order`` takes it."""
-    found = command_document(order.command)
-    if order.who is not None:
-        found["who"] = order.who
+def build_order(command: Command, who: str | None) -> dict[str, object]:
+    """Return a command as ``parse_order`` takes it."""
+    found = {**command_document(command), "who": who}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _command(verb: str, given: Mapping[str, object]) -> Command:
-    if verb == "pause":
-        return Pause(endpoint=_endpoint(given), reason=_text(given, "reason") or NO_REASON)
-    if verb == "resume":
-        return Resume(endpoint=_endpoint(given))
-    if verb == "set":
-        return Adjust(knob=_knob(given), value=_needed(given, "value"))
-    if verb == "retry":
-        return Retry(endpoint=_endpoint(given), reason=_reason(given), timeout_id=_id(given))
-    return Drain() if verb == "drain" else StopNow()
-
-
-def _endpoint(given: Mapping[str, object]) -> EndpointName | None:
-    name = _text(given, "endpoint")
-    return None if name is None else EndpointName(name)
-
-
-def _reason(given: Mapping[str, object]) -> str | None:
-    code = _text(given, "reason")
-    if code is not None and code not in set(Reason):
-        raise ValueError(f"reason must be one of {', '.join(Reason)}")
-    return code
-
-
-def _id(given: Mapping[str, object]) -> TimeoutId | None:
-    found = _text(given, "id")
-    return None if found is None else TimeoutId(found)
-
-
-def _knob(given: Mapping[str, object]) -> RuntimeSetting:
-    try:
-        return RuntimeSetting(_needed(given, "knob"))
-    except ValueError as exc:
-        raise ValueError(f"knob must be one of {', '.join(RuntimeSetting)}") from exc
-
-
-def _needed(given: Mapping[str, object], key: str) -> str:
-    found = _text(given, key)
-    if found is None:
-        raise ValueError(f"{key} must be given")
-    return found
+def _check(texts: Mapping[str, str | None], key: str, known: Collection[str | None]) -> None:
+    if texts[key] not in known:
+        raise ValueError(f"{key} must be one of {', '.join(sorted(filter(None, known)))}")
 
 
 def _text(given: Mapping[str, object], key: str) -> str | None:
@@ -248,12 +197,13 @@ PATIENCE_S: Final = 10.0
 """How long a command may wait for its turn, and then for its answer."""
 
 
-class NotBegunError(Exception):
-    """Another command is still under way; this one was not given to the daemon."""
+class UnansweredError(Exception):
+    """No answer came of a command; the text says whether it may still be done."""
 
-
-class NoAnswerError(Exception):
-    """The daemon has the command and did not answer in time; it may still do it."""
+    def __init__(self, status: int, text: str) -> None:
+        """Tell so by HTTP as *status*."""
+        super().__init__(text)
+        self.status = status
 
 
 class CommandQueue:
@@ -269,8 +219,7 @@ class CommandQueue:
         """Return what came of *command*.
 
         Raises:
-            NotBegunError: It was not given to the daemon.
-            NoAnswerError: It was, and nobody knows yet.
+            UnansweredError: It was not given to the daemon, or it was, and nobody knows yet.
         """
         return await self._commands.call(lambda: self._status.execute(command, who=who))
 
@@ -282,57 +231,46 @@ class CommandQueue:
             return await self._looks.call(
                 lambda: self._status.quarantine(which, after=after, limit=limit)
             )
-        except (NotBegunError, NoAnswerError):
+        except UnansweredError:
             return QuarantinePage(trouble="the ledger did not answer in time; try again")
 
 
 class _Turns:
-    """Calls that may take a while, one at a time, each in a thread of its own."""
+    """Calls that may take a while: one at a time, in a thread that keeps no process from ending."""
 
     def __init__(self, *, name: str, patience_s: float) -> None:
         self._name = name
         self._patience_s = patience_s
-        self._turn = asyncio.Lock()
+        self._turn = threading.Lock()
 
     async def call(self, do: Callable[[], _T]) -> _T:
-        try:
-            await asyncio.wait_for(self._turn.acquire(), self._patience_s)
-        except TimeoutError as exc:
-            raise NotBegunError from exc
-        work = asyncio.ensure_future(_in_thread(do, name=self._name))
-        work.add_done_callback(self._over)  # not before: the next waits even when we do not
+        begun, result = Future[None](), Future[_T]()
+        for each in (begun, result):
+            each.set_running_or_notify_cancel()  # from now on nobody can call it off
+        act = threading.Thread(
+            target=self._do, args=(begun, result, do), name=self._name, daemon=True
+        )
+        act.start()
+        work = asyncio.wrap_future(result)
+        # whoever still waits sees what went wrong; asyncio need not complain
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wrap_future(begun)  # its turn has come, or never will
         done, _ = await asyncio.wait({work}, timeout=self._patience_s)
         if not done:
-            raise NoAnswerError
+            text = "the daemon did not answer in time and may still do it; look at its status"
+            raise UnansweredError(504, text)
         return work.result()
 
-    def _over(self, work: asyncio.Future[_T]) -> None:
-        self._turn.release()
-        if not work.cancelled():
-            work.exception()  # whoever still waits sees it; asyncio need not complain
-
-
-async def _in_thread(do: Callable[[], _T], *, name: str) -> _T:
-    """Return what *do* returns, in a thread that keeps no process from ending."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, error: Exception | None) -> None:
-        if result.done():  # nobody waits any more
+    def _do(self, begun: Future[None], result: Future[_T], do: Callable[[], _T]) -> None:
+        is_ours = self._turn.acquire(timeout=self._patience_s)
+        begun.set_result(None)
+        if not is_ours:
+            text = "another command is still under way; nothing was done, try again"
+            result.set_exception(UnansweredError(503, text))
             return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(cast("_T", value))
-
-    def work() -> None:
-        value, error = None, None
         try:
-            value = do()
+            result.set_result(do())
         except Exception as exc:
-            error = exc
-        with suppress(RuntimeError):  # the loop is over
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return await result
+            result.set_exception(exc)
+        finally:
+            self._turn.release()

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from migrator.reports.documents import json_bytes
-from migrator.web.auth import Listener, RateLimiter, Refusal, RequestFacts, is_open, refusal
+from migrator.web.auth import Listener, RateLimiter, is_open, peer_of, refusal
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def _closing(status: int, text: str) -> HTTPException:
 
 
 class Guard:
-    """Answers what ``auth`` refuses, and passes all else on."""
+    """Answers what ``auth`` refuses, passes all else on, and puts its headers into every answer."""
 
     def __init__(self, app: ASGIApp, listener: Listener) -> None:
         self._app = app
@@ -77,58 +78,32 @@ class Guard:
         """Answer, or have it answered."""
         if scope["type"] != "http":
             return
-        request = Request(scope)
-        asked = RequestFacts(
-            method=request.method,
-            path=request.url.path,
-            headers=request.headers,
-            peer=request.client.host if request.client else "",
-        )
-        refused = self._refusal(asked)
-        if refused is None:
-            await self._app(scope, receive, send)
-            return
-        headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-        # a body that is not read must not be taken for the next request
-        answer = _error(refused.status, refused.text, {**headers, "connection": "close"})
-        await answer(scope, receive, send)
-
-    def _refusal(self, asked: RequestFacts) -> Refusal | None:
-        if is_open(asked, self._listener):
-            return refusal(asked, self._listener)  # a token is not looked at, so none is guessed
-        has_token = "authorization" in asked.headers and not self._listener.is_socket
-        if has_token and self._limiter.wait_s(asked.peer) > 0:
-            return Refusal(429, "too many wrong tokens from your address; try again later")
-        refused = refusal(asked, self._listener)
-        if has_token and refused is not None and refused.status == 401:
-            self._limiter.note_wrong(asked.peer)
-        return refused
-
-
-class SecurityHeaders:
-    """Puts the headers that every answer has into it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have it answered."""
+        refused = self._refusal(Request(scope))
+        answer = self._app
+        if refused is not None:
+            headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else {}
+            # a body that is not read must not be taken for the next request
+            answer = _error(refused.status_code, refused.detail, {**headers, "connection": "close"})
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(pair for pair in _RAW_HEADERS if pair[0] not in given),
-                ]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await answer(scope, receive, send_with_headers)
 
-
-_RAW_HEADERS: Final = [
-    (name.encode("latin-1"), value.encode("latin-1")) for name, value in SECURITY_HEADERS.items()
-]
+    def _refusal(self, asked: Request) -> HTTPException | None:
+        if is_open(asked, self._listener):
+            return refusal(asked, self._listener)  # a token is not looked at, so none is guessed
+        has_token = "authorization" in asked.headers and not self._listener.is_socket
+        if has_token and self._limiter.wait_s(peer_of(asked)) > 0:
+            return HTTPException(429, "too many wrong tokens from your address; try again later")
+        refused = refusal(asked, self._listener)
+        if has_token and refused is not None and refused.status_code == 401:
+            self._limiter.note_wrong(peer_of(asked))
+        return refused
 
 
 async def on_http_error(_request: Request, exc: Exception) -> Response:
@@ -146,7 +121,8 @@ async def on_bug(request: Request, exc: Exception) -> Response:
         extra={"action": "web_failed", "path": request.url.path},
         exc_info=exc,
     )
-    return _error(500, "a bug; the log has more", {"connection": "close"})
+    # nothing else is between this and the connection
+    return _error(500, "a bug; the log has more", {**SECURITY_HEADERS, "connection": "close"})
 
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None) -> Response:

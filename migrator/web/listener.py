@@ -14,11 +14,12 @@ import os
 import socket
 import stat
 import string
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from migrator.errors import ConfigError
 from migrator.nservicebus.timeouts import EndpointName
@@ -45,7 +46,8 @@ def unix_socket(path: Path) -> Iterator[socket.socket]:
         with ExitStack() as ends:
             with _alone_in(path.parent):
                 _remove_dead(path)
-                listener = ends.enter_context(closing(_bound(path)))
+                listener = ends.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(str(path))
                 ends.callback(_remove_own, path, _identity(path))
                 path.chmod(SOCKET_MODE)
                 listener.listen(_BACKLOG)
@@ -62,27 +64,16 @@ def tcp_socket(host: str, port: int) -> Iterator[socket.socket]:
         ConfigError: The port is taken, or the address is not one of this machine.
     """
     try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        listener = socket.socket(family, kind, protocol)
+        # with its interface, where the name has one: [fe80::1%eth0]
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # without dualstack_ipv6, [::1] means what it says, whatever the system's default is
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as exc:
-        raise _cannot_listen(host, port, exc) from exc
-    with closing(listener):
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                # [::1] is to mean what it says, whatever the system's default is
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as exc:
-            raise _cannot_listen(host, port, exc) from exc
+        raise ConfigError(
+            f"cannot listen on {host} port {port} (web.listen): {exc.strerror or exc}"
+        ) from exc
+    with listener:
         yield listener
-
-
-def _cannot_listen(host: str, port: int, exc: OSError) -> ConfigError:
-    return ConfigError(f"cannot listen on {host} port {port} (web.listen): {exc.strerror or exc}")
 
 
 def _check_path(path: Path) -> None:
@@ -103,22 +94,19 @@ def _alone_in(folder: Path) -> Iterator[None]:
     """Keep others of us from looking and binding in *folder* at the same time."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not _locked(handle):
-            if time.monotonic() > deadline_s:
-                raise ConfigError(f"{folder} is locked by another process; nothing was started")
-            time.sleep(0.05)
+        lock = Retrying(
+            retry=retry_if_exception_type(BlockingIOError),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_fixed(0.05),
+        )
+        try:
+            lock(fcntl.flock, handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except RetryError as exc:
+            text = f"{folder} is locked by another process; nothing was started"
+            raise ConfigError(text) from exc
         yield
     finally:
         os.close(handle)  # and with it the lock
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _remove_dead(path: Path) -> None:
@@ -139,23 +127,13 @@ def _remove_dead(path: Path) -> None:
 
 def answers(path: Path) -> bool:
     """Return whether anybody listens on *path*; whoever is too busy to answer does."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as asker:
+    with socket.socket(socket.AF_UNIX) as asker:
         asker.settimeout(_ANSWER_S)
         try:
             asker.connect(str(path))
         except OSError as exc:
             return exc.errno not in (errno.ECONNREFUSED, errno.ENOENT)
     return True
-
-
-def _bound(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -248,7 +226,6 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
+    with suppress(OSError):  # a folder of somebody else's, or no path at all
+        return path.is_socket()
+    return False

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,10 +27,9 @@ from prometheus_client.registry import Collector
 
 from migrator.config.values import parse_duration
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.pause_reasons import PauseReason, Signal
-from migrator.ledger.report import LaneStatus, Progress
+from migrator.ledger.report import PauseReason, Progress, Signal
 from migrator.web.control import StatusService
-from migrator.web.status import EndpointView, JobView, Liveness, Readiness, Snapshot
+from migrator.web.status import Liveness, Readiness, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +190,6 @@ _LATENESS_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 3
 """Fine round the second within which a dispatcher is to send, and the two of the promise."""
 
 
-class _Named(TypedDict):
-    name: str
-    documentation: str
-    labelnames: Sequence[str]
-
-
 class Instruments:
     """What one daemon counts; every method may be called from any thread, and often."""
 
@@ -203,19 +197,15 @@ class Instruments:
         """Begin with nothing counted."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._batch_seconds = Histogram(
-            **_named("migrator_batch_seconds"),
-            buckets=_BATCH_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._settled = Counter(
-            **_named("migrator_settled_rows_total"),
-            registry=self.registry,
-        )
-        self._lateness = Histogram(
-            **_named("migrator_lateness_seconds"),
-            buckets=_LATENESS_BUCKETS_S,
-            registry=self.registry,
+        self._batch_seconds = self._histogram("migrator_batch_seconds", _BATCH_BUCKETS_S)
+        self._lateness = self._histogram("migrator_lateness_seconds", _LATENESS_BUCKETS_S)
+        settled = MEASURES["migrator_settled_rows_total"]
+        self._settled = Counter(settled.name, settled.what, settled.labels, registry=self.registry)
+
+    def _histogram(self, name: str, buckets: Sequence[float]) -> Histogram:
+        measure = MEASURES[name]
+        return Histogram(
+            name, measure.what, measure.labels, registry=self.registry, buckets=buckets
         )
 
     def batch_settled(self, endpoint: str, mode: str, *, seconds: float, rows: int) -> None:
@@ -228,11 +218,6 @@ class Instruments:
         self._lateness.labels(endpoint).observe(max(lateness_s, 0.0))
 
 
-def _named(name: str) -> _Named:
-    measure = MEASURES[name]
-    return {"name": name, "documentation": measure.what, "labelnames": measure.labels}
-
-
 def scrape(status: StatusService, instruments: Instruments) -> bytes:
     """Return all metrics of one daemon in Prometheus' text format, of ``CONTENT_TYPE``."""
     looked_at = CollectorRegistry()
@@ -240,8 +225,8 @@ def scrape(status: StatusService, instruments: Instruments) -> bytes:
     return generate_latest(instruments.registry) + generate_latest(looked_at)
 
 
-_Rows = Iterable[tuple[Sequence[str], float | None]]
-"""Label values with a value each; None: not known."""
+_Samples = Mapping[str, Iterable[tuple[Sequence[str], float | None]]]
+"""By metric, label values with a value each; None: not known."""
 
 ALL_ENDPOINTS = ""
 """The label ``endpoint`` of what concerns every endpoint."""
@@ -260,161 +245,118 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return every metric of this moment."""
-        yield from _health(self._status.live(), self._status.ready())
-        yield from snapshot_metrics(self._status.snapshot())
+        snapshot = self._status.snapshot()
+        for samples in (
+            _health(self._status.live(), self._status.ready()),
+            _daemon(snapshot),
+            _work(snapshot),
+            _ledger(snapshot.progress),
+            _holds(snapshot.holds),
+            _levels(snapshot.ladder),
+        ):
+            for name, rows in samples.items():
+                measure = MEASURES[name]
+                family = _FAMILIES[measure.kind](name, measure.what, labels=measure.labels)
+                # the same labels twice would cost the whole scrape
+                for values, value in {tuple(values): value for values, value in rows}.items():
+                    if value is not None:
+                        family.add_metric(values, float(value))
+                yield family
 
 
-def snapshot_metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    """Return the metrics of one look."""
-    yield _gauge("migrator_info", [((snapshot.version, snapshot.owner), 1)])
-    yield _single("migrator_snapshot_age_seconds", snapshot.age_s)
-    yield _single("migrator_snapshot_gaps", len(snapshot.gaps))
-    yield from _ledger(snapshot.progress)
-    yield from _endpoints(snapshot.endpoints)
-    yield from _holds(snapshot.holds)
-    yield from _leases(snapshot.progress)
-    yield from _levels(snapshot.ladder)
-    yield from _jobs(snapshot.jobs)
-    yield _gauge(
-        "migrator_knob",
-        [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
-    )
-    yield _gauge("migrator_due_rows", [((span,), rows) for span, rows in snapshot.due])
+_FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
-def _health(live: Liveness, ready: Readiness) -> Iterator[Metric]:
-    yield _single("migrator_alive", live.is_alive)
-    yield _single("migrator_ready", ready.is_ready)
-    yield _gauge(
-        "migrator_worker_silent_seconds",
-        [((worker,), silent_s) for worker, silent_s in live.silent_s.items()],
-    )
+def _health(live: Liveness, ready: Readiness) -> _Samples:
+    return {
+        "migrator_alive": [((), live.is_alive)],
+        "migrator_ready": [((), ready.is_ready)],
+        "migrator_worker_silent_seconds": [((name,), s) for name, s in live.silent_s.items()],
+    }
 
 
-def _ledger(progress: Progress) -> Iterator[Metric]:
-    endpoints = progress.endpoints
-    for name, rows in (
-        ("handed_over", [e.handed_over for e in endpoints]),
-        ("dispatched", [e.dispatched for e in endpoints]),
-        ("in_flight", [e.in_flight for e in endpoints]),
-        ("doubtful", [e.doubtful for e in endpoints]),
-    ):
-        yield _gauge(
-            f"migrator_{name}_rows",
-            [((e.endpoint,), count) for e, count in zip(endpoints, rows, strict=True)],
-        )
-    yield _gauge(
-        "migrator_quarantined_rows",
-        [((q.endpoint, q.reason), q.rows) for q in progress.quarantine],
-    )
-    yield _single("migrator_doubtful_batches", len(progress.doubtful))
-    age = progress.oldest_open_age
-    yield _single(
-        "migrator_oldest_open_batch_seconds",
-        0 if age is None else age.total_seconds(),
-    )
+def _daemon(snapshot: Snapshot) -> _Samples:
+    last = [(job.name, job.last) for job in snapshot.jobs if job.last is not None]
+    return {
+        "migrator_info": [((snapshot.version, snapshot.owner), 1)],
+        "migrator_snapshot_age_seconds": [((), snapshot.age_s)],
+        "migrator_snapshot_gaps": [((), len(snapshot.gaps))],
+        "migrator_knob": [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
+        "migrator_job_runs_total": [((job.name,), job.runs) for job in snapshot.jobs],
+        "migrator_job_missed_total": [((job.name,), job.missed) for job in snapshot.jobs],
+        "migrator_job_last_is_fine": [((name,), report.is_fine) for name, report in last],
+        "migrator_job_last_timestamp_seconds": [
+            ((name,), report.at.timestamp()) for name, report in last
+        ],
+    }
+
+
+def _work(snapshot: Snapshot) -> _Samples:
+    endpoints = snapshot.endpoints
+    return {
+        "migrator_endpoint_info": [((e.name, e.mode), 1) for e in endpoints],
+        "migrator_store_rows": [((e.name,), e.in_store) for e in endpoints],
+        "migrator_rate_rows_per_second": [((e.name,), e.rate_per_s) for e in endpoints],
+        "migrator_eta_seconds": [((e.name,), e.eta_s) for e in endpoints],
+        "migrator_due_rows": [((span,), rows) for span, rows in snapshot.due],
+    }
+
+
+def _ledger(progress: Progress) -> _Samples:
+    endpoints, age = progress.endpoints, progress.oldest_open_age
     waiting = collections.Counter(held.endpoint for held in progress.held)
-    yield _gauge(
-        "migrator_waiting_destinations",
-        [((name,), waiting[name]) for name in sorted({*waiting, *(e.endpoint for e in endpoints)})],
-    )
+    waiting.update({e.endpoint: 0 for e in endpoints})
+    lanes = [((str(lane.lane), lane.serves or ""), lane) for lane in progress.lanes]
+    return {
+        "migrator_handed_over_rows": [((e.endpoint,), e.handed_over) for e in endpoints],
+        "migrator_dispatched_rows": [((e.endpoint,), e.dispatched) for e in endpoints],
+        "migrator_in_flight_rows": [((e.endpoint,), e.in_flight) for e in endpoints],
+        "migrator_doubtful_rows": [((e.endpoint,), e.doubtful) for e in endpoints],
+        "migrator_quarantined_rows": [
+            ((q.endpoint, q.reason), q.rows) for q in progress.quarantine
+        ],
+        "migrator_doubtful_batches": [((), len(progress.doubtful))],
+        "migrator_oldest_open_batch_seconds": [((), age.total_seconds() if age else 0)],
+        "migrator_waiting_destinations": [((name,), waiting[name]) for name in sorted(waiting)],
+        "migrator_lease_alive": [(key, lane.is_alive) for key, lane in lanes],
+        "migrator_lease_age_seconds": [
+            (key, (progress.taken_at - lane.renewed_at).total_seconds()) for key, lane in lanes
+        ],
+        "migrator_lease_open_batches": [(key, lane.open_batches) for key, lane in lanes],
+    }
 
 
-def _endpoints(endpoints: Sequence[EndpointView]) -> Iterator[Metric]:
-    yield _gauge("migrator_endpoint_info", [((e.name, e.mode), 1) for e in endpoints])
-    for name, values in (
-        ("store_rows", [e.in_store for e in endpoints]),
-        ("rate_rows_per_second", [e.rate_per_s for e in endpoints]),
-        ("eta_seconds", [e.eta_s for e in endpoints]),
-    ):
-        yield _gauge(
-            f"migrator_{name}",
-            [((e.name,), value) for e, value in zip(endpoints, values, strict=True)],
-        )
-
-
-def _holds(holds: Sequence[PauseReason]) -> Iterator[Metric]:
+def _holds(holds: Sequence[PauseReason]) -> _Samples:
     """Return every signal for all endpoints, also those that hold nothing, so that it has a 0."""
     found = collections.Counter((str(h.signal), h.endpoint or ALL_ENDPOINTS) for h in holds)
-    keys = sorted({*found, *((str(signal), ALL_ENDPOINTS) for signal in Signal)})
-    yield _gauge("migrator_holds", [(key, found[key]) for key in keys])
+    found.update({(str(signal), ALL_ENDPOINTS): 0 for signal in Signal})
     began = {
         (str(h.signal), h.endpoint or ALL_ENDPOINTS): h.since.timestamp()
         for h in sorted(holds, key=lambda h: h.since, reverse=True)  # the earliest stays
     }
-    yield _gauge("migrator_hold_began_timestamp_seconds", sorted(began.items()))
+    return {
+        "migrator_holds": sorted(found.items()),
+        "migrator_hold_began_timestamp_seconds": sorted(began.items()),
+    }
 
 
-def _leases(progress: Progress) -> Iterator[Metric]:
-    lanes = [((str(lane.lane), lane.serves or ""), lane) for lane in progress.lanes]
-    yield _gauge("migrator_lease_alive", [(key, lane.is_alive) for key, lane in lanes])
-    yield _gauge(
-        "migrator_lease_age_seconds", [(key, _age_s(lane, progress)) for key, lane in lanes]
-    )
-    yield _gauge("migrator_lease_open_batches", [(key, lane.open_batches) for key, lane in lanes])
-
-
-def _jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
-    for name, counts in (
-        ("migrator_job_runs_total", [job.runs for job in jobs]),
-        ("migrator_job_missed_total", [job.missed for job in jobs]),
-    ):
-        measure = MEASURES[name]
-        family = CounterMetricFamily(name, measure.what, labels=measure.labels)
-        for job, count in zip(jobs, counts, strict=True):
-            family.add_metric([job.name], count)
-        yield family
-    last = [(job.name, job.last) for job in jobs if job.last is not None]
-    yield _gauge("migrator_job_last_is_fine", [((name,), report.is_fine) for name, report in last])
-    yield _gauge(
-        "migrator_job_last_timestamp_seconds",
-        [((name,), report.at.timestamp()) for name, report in last],
-    )
-
-
-def _levels(ladder: LevelDepths | None) -> Iterator[Metric]:
-    steps = () if ladder is None else ladder.steps
-    yield _gauge(
-        "migrator_level_messages",
-        [
-            ((f"{step.level:02d}", state), count)
-            for step in steps
+def _levels(ladder: LevelDepths | None) -> _Samples:
+    if ladder is None:
+        return {}
+    return {
+        "migrator_level_messages": [
+            ((f"{step.level:02d}", state), getattr(step, state))
+            for step in ladder.steps
             if step.exists
-            for state, count in (
-                ("ready", step.ready),
-                ("unacknowledged", step.unacknowledged),
-                ("held", step.held),
-            )
+            for state in ("ready", "unacknowledged", "held")
         ],
-    )
-    yield _single("migrator_levels_missing", None if ladder is None else len(ladder.missing))
-
-
-def _age_s(lane: LaneStatus, progress: Progress) -> float:
-    return (progress.taken_at - lane.renewed_at).total_seconds()
+        "migrator_levels_missing": [((), len(ladder.missing))],
+    }
 
 
 def _number(value: str) -> float | None:
     """Return a knob's value: a number as it is, a duration in seconds; None: it is neither."""
-    try:
-        return float(value)
-    except ValueError:
-        pass
-    try:
-        return parse_duration(value).total_seconds()
-    except ValueError:
-        return None
-
-
-def _single(name: str, value: float | None) -> GaugeMetricFamily:
-    return _gauge(name, [((), value)])
-
-
-def _gauge(name: str, rows: _Rows) -> GaugeMetricFamily:
-    measure = MEASURES[name]
-    family = GaugeMetricFamily(name, measure.what, labels=measure.labels)
-    # the same labels twice would cost the whole scrape
-    for values, value in {tuple(values): value for values, value in rows}.items():
-        if value is not None:
-            family.add_metric(values, float(value))
-    return family
+    for read in (float, lambda text: parse_duration(text).total_seconds()):
+        with suppress(ValueError):
+            return read(value)
+    return None

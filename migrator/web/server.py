@@ -1,4 +1,4 @@
-"""Serving the HTTP side beside the daemon's work, from one thread of its own.
+"""Serving the HTTP side beside the daemon's work, from a thread of its own for each way in.
 
 The main thread owns signals and logging; the server gets neither. What goes wrong here ends no
 other thread, and nothing of it is left when the context ends.
@@ -12,18 +12,20 @@ import pwd
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from starlette.applications import Starlette
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from migrator.config.process import is_loopback
 from migrator.errors import ConfigError, MigratorError
-from migrator.web.app import AppState, new_app
+from migrator.web.app import new_app
 from migrator.web.auth import Listener
 from migrator.web.control import CommandQueue, StatusService
 from migrator.web.listener import tcp_socket, unix_socket
@@ -89,7 +91,10 @@ def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Ite
             )
             listeners.append((listener, bound))
         if listeners:
-            ends.enter_context(_thread(status, instruments, listeners))
+            commands = CommandQueue(status)  # one for all listeners
+            for listener, bound in listeners:
+                app = new_app(status, instruments, commands, listener)
+                ends.enter_context(_running(Server(_config(app)), bound))
             _log.info(
                 "status and control can be asked for",
                 extra={
@@ -118,85 +123,33 @@ def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
 
 
 @contextmanager
-def _thread(
-    status: StatusService, instruments: Instruments, listeners: list[tuple[Listener, socket.socket]]
-) -> Iterator[None]:
-    thread = _WebThread(status, instruments, listeners)
+def _running(server: Server, bound: socket.socket) -> Iterator[None]:
+    """Run *server* in a thread of its own; what is being answered at the end has a few seconds."""
+    thread = threading.Thread(target=_run, args=(server, bound), name="web", daemon=True)
     thread.start()
     try:
+        deadline_s = time.monotonic() + _START_S
+        while not server.started and thread.is_alive() and time.monotonic() < deadline_s:
+            time.sleep(0.005)
+        if not server.started:
+            raise MigratorError("the web side did not start; the log says why")
         yield
     finally:
-        thread.stop()
+        server.should_exit = True
+        thread.join(2 * _GRACE_S)
 
 
-class _WebThread:
-    """Runs one event loop with a server for each listener."""
-
-    def __init__(
-        self,
-        status: StatusService,
-        instruments: Instruments,
-        listeners: list[tuple[Listener, socket.socket]],
-    ) -> None:
-        self._status = status
-        self._instruments = instruments
-        self._listeners = listeners
-        self._servers: list[Server] = []
-        self._has_crashed = False
-        self._is_up = threading.Event()
-        self._is_stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
-
-    def start(self) -> None:
-        """Return when requests are answered."""
-        self._thread.start()
-        if not self._is_up.wait(_START_S) or self._has_crashed:
-            self.stop()
-            raise MigratorError("the web side did not start; the log says why")
-
-    def stop(self) -> None:
-        """End it; what is being answered has a few seconds."""
-        self._is_stopping.set()
-        for server in self._servers:
-            server.should_exit = True
-        self._thread.join(2 * _GRACE_S)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException:
-            # status and control are missing from now on; the work itself goes on
-            self._has_crashed = True
-            _log.critical(
-                "a bug ended the web side", extra={"action": "web_crashed"}, exc_info=True
-            )
-        finally:
-            self._is_up.set()
-
-    async def _serve(self) -> None:
-        state = AppState(
-            status=self._status, instruments=self._instruments, commands=CommandQueue(self._status)
-        )
-        self._servers = [Server(_config(state, listener)) for listener, _ in self._listeners]
-        if self._is_stopping.is_set():
-            return
-        await asyncio.gather(
-            self._tell_when_up(),
-            *(
-                server.serve(sockets=[bound])
-                for server, (_, bound) in zip(self._servers, self._listeners, strict=True)
-            ),
-        )
-
-    async def _tell_when_up(self) -> None:
-        while not all(server.started for server in self._servers):
-            await asyncio.sleep(0.005)
-        self._is_up.set()
+def _run(server: Server, bound: socket.socket) -> None:
+    try:
+        asyncio.run(server.serve(sockets=[bound]))
+    except BaseException:
+        # status and control are missing from now on; the work itself goes on
+        _log.critical("a bug ended the web side", extra={"action": "web_crashed"}, exc_info=True)
 
 
-def _config(state: AppState, listener: Listener) -> Config:
+def _config(app: Starlette) -> Config:
     return Config(
-        new_app(state, listener),
+        app,
         interface="asgi3",
         http=_Connection,
         ws="none",

@@ -204,7 +204,6 @@ class AnySite(ABC):
     @contextmanager
     def default_zone(self, zone: str) -> Iterator[None]:
         """Have the server give new sessions a time zone, where it has such a thing."""
-        del zone
         yield
 
     def close(self) -> None:

@@ -52,11 +52,6 @@ class AzureSite(DocumentSite):
         """Due times that a timeout may have, and at which no timeout manager would send it."""
         return (UNREADABLE,)
 
-    @property
-    def manager(self) -> AzureManager:
-        """The endpoint's timeout manager."""
-        return AzureManager(self.legacy, self.endpoint_name)
-
     def put(self, row: LegacyRow, owner: str) -> None:
         """Store blob and entities."""
         is_readable = row.due != UNREADABLE
@@ -113,35 +108,6 @@ class AzureSite(DocumentSite):
             if row == "":
                 owners[partition] = value["OwningTimeoutManager"]
         return Sight(exact=exact, owners=owners, evidence=evidence)
-
-
-class AzureManager:
-    """Implements ``TimeoutManager``."""
-
-    def __init__(self, legacy: LegacyAccount, owner: str) -> None:
-        self._legacy = legacy
-        self._owner = owner
-
-    def due(self) -> Sequence[str]:
-        """Return the ids of all timeouts that it knows of, soonest first."""
-        where = "OwningTimeoutManager eq @owner and RowKey ne @none"
-        found = self._legacy.table.query_entities(
-            where, parameters={"owner": self._owner, "none": ""}
-        )
-        by_id = {entity["RowKey"]: entity["Time"] for entity in found}
-        return sorted(by_id, key=lambda each: by_id[each])
-
-    def peek(self, row_id: str) -> bool:
-        """Return whether it would send this timeout now."""
-        return self._legacy.peek(row_id)
-
-    def remove(self, row_id: str) -> bool:
-        """Remove a timeout that is about to be sent; False: it is gone, and is not sent."""
-        return self._legacy.try_remove(row_id)
-
-    def remove_saga(self, saga_id: str) -> int:
-        """Remove all timeouts of a saga that has ended; return how many there were."""
-        return len(self._legacy.remove_by_saga(saga_id))
 
 
 def _time(text: str) -> tuple[datetime, int]:

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import psycopg
 import pytest
-from psycopg import sql
 from sqlalchemy import Connection, Engine, MetaData, Table, inspect, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.schema import CreateSchema, DropSchema
 
 from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServer
 from migrator.database.engine import open_engine, writing
 from migrator.ledger import migrations
-from migrator.ledger.identity import enter_identity
 from migrator.ledger.tables import DEFAULT_SCHEMA, PREFIX, build_tables, names_for
 from tests.contract.any_site import AnySite
 from tests.contract.azure_site import AzureSite
@@ -35,57 +33,14 @@ from tests.contract.site import Site
 from tests.support.azure import LegacyAccount
 from tests.support.elsewhere import Watch
 from tests.support.mariadb import KIND as MARIADB
-from tests.support.ravendb import DATABASE, StrictRaven
-from tests.support.ravendb_client import LegacyDatabase
+from tests.support.raven_real import RealRaven
+from tests.support.ravendb import StrictRaven
 
 
 def _build_ledger(url: str) -> None:
     engine = open_engine(url)
     migrations.upgrade(engine, build_tables(names_for(engine)))
     engine.dispose()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lent:
-    """A PostgreSQL database that one test after the other is given, as good as new each time."""
-
-    server: PostgresServer
-    name: str
-    ledger_sql: str
-
-    def renew(self) -> None:
-        """Drop everything in it, whoever still uses it, and make an empty ledger.
-
-        A database of its own for each test would cost ten times as much.
-        """
-        url = self.server.url(self.name)
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute(_OTHERS_OUT)
-            for (schema,) in connection.execute(_SCHEMAS).fetchall():
-                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
-            connection.execute("CREATE SCHEMA public")
-            connection.execute(self.ledger_sql.encode())
-        engine = open_engine(url)
-        with writing(engine) as connection:
-            enter_identity(connection, build_tables(names_for(engine)))
-        engine.dispose()
-
-
-_OTHERS_OUT = """
-SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid()"""
-_SCHEMAS = """
-SELECT nspname FROM pg_namespace
-WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"""
-
-
-@pytest.fixture(scope="session")
-def lent(postgres_server: PostgresServer) -> Lent:
-    """The session's database for these tests."""
-    ledger_sql = migrations.sql("postgresql", DEFAULT_SCHEMA)
-    return Lent(
-        server=postgres_server, name=postgres_server.create_database(), ledger_sql=ledger_sql
-    )
 
 
 @pytest.fixture(scope="session")
@@ -97,9 +52,18 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def postgresql_engine(postgres_server: PostgresServer) -> Iterator[Engine]:
+    """The session's PostgreSQL database for these tests; one of its own costs ten times as much."""
+    yield from _lent(postgres_server.url(postgres_server.create_database()))
+
+
+@pytest.fixture(scope="session")
 def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
-    """The session's MariaDB database for these tests, with a ledger."""
-    url = mariadb_server.url(mariadb_server.create_database())
+    """The same in MariaDB."""
+    yield from _lent(mariadb_server.url(mariadb_server.create_database()))
+
+
+def _lent(url: str) -> Iterator[Engine]:
     _build_ledger(url)
     engine = open_engine(url)
     yield engine
@@ -160,44 +124,45 @@ _NOT_ON_SQLITE: Final = {
 
 
 @pytest.fixture
-def database_url(
-    request: pytest.FixtureRequest, tmp_path: Path, database_kind: str
-) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str) -> str:
     """The address of a database of a kind, with a ledger."""
+    given = request.getfixturevalue
     if database_kind == "sqlite":
-        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
-        yield f"sqlite:///{tmp_path}/legacy.db"
-        return
-    if database_kind == MARIADB or database_kind in ON_REQUEST:
-        engine = _server(request, database_kind)
-        _empty(engine)
-        yield engine.url.render_as_string(hide_password=False)
-        return
-    lent: Lent = request.getfixturevalue("lent")
-    lent.renew()
-    yield lent.server.url(lent.name)
-
-
-def _server(request: pytest.FixtureRequest, kind: str) -> Engine:
-    if kind == MARIADB:
-        found: Engine = request.getfixturevalue("mariadb_engine")
-        return found
-    engines: Mapping[str, Engine] = request.getfixturevalue("requested_engines")
-    return engines[kind]
+        shutil.copy(given("sqlite_template"), tmp_path / "legacy.db")
+        return f"sqlite:///{tmp_path}/legacy.db"
+    engine: Engine = (
+        given("requested_engines")[database_kind]
+        if database_kind in ON_REQUEST
+        else given(f"{'mariadb' if database_kind == MARIADB else database_kind}_engine")
+    )
+    _empty(engine)
+    return engine.url.render_as_string(hide_password=False)
 
 
 def _empty(engine: Engine) -> None:
     """End other sessions, and take away all but an empty ledger; a copy takes half a second."""
-    ledger = build_tables(names_for(engine)).metadata.sorted_tables
+    tables = build_tables(names_for(engine)).metadata.sorted_tables
     with writing(engine) as connection:
-        if engine.dialect.name == "mysql":
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(_OTHERS_OUT)
+            for schema in {*inspect(connection).get_schema_names()} - {*_KEPT_SCHEMAS}:
+                connection.execute(DropSchema(schema, cascade=True))
+            connection.execute(CreateSchema("public"))
+        elif engine.dialect.name == "mysql":
             _end_others(connection)
         for name in inspect(connection).get_table_names():
             if not name.startswith(PREFIX):
                 Table(name, MetaData()).drop(connection)
-        for table in reversed(ledger):
+        for table in reversed(tables):
             if not table.name.endswith("ledger"):
                 connection.execute(table.delete())
+
+
+_OTHERS_OUT: Final = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+_KEPT_SCHEMAS: Final = (DEFAULT_SCHEMA, "information_schema")
 
 
 def _end_others(connection: Connection) -> None:
@@ -215,52 +180,46 @@ def azure_account(azurite_server: AzuriteServer) -> Iterator[LegacyAccount]:
     account.close()
 
 
-def _strict_raven(family: str) -> Iterator[LegacyDatabase]:
-    with (
-        StrictRaven(family) as server,
-        LegacyDatabase(server.url, DATABASE, family=family) as database,
-    ):
-        yield database
+def _strict_raven(family: str) -> Iterator[StrictRaven]:
+    with StrictRaven(family) as server:
+        yield server
     assert server.violations == []
 
 
 @pytest.fixture
-def strict_raven_35() -> Iterator[LegacyDatabase]:
-    """A database of a server that knows what is documented of RavenDB 3.5, and no more."""
+def strict_raven_35() -> Iterator[StrictRaven]:
+    """A server that knows what is documented of RavenDB 3.5, and no more."""
     yield from _strict_raven("3.5")
 
 
 @pytest.fixture
-def strict_raven_4() -> Iterator[LegacyDatabase]:
+def strict_raven_4() -> Iterator[StrictRaven]:
     """The same of 4 and later."""
     yield from _strict_raven("4")
 
 
 @pytest.fixture(scope="session")
-def raven_databases(
+def real_ravens(
     raven_servers: Callable[[str], RavenServer],
-) -> Iterator[Callable[[str], LegacyDatabase]]:
+) -> Iterator[Callable[[str], RealRaven]]:
     """Give the session's database of a version of RavenDB for these tests."""
-    made: dict[str, LegacyDatabase] = {}
     with ExitStack() as stack:
 
-        def of(version: str) -> LegacyDatabase:
-            if version not in made:
-                server = raven_servers(version)
-                database = LegacyDatabase(server.url(), server.create_database(), family="4")
-                made[version] = stack.enter_context(database)
-            return made[version]
+        @cache
+        def of(version: str) -> RealRaven:
+            server = raven_servers(version)
+            return stack.enter_context(RealRaven(server, server.create_database()))
 
         yield of
 
 
 @pytest.fixture
 def real_raven_database(
-    raven_databases: Callable[[str], LegacyDatabase], site_kind: type[RealRavenSite]
-) -> LegacyDatabase:
+    real_ravens: Callable[[str], RealRaven], site_kind: type[RealRavenSite]
+) -> RealRaven:
     """The database of the version that a site is of, emptied."""
-    database = raven_databases(site_kind.server_version)
-    database.remove(database.contents())
+    database = real_ravens(site_kind.server_version)
+    database.empty()
     return database
 
 
@@ -318,23 +277,14 @@ def _store_of(item: pytest.Item) -> str:
 def _leave_to_full(items: Sequence[pytest.Item]) -> None:
     """It is the same SQL as of the others."""
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        kind = callspec and callspec.params.get("database_kind")
-        is_left = {MARIADB: _is_told_elsewhere, "sqlite": _is_for_rehearsals}.get(str(kind))
-        if is_left and is_left(item):
+        params: Mapping[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        kind, site, file = params.get("database_kind"), params.get("site_kind"), item.path.name
+        marker = item.get_closest_marker("every_store")
+        is_telling = file in _ON_MARIADB or (marker and not marker.kwargs.get("slow"))
+        # the ledger beside document stores is no rehearsal
+        is_rehearsal = site is NHibernateSite or (site is Site and file in _NOT_ON_SQLITE)
+        if (kind == MARIADB and not is_telling) or (kind == "sqlite" and is_rehearsal):
             item.add_marker(pytest.mark.slow)
-
-
-def _is_told_elsewhere(item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("every_store")
-    is_telling = marker is not None and not marker.kwargs.get("slow")
-    return not is_telling and item.path.name not in _ON_MARIADB
-
-
-def _is_for_rehearsals(item: Any) -> bool:
-    """The ledger beside document stores is no rehearsal."""
-    site = item.callspec.params.get("site_kind")
-    return site is NHibernateSite or (site is Site and item.path.name in _NOT_ON_SQLITE)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -348,29 +298,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _places(metafunc: pytest.Metafunc) -> Iterator[Any]:
     """Yield ledger and kind of site of each run of a test."""
     has = metafunc.definition.get_closest_marker
-    every = has("every_store")
+    every, documents = has("every_store"), has("documents")
     others = [pytest.mark.slow] if every and every.kwargs.get("slow") else []
     if has("shared_table"):
         for kind in KINDS:
             yield pytest.param(kind, NHibernateSite, id=f"{kind}-nhibernate")
         return
-    if not has("documents"):
-        for kind in KINDS:
-            yield pytest.param(kind, Site, id=f"{kind}-sql")
-            if every and not has("own_table"):
-                yield pytest.param(kind, NHibernateSite, id=f"{kind}-nhibernate", marks=others)
-    documents = has("documents")
+    for kind in KINDS if not documents else ():
+        yield pytest.param(kind, Site, id=f"{kind}-sql")
+        if every and not has("own_table"):
+            yield pytest.param(kind, NHibernateSite, id=f"{kind}-nhibernate", marks=others)
     if documents or (every and not has("tables") and not has("own_table")):
+        only = (documents and documents.args) or DOCUMENT_SITES
+        rarely = documents.kwargs.get("rarely", ()) if documents else ()
         for name, site in DOCUMENT_SITES.items():
-            if documents is None or not documents.args or name in documents.args:
-                is_rare = name in _FOR_FULL or name in _rare(documents)
-                marks = [pytest.mark.slow] if is_rare else others
+            if name in only:
+                marks = [pytest.mark.slow] if name in _FOR_FULL or name in rarely else others
                 yield pytest.param("sqlite", site, id=name, marks=marks)
-
-
-def _rare(documents: pytest.Mark | None) -> Collection[str]:
-    """Return the stores on which a test of documents runs with --full only."""
-    return () if documents is None else documents.kwargs.get("rarely", ())
 
 
 @pytest.fixture

@@ -97,6 +97,11 @@ class DocumentSite(AnySite):
     # ── the same of all kinds ───────────────────────────────────────────────────────────────
 
     @property
+    def manager(self) -> DocumentManager:
+        """The endpoint's timeout manager."""
+        return DocumentManager(self.legacy, self.endpoint_name)
+
+    @property
     def source(self) -> str:
         """Where the endpoint's timeouts are."""
         return self.documents.source_of(self.endpoint_name)
@@ -162,3 +167,28 @@ class DocumentSite(AnySite):
         """Close what was opened."""
         self.documents.close()
         super().close()
+
+
+@dataclass(frozen=True)
+class DocumentManager:
+    """Implements ``TimeoutManager`` by what the store's client of the tests does."""
+
+    legacy: Any
+    owner: str
+
+    def due(self) -> Sequence[str]:
+        """Return the ids of all timeouts that it knows of, soonest first."""
+        found: Sequence[str] = self.legacy.due(self.owner)
+        return found
+
+    def peek(self, row_id: str) -> bool:
+        """Return whether it would send this timeout now."""
+        return bool(self.legacy.peek(row_id))
+
+    def remove(self, row_id: str) -> bool:
+        """Remove a timeout that is about to be sent; False: it is gone, and is not sent."""
+        return bool(self.legacy.try_remove(row_id))
+
+    def remove_saga(self, saga_id: str) -> int:
+        """Remove all timeouts of a saga that has ended; return how many there were."""
+        return len(self.legacy.remove_by_saga(saga_id))

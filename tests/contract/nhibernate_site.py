@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, Table, insert
+from sqlalchemy import Column, ColumnElement, Connection, Table, insert
 from sqlalchemy.types import _Binary
 
 from migrator.database.engine import writing
@@ -15,8 +15,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import create_table
 from tests.contract.any_site import LegacyRow
-from tests.contract.site import COLUMNS, Site
-from tests.contract.table_manager import TableManager
+from tests.contract.site import Site
 
 _SUFFIX = "_TimeoutData"
 _CASELESS = frozenset({"mysql", "mssql"})
@@ -55,7 +54,6 @@ class NHibernateSite(Site):
 
     def source_of(self, table: str, schema: str | None = None) -> str:
         """Return the rows of the endpoint whose own table would be called *table*."""
-        del schema
         owner = table.removesuffix(_SUFFIX)
         return f"{self.table}#{owner.lower() if self.kind in _CASELESS else owner}"
 
@@ -70,7 +68,6 @@ class NHibernateSite(Site):
 
     def _widen(self, source: str) -> None:
         """Let the table hold any text, as other databases' tables do."""
-        del source
         self.execute('ALTER TABLE "TimeoutEntity" CONVERT TO CHARACTER SET utf8mb4')
 
     def insert(self, rows: Sequence[LegacyRow], *, source: str | None = None) -> None:
@@ -97,32 +94,22 @@ class NHibernateSite(Site):
 
     def as_found(self, connection: Connection, source: str | None = None) -> Table:
         """Return the table that endpoints share."""
-        del source
         return super().as_found(connection, self.table)
 
-    @property
-    def manager(self) -> TableManager:
-        """The endpoint's timeout manager."""
-        return TableManager(
-            engine=self.engine,
-            table=self.table,
-            columns={name: name for name in (*COLUMNS, "Endpoint")},
-            key=":id",
-            stored=self.stored,
-            owner=self.endpoint_name,
-        )
+    def is_mine(self, table: Table) -> ColumnElement[bool]:
+        """Return whose rows of the table are the endpoint's."""
+        return table.c.Endpoint == self.endpoint_name
 
     def quoted(self, source: str | None = None) -> str:
         """Return the table's name as SQL."""
-        del source
         return self.table
 
-    def _given(self, column: Column[Any], value: str | bytes | None) -> Any:
+    def given(self, column: Column[Any], value: str | bytes | None) -> Any:
         """Return ids as NHibernate's driver for this database writes them."""
         if column.key in {"Id", "SagaId"} and isinstance(value, str):
             is_bytes = isinstance(column.type, _Binary)
             return UUID(value).bytes_le if is_bytes else UUID(value)
-        return super()._given(column, value)
+        return super().given(column, value)
 
     def stored(self, guid: str) -> object:
         """Return a GUID as NHibernate's driver for this database writes it."""

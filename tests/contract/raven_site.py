@@ -14,7 +14,7 @@ from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.contract.any_site import LegacyRow
 from tests.contract.document_site import DocumentSite, Sight
-from tests.support.ravendb_client import LegacyDatabase
+from tests.support.raven_boundary import Boundary
 
 PREFIX = "0"
 """How all ids of these tests begin: GUIDs, which the application chose; ids as NServiceBus makes
@@ -25,7 +25,7 @@ them are in ``tests/integration/test_ravendb_server``."""
 class RavenSite(DocumentSite):
     """A database of RavenDB beside a ledger."""
 
-    legacy: LegacyDatabase = field(kw_only=True)
+    legacy: Boundary = field(kw_only=True)
 
     due_digits: ClassVar[int] = 7
     first_time: ClassVar[str] = "0001-01-01 00:00:00.0000000"
@@ -33,18 +33,14 @@ class RavenSite(DocumentSite):
 
     def open_documents(self) -> RavenStore:
         """Return the adapter."""
-        server = ServerSettings(url=self.legacy.url, database=self.legacy.database)
+        url, database = self.legacy.address
+        server = ServerSettings(url=url, database=database)
         return RavenStore(RavenOptions(server=server, prefixes=[PREFIX]))
 
     @property
     def unusable_times(self) -> Sequence[str | None]:
         """Due times that a timeout may have, and at which no timeout manager would send it."""
         return (None, "soon")
-
-    @property
-    def manager(self) -> RavenManager:
-        """The endpoint's timeout manager."""
-        return RavenManager(self.legacy, self.endpoint_name)
 
     def put(self, row: LegacyRow, owner: str, **more: object) -> None:
         """Store a document."""
@@ -57,15 +53,23 @@ class RavenSite(DocumentSite):
             "Headers": _headers(row.headers),
             "PersistenceVersion": row.version,
         }
-        self.legacy.add({row.id: content | more})
+        self.legacy.store(row.id, content | more, **self._metadata)
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        """What NServiceBus leaves beside a timeout."""
+        key = "Raven-Entity-Name" if self.legacy.family == "3.5" else "@collection"
+        kind = "NServiceBus.TimeoutPersisters.RavenDB.TimeoutData, NServiceBus.RavenDB"
+        return {key: "TimeoutDatas", "Raven-Clr-Type": kind}
 
     @contextmanager
     def vendor_run(self) -> Iterator[None]:
         """Leave the tool's own document, and take it away as the tool does."""
         state = "TimeoutMigrationTool/State"
-        self.legacy.add({state: {"Endpoint": self.endpoint_name, "Status": "StoragePrepared"}})
+        told = {"Endpoint": self.endpoint_name, "Status": "StoragePrepared"}
+        self.legacy.store(state, told, **self._metadata)
         yield
-        self.legacy.remove([state])
+        self.legacy.remove(state)
 
     def put_flawed(self, row: LegacyRow) -> None:
         """Store a row whose body is no Base64."""
@@ -73,11 +77,13 @@ class RavenSite(DocumentSite):
 
     def look(self) -> Sight:
         """Return all documents."""
-        found = self.legacy.contents()
+        found = {each.id: each for each in self.legacy.documents.values()}
         evidence = [id_ for id_ in found if id_.startswith("migrator/")]
         timeouts = {id_: each for id_, each in found.items() if id_.startswith(PREFIX)}
-        owners = {id_: each["OwningTimeoutManager"] for id_, each in timeouts.items()}
-        exact = {id_: json.dumps(each) for id_, each in timeouts.items()}  # fields in their order
+        owners = {id_: each.content["OwningTimeoutManager"] for id_, each in timeouts.items()}
+        exact = {  # fields in their order
+            id_: json.dumps([each.content, each.metadata]) for id_, each in timeouts.items()
+        }
         return Sight(exact=exact, owners=owners, evidence=evidence)
 
 
@@ -107,32 +113,6 @@ REAL_SITES: Final[Mapping[str, type[RealRavenSite]]] = {
     for version in VERSIONS
 }
 """A kind of site for each version that is to be had."""
-
-
-class RavenManager:
-    """Implements ``TimeoutManager``."""
-
-    def __init__(self, legacy: LegacyDatabase, owner: str) -> None:
-        self._legacy = legacy
-        self._owner = owner
-
-    def due(self) -> Sequence[str]:
-        """Return the ids of all timeouts that it knows of, soonest first."""
-        found = self._legacy.contents(PREFIX)
-        mine = [id_ for id_, each in found.items() if each["OwningTimeoutManager"] == self._owner]
-        return sorted(mine, key=lambda id_: str(found[id_]["Time"]))
-
-    def peek(self, row_id: str) -> bool:
-        """Return whether it would send this timeout now."""
-        return self._legacy.peek(row_id)
-
-    def remove(self, row_id: str) -> bool:
-        """Remove a timeout that is about to be sent; False: it is gone, and is not sent."""
-        return self._legacy.try_remove(row_id)
-
-    def remove_saga(self, saga_id: str) -> int:
-        """Remove all timeouts of a saga that has ended; return how many there were."""
-        return len(self._legacy.remove_by_saga(saga_id))
 
 
 def _headers(text: str | None) -> Any:

@@ -14,30 +14,11 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 import pytest
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    Uuid,
-    cast,
-    func,
-    insert,
-    inspect,
-    literal,
-    select,
-    text,
-    type_coerce,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, oracle
 from sqlalchemy.types import TypeEngine
 
-from migrator.database.engine import open_engine, writing
+from migrator.database.engine import open_engine, reading, writing
 from migrator.ledger.work import StoreEndpoint
 from migrator.recall.restore import SqlRecalls
 from migrator.stores.sql.claims import SqlClaims
@@ -48,7 +29,6 @@ from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore,
 from migrator.stores.sql.store import Blank, TableStore
 from migrator.verify.stores import SqlVerifications
 from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
-from tests.contract.table_manager import TableManager
 
 __all__ = ["LONG", "NOW", "LegacyRow", "Site", "due_in", "hours", "locked", "timeout_id"]
 
@@ -170,26 +150,27 @@ class Site(AnySite):
         with writing(self.engine) as connection:
             table = self.as_found(connection, source)
             for row in rows:
-                connection.execute(insert(table).values(self._values(table, row)))
+                connection.execute(sa.insert(table).values(self._values(table, row)))
 
-    def _values(self, table: Table, row: LegacyRow) -> dict[str, Any]:
+    def _values(self, table: sa.Table, row: LegacyRow) -> dict[str, Any]:
         """Return *row* as this database takes it; nothing of the store's own."""
         return {
-            key: self._given(table.c[key], getattr(row, name))
+            key: self.given(table.c[key], getattr(row, name))
             for key, name in COLUMNS.items()
             if key in table.c
         }
 
-    def _given(self, column: Column[Any], value: str | bytes | None) -> Any:
+    def given(self, column: sa.Column[Any], value: str | bytes | None) -> Any:
+        """Return *value* as this database takes it."""
         if value is None or isinstance(value, bytes):
             return value
-        if isinstance(column.type, Uuid):
+        if isinstance(column.type, sa.Uuid):
             return UUID(value)
-        text_ = literal(value, String())
+        text_ = sa.literal(value, sa.String())
         if column.key == "Time" and self.is_postgresql:
-            return cast(text_, column.type)
+            return sa.cast(text_, column.type)
         if column.key == "Time" and self.kind == "oracle":
-            return func.to_timestamp(text_, "YYYY-MM-DD HH24:MI:SS.FF6")
+            return sa.func.to_timestamp(text_, "YYYY-MM-DD HH24:MI:SS.FF6")
         return text_
 
     def legacy_rows(self, source: str | None = None) -> list[LegacyRow]:
@@ -199,16 +180,16 @@ class Site(AnySite):
             found = connection.execute(self._selecting(table)).all()
         return sorted((self._row(each) for each in found), key=lambda row: row.id)
 
-    def _selecting(self, table: Table) -> Select[Any]:
+    def _selecting(self, table: sa.Table) -> sa.Select[Any]:
         """Return all rows, with columns called as in ``LegacyRow``."""
         columns = {key: table.c[key] for key in COLUMNS if key in table.c}
         read = columns | {
             "Time": self._due(table.c.Time),
-            "Headers": type_coerce(table.c.Headers, Text),
+            "Headers": sa.type_coerce(table.c.Headers, sa.Text),
         }
-        return select(*(column.label(COLUMNS[key]) for key, column in read.items()))
+        return sa.select(*(column.label(COLUMNS[key]) for key, column in read.items()))
 
-    def _row(self, found: Row[Any]) -> LegacyRow:
+    def _row(self, found: sa.Row[Any]) -> LegacyRow:
         values = {**found._mapping}
         due, saga = values["due"], values["saga_id"]
         is_moment = isinstance(due, datetime)
@@ -221,23 +202,23 @@ class Site(AnySite):
             }
         )
 
-    def _due(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    def _due(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         """Return a due time as text, where what it may be is more than Python has moments."""
         if self.is_postgresql:
-            return func.to_char(column, "YYYY-MM-DD HH24:MI:SS.US")
+            return sa.func.to_char(column, "YYYY-MM-DD HH24:MI:SS.US")
         if self.is_mysql:
-            return func.date_format(column, "%Y-%m-%d %H:%i:%s.%f")
+            return sa.func.date_format(column, "%Y-%m-%d %H:%i:%s.%f")
         return column
 
-    def as_found(self, connection: Connection, source: str | None = None) -> Table:
+    def as_found(self, connection: sa.Connection, source: str | None = None) -> sa.Table:
         """Return the legacy table as the database tells it, by the vendor's names of columns."""
         schema, name = parse_source(source or self.source)
         keys = {key.casefold(): key for key in (*COLUMNS, "Endpoint")} | {"expiretime": "Time"}
         columns = [
-            Column(each["name"], each["type"], key=keys.get(each["name"].casefold()))
-            for each in inspect(connection).get_columns(name, schema=schema)
+            sa.Column(each["name"], each["type"], key=keys.get(each["name"].casefold()))
+            for each in sa.inspect(connection).get_columns(name, schema=schema)
         ]
-        return Table(name, MetaData(), *columns, schema=schema)
+        return sa.Table(name, sa.MetaData(), *columns, schema=schema)
 
     def quoted(self, source: str | None = None) -> str:
         """Return the legacy table's name as SQL."""
@@ -249,7 +230,7 @@ class Site(AnySite):
         if self.kind in _WIDE:
             pytest.skip(f"the test's own SQL is not written for {self.kind}")
         with writing(self.engine) as connection:
-            connection.execute(text(statement), values)
+            connection.execute(sa.text(statement), values)
 
     vendor_state = "TimeoutsMigration_State"
 
@@ -287,18 +268,11 @@ class Site(AnySite):
     @property
     def manager(self) -> TableManager:
         """The endpoint's timeout manager."""
-        return TableManager(
-            engine=self.engine,
-            table=self.quoted(),
-            columns={name: self._column(name) for name in COLUMNS},
-            key=_key(self.kind),
-        )
+        return TableManager(self)
 
-    def _column(self, name: str) -> str:
-        """Return the vendor's name of a column as SQL."""
-        if self.kind != "oracle":
-            return f'"{name}"'
-        return "EXPIRETIME" if name == "Time" else name.upper()
+    def is_mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        """Return whose rows of the table are the endpoint's: all."""
+        return sa.true()
 
     def recalls(self) -> SqlRecalls:
         """Return what puts handed-over rows back."""
@@ -324,14 +298,47 @@ def guid_of(value: object) -> object:
     return UUID(bytes_le=value) if isinstance(value, bytes) else value
 
 
-def locked(connection: Connection, quoted: str, row_id: str) -> None:
+def locked(connection: sa.Connection, quoted: str, row_id: str) -> None:
     """Delete a row like a timeout manager does, without committing yet."""
-    kind = connection.dialect.name
-    column = "ID" if kind == "oracle" else '"Id"'
-    statement = text(f"DELETE FROM {quoted} WHERE {column} = {_key(kind)}")
+    key = "CAST(:id AS uuid)" if connection.dialect.name == "postgresql" else ":id"
+    statement = sa.text(f'DELETE FROM {quoted} WHERE "Id" = {key}')
     assert connection.execute(statement, {"id": row_id}).rowcount == 1
 
 
-def _key(kind: str) -> str:
-    """Return a GUID that is given as ``:id``, as SQL of a *kind* of database."""
-    return "CAST(:id AS uuid)" if kind == "postgresql" else ":id"
+@dataclass(frozen=True)
+class TableManager:
+    """A timeout manager at a legacy table: asks what the persistence asks, and no more.
+
+    Each call is a transaction of its own. Source: reference ``timeout-manager.md``.
+    """
+
+    site: Site
+
+    def due(self) -> Sequence[str]:
+        """Return the ids of all timeouts that it knows of, soonest first."""
+        with reading(self.site.engine) as connection:
+            table = self.site.as_found(connection)
+            query = sa.select(table.c.Id).where(self.site.is_mine(table)).order_by(table.c.Time)
+            return [str(guid_of(each)) for each in connection.scalars(query)]
+
+    def peek(self, row_id: str) -> bool:
+        """Return whether it would send this timeout now."""
+        with reading(self.site.engine) as connection:
+            key = self.site.as_found(connection).c.Id
+            query = sa.select(key).where(key == self.site.given(key, row_id))
+            return connection.execute(query).first() is not None
+
+    def remove(self, row_id: str) -> bool:
+        """Remove a timeout that is about to be sent; False: it is gone, and is not sent."""
+        return self._removed("Id", row_id) == 1
+
+    def remove_saga(self, saga_id: str) -> int:
+        """Remove all timeouts of a saga that has ended; return how many there were."""
+        return self._removed("SagaId", saga_id)
+
+    def _removed(self, name: str, guid: str) -> int:
+        with writing(self.site.engine) as connection:
+            table = self.site.as_found(connection)
+            is_called = table.c[name] == self.site.given(table.c[name], guid)
+            which = sa.delete(table).where(is_called, self.site.is_mine(table))
+            return connection.execute(which).rowcount

@@ -9,14 +9,8 @@ import pytest
 from sqlalchemy import Connection, event
 
 from migrator.database.engine import writing
-from migrator.decommission.queries import (
-    BEGUN,
-    ENDED,
-    UNDONE,
-    DecommissionLedger,
-    DecommissionStore,
-)
-from migrator.decommission.report import LedgerSnapshot, bindings_record
+from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
+from migrator.decommission.report import DatabaseSnapshot, bindings_record
 from migrator.errors import StoreUnavailable
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -29,33 +23,28 @@ ODD = 'We"ird %s: % Sales_TimeoutData'
 BINDING = Binding(source="q", target=queue_entity("q"), key="k", arguments={"x": 1})
 
 
-def store(site: Site) -> DecommissionStore:
+def database(site: Site) -> DecommissionDatabase:
     """Return what is tested, over the site's database."""
-    return DecommissionStore(site.engine, site.store)
+    return DecommissionDatabase(site.engine, site.tables, site.store)
 
 
-def look(site: Site, *, ignoring: Callable[[str], bool] = lambda _: False) -> LedgerSnapshot:
-    """Return what the ledger knows of the site's endpoint."""
-    ledger = DecommissionLedger(site.engine, site.tables)
-    return ledger.look(site.source, ignoring=ignoring)
+def look(
+    site: Site, source: str = "", *, ignoring: Callable[[str], bool] = lambda _: False
+) -> DatabaseSnapshot:
+    """Return what store and ledger know of the site's endpoint, or another."""
+    return database(site).look(source or site.source, ignoring=ignoring)
 
 
 # ── the table ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_rows_are_counted_and_a_missing_table_is_none(site: Site) -> None:
-    """No table is not the same as an empty one."""
-    assert store(site).rows(site.source) is None
+    """No table is not the same as an empty one; others that have rows are named."""
+    assert look(site) == DatabaseSnapshot(rows=None, others_with_rows=[], vendor_runs=[])
     site.create(hours(3))
-    assert store(site).rows(site.source) == 3
-
-
-def test_other_endpoints_with_rows_are_named(site: Site) -> None:
-    """Not the endpoint itself, and none whose table is empty."""
-    site.create(hours(1))
     site.create([], source=site.source_of("Empty_TimeoutData"))
     site.create(hours(1), source=site.source_of("Bills_TimeoutData"))
-    assert store(site).others_with_rows(site.source) == ["Bills"]
+    assert (look(site).rows, look(site).others_with_rows) == (3, ["Bills"])
 
 
 @pytest.mark.parametrize("table", ["Sales_TimeoutData", ODD, "plain"])
@@ -63,16 +52,16 @@ def test_an_empty_table_is_dropped(site: Site, table: str) -> None:
     """Whatever it is called; once more does no harm."""
     source = site.source_of(table)
     site.create([], source=source)
-    assert store(site).drop(source) == 0
-    assert store(site).rows(source) is None
-    assert store(site).drop(source) == 0
-    assert store(site).statements(source) == ()
+    assert database(site).drop(source) == 0
+    assert look(site, source).rows is None
+    assert database(site).drop(source) == 0
+    assert database(site).statements(source) == {}
 
 
 def test_a_table_with_rows_is_never_dropped(site: Site) -> None:
     """It says how many there are."""
     site.create(hours(2))
-    assert store(site).drop(site.source) == 2
+    assert database(site).drop(site.source) == 2
     assert len(site.legacy_rows()) == 2
 
 
@@ -92,8 +81,8 @@ def test_a_row_on_its_way_keeps_the_table(site: Site) -> None:
         if not site.is_sqlite:  # there a writer is alone, and others wait for five seconds
             event.listen(site.engine, "begin", be_quick)
             with pytest.raises(StoreUnavailable):
-                store(site).drop(site.source)
-    assert store(site).drop(site.source) == 1
+                database(site).drop(site.source)
+    assert database(site).drop(site.source) == 1
     other.engine.dispose()
 
 
@@ -102,15 +91,15 @@ def test_the_sql_that_is_shown_can_be_run(site: Site, table: str) -> None:
     """The archive keeps its rows under another name, one that the database takes whole."""
     source = site.source_of(table)
     site.create(hours(1), source=source)
-    archive, drop = store(site).statements(source)
-    assert (archive.purpose, drop.purpose) == ("archive", "drop")
+    statements = database(site).statements(source)
+    assert list(statements) == ["archive", "drop"]
     raw = site.engine.raw_connection()
     try:
-        raw.cursor().execute(archive.sql)  # without parameters: as a person would
+        raw.cursor().execute(statements["archive"])  # without parameters: as a person would
         raw.commit()
     finally:
         raw.close()
-    assert store(site).rows(source) is None
+    assert look(site, source).rows is None
     archived = site.source_of(table[:48] + "_decommissioned")
     assert len(site.legacy_rows(archived)) == 1
     assert archived not in [each.source for each in site.store.endpoints()]
@@ -124,11 +113,6 @@ def claimed(site: Site, rows: list[LegacyRow]) -> tuple[StoreEndpoint, Lease]:
     endpoint, lease = site.create(rows), site.lease()
     site.claim(endpoint, lease, mode=Mode.DIRECT)
     return endpoint, lease
-
-
-def test_nothing_is_left_of_an_endpoint_that_never_was(site: Site) -> None:
-    """Nor does anybody work."""
-    assert look(site) == LedgerSnapshot()
 
 
 def test_open_rows_and_who_works_are_told(site: Site) -> None:
@@ -193,8 +177,8 @@ def test_the_dispatcher_of_the_endpoint_is_told(site: Site) -> None:
 
 def test_what_was_cut_is_known_until_it_ended(site: Site) -> None:
     """By the last word of the audit trail about this table."""
-    ledger = DecommissionLedger(site.engine, site.tables)
-    assert not ledger.knows(site.source)
+    ledger = database(site)
+    assert not ledger.was_begun(site.source)
     left: list[Binding] = []
     for kind, expected in (
         (BEGUN, [BINDING]),
@@ -205,7 +189,7 @@ def test_what_was_cut_is_known_until_it_ended(site: Site) -> None:
     ):
         detail = {"source": site.source, "bindings": bindings_record(expected)}
         site.runs.record(kind, detail=detail, batch=None)
-        assert list(ledger.unfinished(site.source)) == expected
-        assert not ledger.unfinished("other")
-    assert ledger.knows(site.source)
-    assert not ledger.knows("other")
+        assert list(look(site).unfinished) == expected
+        assert not look(site, "other").unfinished
+    assert ledger.was_begun(site.source)
+    assert not ledger.was_begun("other")

@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
 
 from migrator.errors import LeaseLost
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RunId, TimeoutId
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName, RunId, TimeoutId
 from tests.contract.site import LONG, NOW, LegacyRow, Site, hours, timeout_id
 
 SALES = StoreEndpoint(name="Sales", source="public.Sales_TimeoutData")  # type: ignore[arg-type]
@@ -25,20 +25,16 @@ LONG_AGO = timedelta(seconds=-1)
 
 
 def test_each_endpoint_has_one_dispatchers_lane_for_ever(site: Site) -> None:
-    """The lane is made once, in the order of asking, and remembered by every process."""
+    """Made once, in the order of asking; a lane that somebody took by its number is skipped."""
     assert site.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE
     assert site.leases.dispatcher_lane(BILLING) == FIRST_DISPATCHER_LANE + 1
+    site.lease(FIRST_DISPATCHER_LANE + 2)
     other = site.second()
     assert other.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE
     assert other.leases.dispatcher_lane(BILLING) == FIRST_DISPATCHER_LANE + 1
+    shipping = replace(SALES, name=EndpointName("Shipping"), source="public.Shipping_TimeoutData")
+    assert other.leases.dispatcher_lane(shipping) == FIRST_DISPATCHER_LANE + 3
     other.engine.dispose()
-
-
-def test_a_lane_somebody_took_by_its_number_is_not_given_away(site: Site) -> None:
-    """Lanes that exist already serve nobody, and are skipped; so are gaps below the first."""
-    site.lease(0)
-    site.lease(FIRST_DISPATCHER_LANE)
-    assert site.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE + 1
 
 
 def test_a_dispatchers_lane_is_a_lease_like_any_other(site: Site) -> None:
@@ -72,19 +68,12 @@ def _dispatched(
     return site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
 
 
-def _batches(site: Site) -> list[tuple[int, int, int]]:
-    """Return run, size and bytes of every batch, by id."""
+def _batches(site: Site) -> list[tuple[int, int, int, int]]:
+    """Return run, size, bytes and forgotten rows of every batch, by id."""
     table = site.tables.batch.c
     with site.engine.connect() as connection:
         rows = connection.execute(site.tables.batch.select().order_by(table.id)).all()
-    return [(row.run_id, row.size, row.body_bytes) for row in rows]
-
-
-def _purged(site: Site) -> list[int]:
-    """Return how many rows of every batch were forgotten, by id."""
-    table = site.tables.batch.c
-    with site.engine.connect() as connection:
-        return list(connection.scalars(select(table.purged).order_by(table.id)))
+    return [(row.run_id, row.size, row.body_bytes, row.purged) for row in rows]
 
 
 def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
@@ -98,31 +87,7 @@ def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 12
     assert site.ledger_rows() == []
     assert site.states() == before
-    assert _batches(site) == [(runs[0], 6, 42), (runs[1], 6, 42)]
-    assert _purged(site) == [6, 6]
-    assert [run.claimed for run in site.books.runs()] == [6, 6]
-
-
-def test_a_folded_batch_takes_in_the_next_ones(site: Site) -> None:
-    """However long a run lasts, its past is one batch."""
-    endpoint, lease = site.create(hours(9)), site.lease(1000)
-    run = site.run(endpoint)
-    for _ in range(3):
-        _dispatched(site, endpoint, lease, run)
-        assert site.dispatched.prune(lease, older_than=LONG_AGO) == 3
-        assert site.dispatched.prune(lease, older_than=LONG_AGO) == 0
-    assert _batches(site) == [(run, 9, 63)]
-    with site.engine.connect() as connection:
-        row = connection.execute(site.tables.batch.select()).one()
-    assert (row.first_due, row.last_due) == (NOW + timedelta(hours=1), NOW + timedelta(hours=9))
-
-
-def test_what_was_dispatched_just_now_is_remembered(site: Site) -> None:
-    """Only what is older than asked for is forgotten, by the database's clock."""
-    endpoint, lease = site.create(hours(3)), site.lease(1000)
-    _dispatched(site, endpoint, lease, site.run(endpoint))
-    assert site.dispatched.prune(lease, older_than=timedelta(minutes=5)) == 0
-    assert len(site.ledger_rows()) == 3
+    assert _batches(site) == [(runs[0], 6, 42, 6), (runs[1], 6, 42, 6)]
 
 
 def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
@@ -135,8 +100,7 @@ def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 8
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 0
     assert site.states() == before
-    assert _batches(site) == [(run, 6, 42), (run, 3, 21)]
-    assert _purged(site) == [6, 2]
+    assert _batches(site) == [(run, 6, 42, 6), (run, 3, 21, 2)]
     assert site.batches.find(last.id) is None
     assert site.claims.release_quarantined(endpoint) == 1
     assert site.states() == {"dispatched": 8, "released": 1}
@@ -170,16 +134,16 @@ def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
     batch = site.claims.give_back(batch, [0, 1, 2], lease)
     site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
     _dispatched(site, endpoint, lease, run)
-    assert [size for _, size, _ in _batches(site)] == [3, 0, 3]
+    assert [size for _, size, _, _ in _batches(site)] == [3, 0, 3]
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 6
-    assert [size for _, size, _ in _batches(site)] == [6]
+    assert [size for _, size, _, _ in _batches(site)] == [6]
     assert len(site.legacy_rows()) == 3
 
 
 def test_folding_is_bounded_and_goes_on_where_it_was(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long absence is worked off in small transactions."""
+    """A long absence is worked off in small transactions; a run's past is one batch."""
     monkeypatch.setattr("migrator.dispatcher.ledger._PRUNE_BATCHES", 2)
     monkeypatch.setattr("migrator.dispatcher.ledger._PRUNE_ROWS", 4)
     endpoint, lease = site.create(hours(9)), site.lease(1000)
@@ -188,18 +152,11 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
         _dispatched(site, endpoint, lease, run)
     found = [site.dispatched.prune(lease, older_than=LONG_AGO) for _ in range(4)]
     assert found == [3, 3, 3, 0]
-    assert _batches(site) == [(run, 9, 63)]
+    assert _batches(site) == [(run, 9, 63, 9)]
+    with site.engine.connect() as connection:
+        row = connection.execute(site.tables.batch.select()).one()
+    assert (row.first_due, row.last_due) == (NOW + timedelta(hours=1), NOW + timedelta(hours=9))
     assert site.states() == {"dispatched": 9}
-
-
-def test_a_former_owner_forgets_nothing(site: Site) -> None:
-    """Whoever has the lane now decides."""
-    endpoint, lease = site.create(hours(3)), site.lease(1000)
-    _dispatched(site, endpoint, lease, site.run(endpoint))
-    stale = replace(lease, token=lease.token - 1)
-    with pytest.raises(LeaseLost):
-        site.dispatched.prune(stale, older_than=LONG_AGO)
-    assert len(site.ledger_rows()) == 3
 
 
 def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site) -> None:
@@ -210,5 +167,40 @@ def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site)
     site.insert([LegacyRow(id=timeout_id(0))])
     request = site.request(endpoint, lease, mode=Mode.DISPATCH)
     assert site.claims.claim(request) is None
+    assert site.dispatched.prune(lease, older_than=timedelta(minutes=5)) == 0
+    with pytest.raises(LeaseLost):  # a former owner forgets nothing
+        site.dispatched.prune(replace(lease, token=lease.token - 1), older_than=LONG_AGO)
+    assert site.claims.claim(request) is None
     site.dispatched.prune(lease, older_than=LONG_AGO)
     assert site.claim(endpoint, lease, mode=Mode.DISPATCH).batch.size == 1
+
+
+# ── destinations that cannot be reached ─────────────────────────────────────────────────────
+
+
+def test_held_destinations_are_kept_per_endpoint(site: Site) -> None:
+    """As they were held last; what is held or freed for one endpoint is nothing to another."""
+
+    def held(destination: str, of: StoreEndpoint = SALES, **changes: object) -> HeldDestination:
+        values: dict[str, object] = {
+            "endpoint": of.name,
+            "source": of.source,
+            "destination": destination,
+            "reason": "destination-unknown",
+            "detail": "no exchange",
+            "tries": 1,
+            "since": NOW,
+            "next_try_at": NOW + timedelta(seconds=5),
+        }
+        return HeldDestination(**(values | changes))  # type: ignore[arg-type]
+
+    odd = held("Büro 'x'; --@MACHINE", tries=7, detail="ä", since=NOW - timedelta(microseconds=1))
+    later = held("A", tries=2, reason="unroutable", next_try_at=NOW + timedelta(hours=1))
+    for each in (odd, held("A"), held("B"), held("A", BILLING), later):
+        site.held.hold(each)
+    assert site.held.held(SALES) == [later, held("B"), odd]
+    for _ in range(2):
+        site.held.free(SALES, ["A", odd.destination, "never held"])
+    site.held.free(SALES, [])
+    assert site.held.held(SALES) == [held("B")]
+    assert site.held.held(BILLING) == [held("A", BILLING)]

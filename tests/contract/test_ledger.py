@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import sqlite3
@@ -17,11 +18,10 @@ from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAd
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.report import OpenCommit
-from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
+from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.preflight.queries import LedgerFacts
 from tests.contract.site import LONG, Site, hours, timeout_id
 
 _batches: type[Batches] = SqlBatches
@@ -45,74 +45,6 @@ def _finding(row_index: int, detail: str = "x") -> Quarantine:
 
 
 # ── leases ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_lane_has_one_owner_at_a_time(site: Site) -> None:
-    """A running lease keeps others out and names its owner."""
-    lease = site.leases.acquire(LANE, "one", LONG)
-    assert lease == Lease(lane=LANE, owner="one", token=1)
-    assert site.leases.acquire(LANE, "two", LONG) is None
-    assert site.leases.holders() == [(LANE, "one")]
-
-
-def test_the_owner_may_take_its_lane_again(site: Site) -> None:
-    """After a restart of a session the same owner goes on, with a higher token."""
-    first, second = site.lease(), site.lease()
-    assert second.token > first.token
-
-
-@pytest.mark.parametrize("how", ["expired", "surrendered", "evicted"])
-def test_a_lane_without_living_owner_is_free(site: Site, how: str) -> None:
-    """Whoever comes next takes it, and the former owner's token is worth nothing."""
-    lease = site.leases.acquire(LANE, "one", OVER if how == "expired" else LONG)
-    assert lease is not None
-    if how == "surrendered":
-        site.leases.surrender(lease)
-    if how == "evicted":
-        site.leases.evict(LANE, "one")
-    assert site.leases.holders() == []
-    taken = site.leases.acquire(LANE, "two", LONG)
-    assert taken is not None
-    assert taken.token > lease.token
-    with pytest.raises(LeaseLost):
-        site.leases.renew(lease, LONG, doing="too late")
-
-
-def test_evicting_somebody_else_is_harmless(site: Site) -> None:
-    """An eviction that comes late hits nobody."""
-    site.lease(owner="new")
-    site.leases.evict(LANE, "old")
-    assert site.leases.holders() == [(LANE, "new")]
-
-
-def test_surrendering_a_lost_lane_is_harmless(site: Site) -> None:
-    """The new owner keeps the lane."""
-    old = site.leases.acquire(LANE, "old", OVER)
-    site.lease(owner="new")
-    assert old is not None
-    site.leases.surrender(old)
-    assert site.leases.holders() == [(LANE, "new")]
-
-
-def test_renewing_prolongs_and_says_what_is_being_done(site: Site) -> None:
-    """Status shows the owner's own words."""
-    lease = site.leases.acquire(LANE, "me", OVER)
-    assert lease is not None
-    site.leases.renew(lease, LONG, doing="publishing batch 7")
-    (status,) = site.books.progress().lanes
-    assert (status.owner, status.doing, status.is_alive) == ("me", "publishing batch 7", True)
-
-
-def test_a_new_owner_adopts_the_lanes_open_batches(site: Site) -> None:
-    """What the former owner left is the new owner's, and only the new owner's."""
-    old = site.leases.acquire(LANE, "old", OVER)
-    assert old is not None
-    batch = _claimed(site, old)
-    new = site.lease(owner="new")
-    with pytest.raises(LeaseLost):
-        site.batches.advance(batch, Event.BEGIN_STAGING, old)
-    assert site.batches.open_batches(new) == [batch]
-    assert site.batches.advance(batch, Event.BEGIN_STAGING, new).state is BatchState.STAGING
 
 
 def test_who_was_paused_while_a_ledger_was_adopted_gets_no_lane(site: Site) -> None:
@@ -145,81 +77,70 @@ def test_who_was_paused_meanwhile_writes_into_no_batch(site: Site, *, is_moved: 
     assert site.batches.open_batches(site.lease()) == [batch]
 
 
-def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:
-    """Living owners, and lanes with nothing to do, are not orphaned."""
-    endpoint = site.create(hours(3))
-    for lane, owner in ((3, "dead"), (1, "dead too"), (2, "alive")):
-        lease = site.lease(lane, owner)
-        site.claim(endpoint, lease, max_rows=1)
-        if owner != "alive":
-            site.leases.evict(Lane(lane), owner)
+@pytest.mark.parametrize("how", ["expired", "surrendered", "evicted"])
+def test_a_lane_has_one_owner_until_nobody_living_has_it(site: Site, how: str) -> None:
+    """Whoever comes next has all of it; the former owner's token is worth nothing, for rows too."""
+    old = site.leases.acquire(LANE, "old", OVER if how == "expired" else LONG)
+    assert old == Lease(lane=LANE, owner="old", token=1)
+    if how != "expired":
+        assert site.leases.acquire(LANE, "new", LONG) is None
+        assert site.leases.holders() == [(LANE, "old")]
+    batch = _claimed(site, old)
+    if how == "surrendered":
+        site.leases.surrender(old)
+    if how == "evicted":
+        site.leases.evict(LANE, "old")
+    assert site.leases.holders() == []
+    assert site.leases.orphaned_lanes() == [LANE]
+
+    new = site.lease(owner="new")
+    site.leases.surrender(old)
+    site.leases.evict(LANE, "old")
+    assert site.leases.holders() == [(LANE, "new")]
+    for write in (
+        lambda: site.leases.renew(old, LONG, doing="too late"),
+        lambda: site.batches.open_batches(old),
+        lambda: site.batches.quarantine(batch, [_finding(1)], old),
+        lambda: site.batches.advance(batch, Event.BEGIN_STAGING, old),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    assert site.states() == {"claimed": 3}
+    assert site.batches.open_batches(new) == [batch]
+
+
+def test_renewing_prolongs_and_says_what_is_being_done(site: Site) -> None:
+    """Status shows the owner's own words; who takes its own lane again has a higher token."""
+    first = site.leases.acquire(LANE, "me", OVER)
+    lease = site.leases.acquire(LANE, "me", OVER)
+    assert first is not None
+    assert lease is not None
+    assert lease.token > first.token
+    site.leases.renew(lease, LONG, doing="publishing batch 7")
+    (status,) = site.books.progress().lanes
+    assert (status.owner, status.doing, status.is_alive) == ("me", "publishing batch 7", True)
+
+
+def test_orphaned_lanes_have_open_batches_and_nobody_living(site: Site) -> None:
+    """Those of dispatchers are left to dispatchers; a rollback sees them, and so do people."""
+    endpoint = site.create(hours(4))
+    of_dispatcher = site.leases.dispatcher_lane(endpoint)
+    for lane in (3, 1, 2, of_dispatcher):
+        site.claim(endpoint, site.lease(lane, "dead"), max_rows=1)
     site.leases.surrender(site.lease(4, "idle"))
-    assert site.leases.orphaned_lanes() == [1, 3]
-
-
-def test_dispatchers_lanes_are_left_to_dispatchers(site: Site) -> None:
-    """Hand-over neither adopts them nor waits for them; a rollback sees them, and so do people."""
-    endpoint = site.create(hours(2))
-    lane = site.leases.dispatcher_lane(endpoint)
-    for number in (lane, 1):
-        lease = site.lease(number, "dead")
-        site.claim(endpoint, lease, max_rows=1)
-    assert site.leases.holders() == [(1, "dead"), (lane, "dead")]
-    assert site.leases.owner_of(lane) == "dead"
-    assert site.leases.lanes_with_work([endpoint.source]) == [1]
-    for number in (lane, 1):
+    assert site.leases.owner_of(of_dispatcher) == "dead"
+    assert site.leases.lanes_with_work([endpoint.source]) == [1, 2, 3]
+    for number in (1, 3, of_dispatcher):
         site.leases.evict(Lane(number), "dead")
-    assert site.leases.owner_of(lane) is None
-    assert site.leases.orphaned_lanes() == [1]
-    assert site.leases.abandoned_lanes() == [1, lane]
+    assert site.leases.owner_of(of_dispatcher) is None
+    assert site.leases.orphaned_lanes() == [1, 3]
+    assert site.leases.abandoned_lanes() == [1, 3, of_dispatcher]
 
 
 # ── batches ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_advance_raises_the_attempt_where_the_table_says(site: Site) -> None:
-    """A whole staged life: attempts, states and timestamps."""
-    lease = site.lease()
-    batch = _claimed(site, lease)
-    for event in (
-        Event.BEGIN_STAGING,
-        Event.ABANDON,
-        Event.BEGIN_STAGING,
-        Event.ALL_CONFIRMED,
-        Event.BEGIN_COMMIT,
-        Event.RECEIPT,
-    ):
-        before, batch = batch, site.batches.advance(batch, event, lease)
-        assert batch.attempt - before.attempt == int(event in RAISES_ATTEMPT)
-        assert site.batches.find(batch.id) == batch
-    assert batch.state is BatchState.HANDED_OVER
-    assert site.batches.open_batches(lease) == []
-    with site.engine.connect() as connection:
-        row = connection.execute(site.tables.batch.select()).one()
-    times = [row.claimed_at, row.staging_at, row.staged_at, row.committing_at, row.handed_over_at]
-    assert None not in times
-    assert row.doubtful_at is None
-
-
-def test_a_step_that_does_not_exist_changes_nothing(site: Site) -> None:
-    """The table is asked before the database."""
-    lease = site.lease()
-    batch = _claimed(site, lease)
-    with pytest.raises(IllegalTransition):
-        site.batches.advance(batch, Event.RECEIPT, lease)
-    assert site.batches.find(batch.id) == batch
-
-
-def test_a_stale_view_of_a_batch_cannot_advance_it(site: Site) -> None:
-    """State and attempt must be what the caller believes they are."""
-    lease = site.lease()
-    batch = _claimed(site, lease)
-    site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    with pytest.raises(LeaseLost):
-        site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_lives_of_a_batch_follow_the_table(site: Site, seed: int) -> None:
     """After any events the ledger is where the table says, also when a step was refused."""
     rng = random.Random(seed)
@@ -227,10 +148,14 @@ def test_random_lives_of_a_batch_follow_the_table(site: Site, seed: int) -> None
     batch = _claimed(site, lease)
     # these two are written by the store, and by recall
     events = [event for event in Event if event not in (Event.RELEASE, Event.RECALL)]
-    for _ in range(30):
-        event = rng.choice(events)
+    for _ in range(20):
+        event, before = rng.choice(events), batch
         if (batch.state, event) in NEXT:
-            batch = site.batches.advance(batch, event, lease)
+            batch = site.batches.advance(before, event, lease)
+            assert batch.attempt - before.attempt == int(event in RAISES_ATTEMPT)
+            if before != batch:
+                with pytest.raises(LeaseLost):  # a stale view
+                    site.batches.advance(before, event, lease)
         else:
             with pytest.raises(IllegalTransition):
                 site.batches.advance(batch, event, lease)
@@ -239,6 +164,7 @@ def test_random_lives_of_a_batch_follow_the_table(site: Site, seed: int) -> None
             lease = site.lease()
         opened = site.batches.open_batches(lease)
         assert opened == ([batch] if batch.state in OPEN else [])
+    assert site.batches.find(BatchId(4711)) is None  # of a clone, or a restored backup
 
 
 def test_a_doubtful_batch_can_be_settled_by_the_lanes_next_owner(site: Site) -> None:
@@ -253,61 +179,18 @@ def test_a_doubtful_batch_can_be_settled_by_the_lanes_next_owner(site: Site) -> 
     assert settled.state is BatchState.CLAIMED
 
 
-def test_find_of_an_unknown_batch_is_none(site: Site) -> None:
-    """A batch the ledger never had is what a clone or a restored backup shows."""
-    assert site.batches.find(BatchId(4711)) is None
-
-
-def test_open_batches_wants_the_lease(site: Site) -> None:
-    """A former owner gets nothing to work on."""
-    old = site.lease()
-    _claimed(site, old)
-    site.lease()
-    with pytest.raises(LeaseLost):
-        site.batches.open_batches(old)
-
-
-def test_null_and_empty_bodies_are_empty_to_the_engine(site: Site) -> None:
-    """The engine sees bytes; the ledger keeps the difference for a release."""
-    lease = site.lease()
-    batch = _claimed(site, lease, rows=2)
-    site.execute(f"UPDATE {_ledger_timeout(site)} SET body = NULL WHERE row_index = 0")
-    assert [row.body for row in site.batches.rows(batch)] == [b"", b'{"a":1}']
-
-
 def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
-    """One bad row never stops a batch; saying it twice is harmless."""
+    """One bad row never stops a batch; saying it twice is harmless; a release takes it along."""
     lease = site.lease()
     batch = _claimed(site, lease)
+    site.execute(f"UPDATE {_ledger_timeout(site)} SET body = NULL WHERE row_index = 0")
     site.batches.quarantine(batch, [_finding(1)], lease)
     site.batches.quarantine(batch, [_finding(1, "again")], lease)
-    assert [row.row_index for row in site.batches.rows(batch)] == [0, 2]
+    rows = site.batches.rows(batch)
+    assert [(row.row_index, row.body) for row in rows] == [(0, b""), (2, b'{"a":1}')]
     assert site.states() == {"claimed": 2, "quarantined": 1}
-    (row,) = site.ledger_rows()[1:2]
-    assert (row.state, row.reason, row.reason_detail) == (
-        RowState.QUARANTINED,
-        "no-destination",
-        "again",
-    )
-
-
-def test_quarantine_by_a_former_owner_changes_nothing(site: Site) -> None:
-    """Fencing holds for rows, too."""
-    old = site.lease()
-    batch = _claimed(site, old)
-    site.lease()
-    with pytest.raises(LeaseLost):
-        site.batches.quarantine(batch, [_finding(1)], old)
-    assert site.states() == {"claimed": 3}
-
-
-def test_release_takes_quarantined_rows_along(site: Site) -> None:
-    """Nothing of a released batch stays behind."""
-    lease = site.lease()
-    batch = _claimed(site, lease)
-    site.batches.quarantine(batch, [_finding(1)], lease)
+    assert site.ledger_rows()[1].reason_detail == "again"
     assert site.claims.release(batch, lease) == 3
-    assert site.legacy_rows() == hours(3)
     assert site.states() == {"released": 3}
 
 
@@ -321,14 +204,14 @@ def test_runs_and_events_are_kept(site: Site) -> None:
     site.claim(endpoint, site.lease(), run=run)
     site.runs.record("run_begun", detail={"endpoint": "Sales.Orders", "n": 1}, batch=BatchId(1))
     site.runs.end(run, "done")
-    (summary,) = site.books.runs()
-    assert (summary.run, summary.status, summary.claimed) == (run, "done", 2)
-    assert summary.options == {"mode": "staged", "lanes": 2, "once": True}
-    assert summary.ended_at is not None
-    *_, event = site.books.events()  # a copied SQLite file was adopted before
+    with site.engine.connect() as connection:
+        (row,) = connection.execute(site.tables.run.select()).all()
+    assert (row.id, row.status, row.tool_version) == (run, "done", "0")
+    assert json.loads(row.options) == {"mode": "staged", "lanes": 2, "once": True}
+    assert row.ended_at is not None
+    event, *_ = site.books.latest_events(limit=5)
     assert (event.kind, event.actor, event.batch) == ("run_begun", "test", 1)
     assert event.detail == {"endpoint": "Sales.Orders", "n": 1}
-    assert site.books.events(after=event.id) == []
 
 
 def test_commits_are_told_that_no_run_into_these_delays_can_have_begun(site: Site) -> None:
@@ -372,11 +255,6 @@ def test_the_clock_survives_an_outage(site: Site, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket, "create_connection", Mock(side_effect=OSError("refused")))
     elapsed = 40.0
     assert clock.now() - first == timedelta(seconds=40)
-
-
-def test_facts_name_ledger_and_version(site: Site) -> None:
-    """Preflight tells which ledger it found."""
-    assert site.ledger_id in LedgerFacts(site.engine, site.tables).verify()
 
 
 def _ledger_timeout(site: Site) -> str:

@@ -9,15 +9,13 @@ import pytest
 from sqlalchemy import event, text
 
 from migrator.database.engine import reading
-from migrator.decommission.queries import DecommissionStore
+from migrator.decommission.queries import DecommissionDatabase
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.nservicebus.satellites import DelayedMessage
-from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import create_table
 from migrator.stores.sql.store import TableStore
 from tests.contract.nhibernate_site import NHibernateSite
-from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
+from tests.contract.site import NOW, Site, due_in, hours, timeout_id
 
 pytestmark = pytest.mark.shared_table
 
@@ -64,7 +62,9 @@ def test_endpoints_are_those_of_the_rows(site: NHibernateSite, is_indexed: bool)
         without_index(site)
     fresh = site.second()
     assert names(fresh) == sorted([SALES, OTHER, ODD])
-    fresh.engine.dispose()
+    of_nobody = fresh.store.remarks()[-1]
+    assert of_nobody.text.startswith("2 rows belong to no endpoint")
+    fresh.close()
 
 
 def test_the_walk_looks_once_for_each_endpoint(site: NHibernateSite) -> None:
@@ -87,7 +87,7 @@ def test_an_endpoint_whose_rows_are_all_claimed_is_still_one(site: NHibernateSit
     fresh = site.second()
     assert names(fresh) == [OTHER, SALES]
     assert fresh.store.find(SALES) == endpoint
-    fresh.engine.dispose()
+    fresh.close()
     site.claims.release(claim.batch, lease)
     assert site.legacy_rows() == hours(2)
 
@@ -132,21 +132,6 @@ def test_letter_case_is_as_the_database_sees_it(build: Callable[..., NHibernateS
     else:
         assert sorted(found) == sorted([OTHER, SALES, SALES.upper()])
         assert claim.batch.size == 1
-
-
-@pytest.mark.parametrize("name", [ODD, "Sälös.100%"])
-def test_an_endpoint_may_be_called_anything(
-    build_site: Callable[..., NHibernateSite], name: str
-) -> None:
-    """Its rows are found, claimed, counted, verified and released."""
-    site = build_site(endpoint_name=name)
-    site.create(hours(2))
-    endpoint, lease = site.store.find(name), site.lease()
-    claim = site.claim(endpoint, lease)
-    assert (endpoint.source, claim.batch.source) == (site.source, site.source)
-    assert DecommissionStore(site.engine, site.store).rows(endpoint.source) == 0
-    assert site.claims.release(claim.batch, lease) == 2
-    assert site.legacy_rows() == hours(2)
 
 
 # ── the table ───────────────────────────────────────────────────────────────────────────────────
@@ -204,47 +189,13 @@ def test_a_table_that_cannot_be_read_is_an_error(site: NHibernateSite) -> None:
         site.store.endpoints()
 
 
-def test_whole_seconds_stay_whole(site: NHibernateSite) -> None:
-    """Versions before 8.1 cut fractions off; the row goes back as it was."""
-    row = LegacyRow(id=timeout_id(1), due=due_in(timedelta(seconds=5)), headers=None)
-    endpoint, lease = site.create([row]), site.lease()
-    claim = site.claim(endpoint, lease)
-    site.claims.release(claim.batch, lease)
-    assert site.legacy_rows() == [row]
-
-
-def test_a_stored_row_belongs_to_its_endpoint_alone(site: NHibernateSite) -> None:
-    """And can be claimed, as those that NHibernate wrote."""
-    endpoint, lease = site.create(), site.lease()
-    new = DelayedMessage(
-        native_id="m",
-        headers={},
-        id=TimeoutId(timeout_id(5)),
-        destination="Billing",
-        saga_id=timeout_id(6),
-        due_at=NOW + timedelta(hours=1),
-        headers_text="{}",
-        body=b"x",
-    )
-    assert site.intake.apply(endpoint, [new], lease).stored == 1
-    assert [row.id for row in site.legacy_rows()] == [timeout_id(5)]
-    other = site.store.find(OTHER)
-    assert site.ids(site.claim(other, lease)) != [timeout_id(5)]
-    assert site.ids(site.claim(endpoint, lease)) == [timeout_id(5)]
-
-
 # ── what is remarked ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_table_as_nhibernate_makes_it_needs_no_remark(site: NHibernateSite) -> None:
-    """Both its indexes are there."""
+def test_a_missing_index_is_told_with_what_makes_it(site: NHibernateSite) -> None:
+    """The statement can be run as it is; with both of NHibernate's nothing is remarked."""
     site.create(hours(1))
     assert site.store.remarks() == []
-
-
-def test_a_missing_index_is_told_with_what_makes_it(site: NHibernateSite) -> None:
-    """The statement can be run as it is; then nothing is remarked any more."""
-    site.create(hours(1))
     without_index(site)
     without_index(site, "SagaIdIdx")
     first, second = site.store.remarks()
@@ -266,17 +217,6 @@ def test_an_index_the_other_way_round_does_not_do(site: NHibernateSite) -> None:
     site.execute(f"CREATE INDEX OtherWay ON {site.quoted()} (Time, Endpoint)")
     (found,) = site.store.remarks()
     assert "; there is otherway on (time, endpoint): each claim" in found.text.casefold()
-
-
-def test_rows_of_nobody_are_told(site: NHibernateSite) -> None:
-    """Neither NULL nor empty is ever asked for by a timeout manager."""
-    site.create(hours(1))
-    site.insert(hours(2, start=5), source="x#")
-    site.execute(
-        f"UPDATE {site.quoted()} SET Endpoint = NULL WHERE Id = :id", id=site.stored(timeout_id(5))
-    )
-    (found,) = site.store.remarks()
-    assert found.text.startswith("2 rows belong to no endpoint")
 
 
 # ── the vendor's tool ───────────────────────────────────────────────────────────────────────────
@@ -312,10 +252,10 @@ def test_only_what_is_in_the_vendors_tables_counts(site: NHibernateSite) -> None
 def test_a_shared_table_is_never_dropped(site: NHibernateSite) -> None:
     """Rows are counted per endpoint, others' are told, and no SQL would end the table."""
     site.create(hours(2))
-    store = DecommissionStore(site.engine, site.store)
-    assert (store.rows(site.source), store.others_with_rows(site.source)) == (2, [OTHER])
-    assert store.is_shared
-    assert store.statements(site.source) == ()
+    store = DecommissionDatabase(site.engine, site.tables, site.store)
+    found = store.look(site.source, ignoring=lambda _: False)
+    assert (found.rows, found.others_with_rows, found.is_table_shared) == (2, [OTHER], True)
+    assert store.statements(site.source) == {}
     with pytest.raises(StoreError, match="shared with others; it was not dropped"):
         store.drop(site.source)
     assert len(site.legacy_rows()) == 2

@@ -7,13 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.errors import StoreError, UnknownEndpoint
+from migrator.errors import UnknownEndpoint
+from migrator.preflight.checks_store import vendor_run
+from migrator.preflight.findings import Level
 from migrator.stores.ravendb import listing
 from migrator.stores.sql import store as survey_module
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import Placement
-from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
+from tests.unit.preflight.fakes import context
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.every_store(slow=True)
 @pytest.mark.own_table
 def test_discovery_finds_timeouts_tables_by_their_columns(site: Site) -> None:
     """Tables with the right name but other columns, and the vendor's copies, are no endpoints."""
+    assert site.store.endpoints() == []
     for table in ("Sales_TimeoutData", "Billing_EU_TimeoutData", "fooTimeoutData"):
         create_table(site.engine, site.store.blank(site.source_of(table)))
     copy = site.source_of("TimeoutData_migration_abc_TimeoutData")
@@ -30,11 +34,6 @@ def test_discovery_finds_timeouts_tables_by_their_columns(site: Site) -> None:
     assert [endpoint.name for endpoint in site.store.endpoints()] == ["Billing_EU", "Sales", "foo"]
 
 
-def test_a_database_without_timeouts_has_no_endpoints(site: AnySite) -> None:
-    """Empty is an answer."""
-    assert site.store.endpoints() == []
-
-
 @pytest.mark.own_table
 @pytest.mark.parametrize("asked", ["Sales.Orders", "Sales_Orders"])
 def test_find_understands_both_names(site: Site, asked: str) -> None:
@@ -42,15 +41,6 @@ def test_find_understands_both_names(site: Site, asked: str) -> None:
     site.create()
     endpoint = site.store.find(asked)
     assert (endpoint.name, endpoint.source) == (asked, site.source)
-
-
-@pytest.mark.own_table
-def test_find_says_what_there_is(site: Site) -> None:
-    """An unknown endpoint is refused with the names there are."""
-    site.create()
-    with pytest.raises(UnknownEndpoint) as caught:
-        site.store.find("Billing")
-    assert caught.value.known == ("Sales_Orders",)
 
 
 @pytest.mark.own_table
@@ -131,11 +121,6 @@ def test_survey_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.Monkey
     assert seen == [timeout_id(n) for n in range(9)]
 
 
-def test_survey_of_an_empty_table_yields_nothing(site: AnySite) -> None:
-    """No rows, no chunks."""
-    assert list(site.store.survey(site.create())) == []
-
-
 @pytest.mark.every_store
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_trial_claim_changes_nothing(site: AnySite, rows: int) -> None:
@@ -147,45 +132,43 @@ def test_a_trial_claim_changes_nothing(site: AnySite, rows: int) -> None:
     assert site.states() == {}
 
 
+def vendor_findings(site: AnySite) -> list[tuple[Level, str]]:
+    """Return what the preflight check finds."""
+    found = vendor_run(context(store=site.store))
+    return [(each.level, each.text) for each in found]
+
+
+@pytest.mark.every_store
+def test_a_half_finished_run_is_refused(site: AnySite) -> None:
+    """Two tools at the same timeouts lose some: until it is finished or aborted with that tool."""
+    site.create(hours(1))
+    before = vendor_findings(site)
+    assert [level for level, _ in before] == [Level.OK]
+    with site.vendor_run():
+        found = vendor_findings(site)
+        assert {level for level, _ in found} == {Level.REFUSED}
+        assert any(site.endpoint_name in text for _, text in found)
+        assert not any("secret" in text for _, text in found)
+    assert vendor_findings(site) == before
+
+
 @pytest.mark.own_table
-def test_a_table_that_is_gone_is_an_error_with_its_name(site: Site) -> None:
-    """The message names the table."""
-    endpoint = site.create()
-    site.execute(f"DROP TABLE {site.quoted()}")
-    other = site.second()
-    with pytest.raises(StoreError, match="Sales_Orders_TimeoutData"):
-        other.store.trial_claim(endpoint)
-    other.engine.dispose()
-
-
-def _vendor_state(site: Site, status: str, *, status_type: str = "int") -> None:
+@pytest.mark.parametrize(
+    ("status_type", "status", "is_open"),
+    [("int", "0", True), ("varchar(15)", "1", True), ("varchar(15)", "2", False)],
+)
+def test_a_vendor_run_is_open_until_it_is_completed_or_aborted(
+    site: Site, status_type: str, status: str, is_open: bool
+) -> None:
+    """Its number is kept as text or number, depending on the tool's version."""
     site.execute(
         'CREATE TABLE "TimeoutsMigration_State" ("MigrationRunId" varchar(500), '
-        f'"EndpointName" varchar(500), "Status" {status_type}, "RunParameters" varchar(500))'
+        f'"EndpointName" varchar(500), "Status" {status_type})'
     )
-    site.execute(
-        "INSERT INTO \"TimeoutsMigration_State\" VALUES ('abc', 'Sales', :status, 'secret')",
-        status=int(status) if status_type == "int" else status,
-    )
-
-
-@pytest.mark.own_table
-@pytest.mark.parametrize("status_type", ["int", "varchar(15)"])
-def test_an_unfinished_vendor_run_is_reported(site: Site, status_type: str) -> None:
-    """Run and endpoint are named; its parameters, which hold passwords, are not."""
-    _vendor_state(site, "1", status_type=status_type)
-    (found,) = site.store.unfinished_vendor_runs()
-    assert "abc" in found
-    assert "Sales" in found
-    assert "secret" not in found
-
-
-@pytest.mark.own_table
-@pytest.mark.parametrize("status", ["2", "3"])
-def test_finished_vendor_runs_are_history(site: Site, status: str) -> None:
-    """Completed and aborted runs are no obstacle."""
-    _vendor_state(site, status)
-    assert site.store.unfinished_vendor_runs() == []
+    number = int(status) if status_type == "int" else status
+    statement = "INSERT INTO \"TimeoutsMigration_State\" VALUES ('abc', 'Sales', :status)"
+    site.execute(statement, status=number)
+    assert len(site.store.unfinished_vendor_runs()) == is_open
 
 
 @pytest.mark.own_table
@@ -218,11 +201,3 @@ def test_invented_rows_can_be_claimed(site: Site) -> None:
         "Sales.Orders",
         "Billing",
     }
-
-
-@pytest.mark.own_table
-def test_creating_a_table_twice_keeps_its_rows(site: Site) -> None:
-    """Seeding again adds to what is there."""
-    site.create([LegacyRow(id=timeout_id(1), due=due_in(timedelta(0)))])
-    create_table(site.engine, site.store.blank(site.source))
-    assert len(site.legacy_rows()) == 1

@@ -6,7 +6,8 @@ go on. Source: docs/adr/0008-two-step-claims.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import update
 
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
-from migrator.ledger.operator_actions import ReturnOutcome, SqlReturning
+from migrator.ledger.operator_actions import ReturnOutcome
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
@@ -34,13 +35,20 @@ RELEASE_STEPS = ["release.recorded", "release.restored", "release.confirmed"]
 RECALL_STEPS = ["recall.recorded", "recall.put_back", "recall.confirmed"]
 
 
+@contextmanager
+def ends_at(site: DocumentSite, step: str) -> Iterator[None]:
+    """Have the process end at *step*, which it has to reach."""
+    site.stop_at = step
+    with pytest.raises(Stopped):
+        yield
+    site.stop_at = ""
+
+
 def claimed_until(site: DocumentSite, step: str, rows: Sequence[LegacyRow]) -> Lease:
     """Claim *rows* in a process that ends at *step*; return the next one's lease."""
     endpoint, lease = site.create(rows), site.lease()
-    site.stop_at = step
-    with pytest.raises(Stopped):
+    with ends_at(site, step):
         site.claim(endpoint, lease)
-    site.stop_at = ""
     return site.lease()
 
 
@@ -131,8 +139,7 @@ def test_what_another_lane_recorded_meanwhile_is_left_to_it(
         monkeypatch.undo()
         found = read(*args)
         other = site.second()
-        other.stop_at = "claim.recorded"
-        with pytest.raises(Stopped):
+        with ends_at(other, "claim.recorded"):
             other.claim(endpoint, other.lease(lane=1), max_rows=1)
         other.close()
         return found
@@ -164,8 +171,7 @@ def test_a_release_that_ends_anywhere_restores_once(site: DocumentSite, step: st
     rows = hours(3)
     endpoint, lease = site.create(rows), site.lease()
     claim = site.claim(endpoint, lease)
-    site.stop_at = step
-    with pytest.raises(Stopped):
+    with ends_at(site, step):
         site.claims.release(claim.batch, lease)
     was_sent = site.manager.remove(rows[0].id)
     assert was_sent == (step != "release.recorded")
@@ -206,22 +212,26 @@ def test_an_id_that_is_stored_again_is_left_to_a_person(site: DocumentSite) -> N
     assert [row.reason for row in site.ledger_rows() if row.state == "quarantined"] == ["id-taken"]
     assert theirs in site.legacy_rows()
     assert site.claims.release_quarantined(None) == 0
+    assert site.remains() == []  # there is nothing to remember, and it can be tried again
     assert site.manager.remove(theirs.id)
     assert site.claims.release_quarantined(None) == 1
     assert ids(site) == [row.id for row in rows]
 
 
-def _set_aside(site: DocumentSite) -> None:
-    """Settle a batch of which one row is in quarantine."""
-    endpoint, lease = site.create(hours(1)), site.lease()
+def _set_aside(site: DocumentSite, count: int = 1) -> None:
+    """Settle a batch of which all rows are in quarantine."""
+    endpoint, lease = site.create(hours(count)), site.lease()
     claim = site.claim(endpoint, lease)
-    finding = Quarantine(
-        row_index=0,
-        timeout_id=TimeoutId(timeout_id(0)),
-        reason=Reason.NO_DESTINATION,
-        detail="",
-    )
-    site.batches.quarantine(claim.batch, [finding], lease)
+    findings = [
+        Quarantine(
+            row_index=index,
+            timeout_id=TimeoutId(timeout_id(index)),
+            reason=Reason.NO_DESTINATION,
+            detail="",
+        )
+        for index in range(count)
+    ]
+    site.batches.quarantine(claim.batch, findings, lease)
     site.hand_over(claim, lease)
 
 
@@ -241,8 +251,7 @@ def test_two_rollbacks_at_once_restore_once(site: DocumentSite) -> None:
 def test_a_row_that_goes_back_alone_goes_once(site: DocumentSite, step: str) -> None:
     """From quarantine: whoever is told to do it again finds what was done."""
     _set_aside(site)
-    site.stop_at = step
-    with pytest.raises(Stopped):
+    with ends_at(site, step):
         site.claims.release_quarantined(None)
     was_sent = site.manager.remove(timeout_id(0))
     assert was_sent == (step != "return.recorded")
@@ -283,8 +292,7 @@ def test_a_recall_that_ends_anywhere_restores_once(site: DocumentSite, step: str
     """It is made again with the same messages; what a manager sent meanwhile stays sent."""
     rows = hours(2)
     found, lease = handed_over(site, rows)
-    site.stop_at = step
-    with pytest.raises(Stopped):
+    with ends_at(site, step):
         site.recalls().restore(found, ALL, lease, not_before=NOW)
     was_sent = site.manager.remove(rows[0].id)
     assert was_sent == (step != "recall.recorded")
@@ -300,11 +308,9 @@ def test_a_recall_that_ends_anywhere_restores_once(site: DocumentSite, step: str
 def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: DocumentSite) -> None:
     """The timeout is in the store already: left in its level as well, it would be sent twice."""
     found, lease = handed_over(site, hours(1))
-    site.stop_at = "recall.put_back"
-    with pytest.raises(Stopped):
+    with ends_at(site, "recall.put_back"):
         site.recalls().restore(found, ALL, lease, not_before=NOW)
     assert site.verifications().in_both_places([], at_most=10)[0] == 1
-    site.stop_at = ""
     scope, near = RecallScope(destination="Another"), NOW + timedelta(hours=2)
     outcomes = site.recalls().restore(found, scope, lease, not_before=near)
     assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
@@ -336,19 +342,7 @@ def test_a_recall_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> Non
 def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> None:
     """The rows that stay are not even begun."""
     rows = hours(2)
-    endpoint, lease = site.create(rows), site.lease()
-    claim = site.claim(endpoint, lease)
-    findings = [
-        Quarantine(
-            row_index=index,
-            timeout_id=TimeoutId(row.id),
-            reason=Reason.NO_DESTINATION,
-            detail="",
-        )
-        for index, row in enumerate(rows)
-    ]
-    site.batches.quarantine(claim.batch, findings, lease)
-    site.hand_over(claim, lease)
+    _set_aside(site, count=2)
     table = site.tables.timeout
     with site.engine.begin() as connection:
         elsewhere = update(table).where(table.c.store_id == rows[0].id)
@@ -362,18 +356,19 @@ def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> N
 def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
     """Those that a store was to have back, when it is gone; what goes back once is not told."""
     _set_aside(site)
-    returning = SqlReturning(site.engine, site.tables)
-    assert not returning.under_way()
+    assert not site.upkeep.going_back()
     site.document_books.begin_return(None, QuarantineFilter(), after=0)
-    (going,) = returning.under_way()
+    (going,) = site.upkeep.going_back()
     assert (going.source, going.towards, going.rows) == (site.source, RowState.RELEASED, 1)
-    assert returning.ids(going) == [timeout_id(0)]
+    assert site.upkeep.ids_going_back(going) == [timeout_id(0)]
     event = site.runs.event("batch_resolved", detail={}, batch=going.batch)
-    closed = returning.close(going, ReturnOutcome.WRITTEN_OFF, evidence="gone", event=event)
+    closed = site.upkeep.close_going_back(
+        going, ReturnOutcome.WRITTEN_OFF, evidence="gone", event=event
+    )
     assert (closed, site.states()) == (1, {"released": 1})
-    assert not returning.under_way(going.batch)
+    assert not site.upkeep.going_back(going.batch)
     with pytest.raises(LedgerError, match="somebody works on them"):
-        returning.close(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
+        site.upkeep.close_going_back(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
 
 
 # ── a ledger with another id ────────────────────────────────────────────────────────────────────
@@ -400,16 +395,13 @@ def test_what_went_back_under_a_former_id_is_finished(site: DocumentSite, step: 
     """Whole or row by row: what a timeout manager sent meanwhile does not come back again."""
     if step == "return.restored":
         _set_aside(site)
-        site.stop_at = step
-        with pytest.raises(Stopped):
+        with ends_at(site, step):
             site.claims.release_quarantined(None)
     else:
         endpoint, lease = site.create(hours(1)), site.lease()
         claim = site.claim(endpoint, lease)
-        site.stop_at = step
-        with pytest.raises(Stopped):
+        with ends_at(site, step):
             site.claims.release(claim.batch, lease)
-    site.stop_at = ""
     lease = adopt(site)
     assert site.manager.remove(timeout_id(0))
     resume(site, lease)
@@ -421,8 +413,7 @@ def test_what_went_back_under_a_former_id_is_finished(site: DocumentSite, step: 
 def test_a_ledger_is_not_adopted_in_the_middle_of_a_recall(site: DocumentSite) -> None:
     """The messages of what may be in the store again are known by its former id alone."""
     found, lease = handed_over(site, hours(1))
-    site.stop_at = "recall.recorded"
-    with pytest.raises(Stopped):
+    with ends_at(site, "recall.recorded"):
         site.recalls().restore(found, ALL, lease, not_before=NOW)
     with pytest.raises(LedgerError, match="db adopt --moved"):
         site.adopt()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import migrator.web
 from dev.reference import web, words
-from migrator.web.app import AppState, new_app
+from migrator.web.app import new_app
 from migrator.web.auth import Listener, is_page
-from migrator.web.control import KEYS, CommandQueue
+from migrator.web.control import COMMANDS, CommandQueue
 from migrator.web.metrics import Instruments
 from tests.support.panel import MemoryPanel
 
 FOLDER = Path(migrator.web.__path__[0])
-_CODE = re.compile(r"(?:HTTPException|Refusal|_closing|_error|NotUnderstood)\(\s*(\d{3})\b")
+_CODE = re.compile(r"(?:HTTPException|UnansweredError|_closing|_error)\(\s*(\d{3})\b")
 _OF_THE_SERVER = {404, 405, 500, 503}
 """Given by libraries, too."""
 
@@ -32,14 +32,14 @@ def test_every_code_that_is_given_has_its_reason() -> None:
 def test_the_socket_serves_the_same_but_for_the_page() -> None:
     """So one table tells both."""
     panel = MemoryPanel()
-    state = AppState(status=panel, instruments=Instruments(), commands=CommandQueue(panel))
-    socket = {route.path for route in new_app(state, Listener(is_socket=True)).routes}  # type: ignore[attr-defined]  # all are routes
+    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=True))
+    socket = {route.path for route in app.routes}  # type: ignore[attr-defined]  # all are routes
     assert socket == {route.path for _, route in web.paths() if not is_page(route.path)}
 
 
 def test_every_command_is_in_the_reference() -> None:
     """With all that may be given with it."""
     page = web.http()
-    for verb, keys in KEYS.items():
+    for verb, kind in COMMANDS.items():
         (line,) = [line for line in page.splitlines() if line.startswith(f"| `{verb}` |")]
-        assert all(f"`{key}`" in line for key in keys)
+        assert all(f"`{key}`" in line for key in web.keys_of(kind))

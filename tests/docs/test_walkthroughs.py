@@ -17,7 +17,7 @@ import pytest
 
 from migrator import config
 from migrator.cli import main
-from migrator.cli.root import every_verb
+from tests.docs.test_reference import program
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -117,13 +117,10 @@ def reader(
     root.handlers[:], root.level = handlers, level
 
 
-def tried() -> Iterator[Any]:
-    """Yield each page, with its mark."""
-    for name in PREPARED:
-        yield pytest.param(name, marks=[] if name in SHORT else [pytest.mark.slow])
-
-
-@pytest.mark.parametrize("name", list(tried()))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in SHORT else [pytest.mark.slow]) for name in PREPARED],
+)
 def test_commands_of_a_page_run(name: str, reader: Reader) -> None:
     """Typed one after the other, each of them ends with exit code 0."""
     if name != "quickstart.md":  # which makes its queue itself
@@ -134,12 +131,11 @@ def test_commands_of_a_page_run(name: str, reader: Reader) -> None:
         reader.type(line)
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_can_be_typed_as_they_are(path: Path) -> None:
+def test_commands_can_be_typed_as_they_are() -> None:
     """Nothing that a command wants is missing in a block of commands, and each value is legal."""
-    for line in lines(path):
+    for line in {line for path in WRITTEN for line in lines(path)}:
         if line.startswith("migrator "):
-            command: Any = every_verb()
+            command = program()
             words = shlex.split(line, comments=True)[1:]
             if words[0].startswith("--"):  # a global option and its value
                 words = words[2:]
@@ -155,11 +151,16 @@ def test_every_how_to_is_tried() -> None:
 
 
 def test_settings_of_the_how_tos_load(tmp_path: Path) -> None:
-    """Files that are shown are accepted."""
-    shown = [text for path in (DOCS / "how-to").glob("*.md") for text in blocks(path, "toml")]
-    assert shown
-    for text in shown:
-        file = tmp_path / "migrator.toml"
-        file.write_text(text)
-        settings = config.load(file=file, environ={}).settings
-        assert len(settings.endpoints) == len(tomllib.loads(text).get("endpoints", ()))
+    """Files and variables that are shown, in the README as well, are accepted."""
+    for name in ("store-url", "broker-url"):
+        (tmp_path / name).write_text("sqlite:///x")
+    readme = WRITTEN[-1]
+    file = tmp_path / "migrator.toml"
+    for path in (*(DOCS / "how-to").glob("*.md"), readme):
+        for text in blocks(path, "toml"):
+            file.write_text(text)
+            settings = config.load(file=file, environ={}).settings
+            assert len(settings.endpoints) == len(tomllib.loads(text).get("endpoints", ()))
+    found = dict(re.findall(r"export (MIGRATOR_\w+)=(\S+)", readme.read_text(encoding="utf-8")))
+    assert len(found) == 3
+    assert config.load(environ=found).settings.broker.management_url is not None

@@ -92,8 +92,3 @@ def written(rig: Rig) -> int:
     """Return how many rows were."""
     with rig.sql() as connection:
         return len(connection.execute("SELECT * FROM written").fetchall())
-
-
-def actions(stderr: str) -> list[dict[str, Any]]:
-    """Return the log lines of a program that wrote JSON."""
-    return [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from datetime import UTC
 from typing import Any
 
 import pymysql
+from psycopg import sql
+from psycopg.sql import Composed
 from sqlalchemy.engine import make_url
 
 from tests.e2e.rig import Rig
@@ -30,11 +31,23 @@ class MariadbRig(Rig):
             user=url.username,
             database=url.database,
             charset="utf8mb4",
-            init_command="SET time_zone = '+00:00'",
+            init_command="SET time_zone = '+00:00', sql_mode = 'ANSI_QUOTES'",
             autocommit=True,
         )
         with connection, connection.cursor() as cursor:
             yield cursor
+
+    @property
+    def table(self) -> sql.Identifier:
+        """The table as SQL; its database is the connection's."""
+        return sql.Identifier(self._table_name)
+
+    def query(self, text: str | Composed, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of what *text* asks the database."""
+        statement = text if isinstance(text, str) else text.as_string()
+        with self.cursor() as cursor:
+            cursor.execute(statement.replace("migrator.", "migrator_"), values or None)
+            return list(cursor.fetchall())
 
     def create_store(self) -> None:
         """Create the table as the vendor's script does."""
@@ -64,26 +77,3 @@ class MariadbRig(Rig):
             cursor.executemany(
                 f"INSERT INTO `{self._table_name}` VALUES (%s, %s, %s, %s, %s, %s, %s)", values
             )
-
-    def stored_ids(self) -> set[str]:
-        """Return the ids that are still in the legacy table."""
-        return {*self.stored()}
-
-    def stored(self) -> dict[str, tuple[Any, ...]]:
-        """Return id → all columns of everything that is still in the legacy table."""
-        return {str(each[0]): each for each in self._query(f"SELECT * FROM `{self._table_name}`")}
-
-    def quarantined(self) -> dict[str, str]:
-        """Return id → reason code of everything in quarantine."""
-        query = "SELECT store_id, reason FROM migrator_timeout WHERE state = 'quarantined'"
-        return {str(each): str(reason) for each, reason in self._query(query)}
-
-    def batch_states(self) -> Counter[str]:
-        """Return how many batches are in which state."""
-        found = self._query("SELECT state, count(*) FROM migrator_batch GROUP BY state")
-        return Counter({str(state): int(n) for state, n in found})
-
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
-        with self.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())

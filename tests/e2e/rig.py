@@ -18,13 +18,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from zoneinfo import ZoneInfo
 
 import pika
 import psycopg
 from pika.adapters.blocking_connection import BlockingChannel
 from psycopg import sql
+from psycopg.sql import Composed
 
 from dev.processes import PATIENCE_S
 from migrator.database.engine import open_engine
@@ -78,26 +79,31 @@ class Rig:
         """Return a connection of the test's own."""
         return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
 
+    def query(self, text: LiteralString | Composed, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of what *text* asks the database."""
+        with self.sql() as connection:
+            return connection.execute(text, values or None).fetchall()
+
     def create_store(self) -> None:
         """Create the table as the vendor's script does."""
-        name = self._table_name
+        schema, name = sql.Identifier(self.schema), self._table_name
+        statements = [
+            sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema),
+            sql.SQL(
+                'CREATE TABLE {} ("Id" uuid NOT NULL PRIMARY KEY,'
+                ' "Destination" character varying(200), "SagaId" uuid, "State" bytea,'
+                ' "Time" timestamp, "Headers" text, "PersistenceVersion" character varying(23))'
+            ).format(self.table),
+        ]
+        statements += [
+            sql.SQL("CREATE INDEX {} ON {} USING btree ({} ASC NULLS LAST)").format(
+                sql.Identifier(name + suffix), self.table, sql.Identifier(column)
+            )
+            for suffix, column in (("_SagaIdx", "SagaId"), ("_TimeIdx", "Time"))
+        ]
         with self.sql() as connection:
-            connection.execute(
-                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema))
-            )
-            connection.execute(
-                sql.SQL(
-                    'CREATE TABLE {} ("Id" uuid NOT NULL PRIMARY KEY,'
-                    ' "Destination" character varying(200), "SagaId" uuid, "State" bytea,'
-                    ' "Time" timestamp, "Headers" text, "PersistenceVersion" character varying(23))'
-                ).format(self.table)
-            )
-            for suffix, column in (("_SagaIdx", "SagaId"), ("_TimeIdx", "Time")):
-                connection.execute(
-                    sql.SQL("CREATE INDEX {} ON {} USING btree ({} ASC NULLS LAST)").format(
-                        sql.Identifier(name + suffix), self.table, sql.Identifier(column)
-                    )
-                )
+            for statement in statements:
+                connection.execute(statement)
 
     def create_ledger(self) -> None:
         """Create the ledger, in this process: a start of the program costs a second."""
@@ -124,53 +130,39 @@ class Rig:
 
     def stored_ids(self) -> set[str]:
         """Return the ids that are still in the legacy table."""
-        with self.sql() as connection:
-            found = connection.execute(sql.SQL('SELECT "Id" FROM {}').format(self.table))
-            return {str(each) for (each,) in found}
+        return {str(i) for (i,) in self.query(sql.SQL('SELECT "Id" FROM {}').format(self.table))}
 
     def stored(self) -> dict[str, tuple[Any, ...]]:
         """Return id → all columns of everything that is still in the legacy table."""
-        with self.sql() as connection:
-            found = connection.execute(sql.SQL("SELECT * FROM {}").format(self.table))
-            return {str(each[0]): each for each in found}
+        found = self.query(sql.SQL("SELECT * FROM {}").format(self.table))
+        return {str(each[0]): each for each in found}
 
     def first_handed_over(self, count: int) -> list[str]:
         """Return the ids of the *count* rows that were handed over and are due first."""
-        with self.sql() as connection:
-            found = connection.execute(
-                "SELECT store_id FROM migrator.timeout JOIN migrator.batch b ON b.id = batch_id "
-                "WHERE b.state = 'handed_over' ORDER BY due LIMIT %s",
-                [count],
-            )
-            return [str(each) for (each,) in found]
+        found = self.query(
+            "SELECT store_id FROM migrator.timeout JOIN migrator.batch b ON b.id = batch_id "
+            "WHERE b.state = 'handed_over' ORDER BY due LIMIT %s",
+            count,
+        )
+        return [str(each) for (each,) in found]
 
     def quarantined(self) -> dict[str, str]:
         """Return id → reason code of everything in quarantine."""
-        with self.sql() as connection:
-            found = connection.execute(
-                "SELECT store_id, reason FROM migrator.timeout WHERE state = 'quarantined'"
-            )
-            return {str(each): str(reason) for each, reason in found}
+        query = "SELECT store_id, reason FROM migrator.timeout WHERE state = 'quarantined'"
+        return {str(each): str(reason) for each, reason in self.query(query)}
 
     def batch_states(self) -> Counter[str]:
         """Return how many batches are in which state."""
-        with self.sql() as connection:
-            found = connection.execute("SELECT state, count(*) FROM migrator.batch GROUP BY state")
-            return Counter({str(state): int(n) for state, n in found})
+        return Counter(dict(self.query("SELECT state, count(*) FROM migrator.batch GROUP BY 1")))
 
     def ledger_id(self) -> str:
         """Return the id that names the ledger's queues."""
-        with self.sql() as connection:
-            ((found,),) = connection.execute("SELECT id FROM migrator.ledger").fetchall()
-            return str(found)
+        ((found,),) = self.query("SELECT id FROM migrator.ledger")
+        return str(found)
 
     def has_lane(self) -> bool:
         """Return whether a lane was ever taken: the first daemon has begun then."""
-        with self.sql() as connection:
-            return (
-                connection.execute("SELECT 1 FROM migrator.lease WHERE token > 0").fetchone()
-                is not None
-            )
+        return bool(self.query("SELECT 1 FROM migrator.lease WHERE token > 0"))
 
     # ── the program ─────────────────────────────────────────────────────────────────────────
 

@@ -96,26 +96,17 @@ def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
         _check(each, by_id[each.timeout_id], rig.delays)
 
 
-def test_the_cutoff_leaves_near_rows_to_the_timeout_manager(rig: Rig) -> None:
-    """Rows due within the cutoff, overdue ones included, stay untouched in the store."""
+def test_cutoff_and_horizon_leave_rows_in_the_store(rig: Rig) -> None:
+    """What is due sooner is the timeout manager's, overdue rows too; what is due later waits."""
     rig.prepare()
     near = [row(timedelta(minutes=n)) for n in range(-5, 30)]
-    far = [row(timedelta(hours=2 + n)) for n in range(20)]
-    rig.insert([*near, *far])
-    rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "1h")
-    assert rig.stored_ids() == {each.id for each in near}
-    account = rig.account([*near, *far], "Billing")
-    assert (account.lost, account.duplicated) == ((), ())
-
-
-def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
-    """Rows due later than the horizon wait in the store until they are nearer."""
-    rig.prepare()
-    near = [row(timedelta(days=n + 1)) for n in range(10)]
-    far = [row(timedelta(days=n + 31)) for n in range(10)]
-    rig.insert([*near, *far])
-    rig.must("run", "--endpoint", "Sales", "--once", "--horizon", "30d")
-    assert rig.stored_ids() == {each.id for each in far}
+    between = [row(timedelta(hours=2 + n)) for n in range(20)]
+    far = [row(timedelta(days=31 + n)) for n in range(10)]
+    rig.insert([*near, *between, *far])
+    rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "1h", "--horizon", "30d")
+    assert rig.stored_ids() == {each.id for each in [*near, *far]}
+    account = rig.account(between, "Billing")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 20)
 
 
 @pytest.mark.punctual
@@ -129,7 +120,7 @@ def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
     ],
 )
 def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: DelaysVersion) -> None:
-    """Due 2 to 21 s ahead with cutoff 0s: none early, half of them late by under 2.5 s.
+    """Due 2 to 11 s ahead with cutoff 0s: none early, half of them late by under 2.5 s.
 
     Delays are rounded up to whole seconds. How late the last ones are is the machine's affair,
     but for a lane that stands still.
@@ -137,8 +128,8 @@ def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: Delays
     rig.delays = delays
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales", "--mode", mode, "--cutoff", "0s")
-    _wait_until_ready(rig)
-    rig.insert(row(timedelta(seconds=2 + 19 * n / 199)) for n in range(200))
+    wait_until(rig.has_lane, what="a lane")
+    rig.insert(row(timedelta(seconds=2 + 9 * n / 199)) for n in range(200))
     late: list[float] = []
     with rig.amqp() as connection:
         channel = connection.channel()
@@ -159,22 +150,6 @@ def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: Delays
     assert late[197] < 6
 
 
-@pytest.mark.slow
-def test_run_says_what_it_did_as_json(rig: Rig) -> None:
-    """``run --once --json`` and ``status --json`` carry their schema and the true numbers."""
-    rig.prepare()
-    rig.insert([row() for _ in range(25)])
-    rig.must("run", "--endpoint", "Sales", "--once", "--json")
-    status = json.loads(rig.must("status", "--json"))
-    assert status["schema"] == "migrator/status/1"
-    assert [e["handed_over"] for e in status["endpoints"]] == [25]
-
-
-def _wait_until_ready(rig: Rig) -> None:
-    """Wait until a daemon holds a lane."""
-    wait_until(rig.has_lane, what="a lane")
-
-
 def _wait_and_take(rig: Rig, good: Sequence[Row]) -> list[Found]:
     """Wait for the near rows to arrive, then take everything that is on the broker."""
     near = {each.id for each in good if each.due_at - datetime.now(UTC) < timedelta(minutes=1)}
@@ -191,34 +166,30 @@ def _wait_and_take(rig: Rig, good: Sequence[Row]) -> list[Found]:
 
 
 def _check(found: Found, original: Row, delays: DelaysVersion) -> None:
+    """It is the timeout that was stored; tests/reference compare every header with real ones."""
     stored = json.loads(original.headers or "{}")
     sent, properties = found.properties.headers, found.properties
     destination = (original.destination or "").partition("@")[0]
     assert found.body == (original.body or b"")
-    assert properties.message_id == stored["NServiceBus.MessageId"]
-    assert properties.type == "Acme.Billing.Remind"
-    assert properties.content_type == "application/json"
-    assert properties.correlation_id == stored["NServiceBus.CorrelationId"]
-    assert properties.reply_to == "Sales"
+    assert (properties.message_id, properties.reply_to) == (
+        stored["NServiceBus.MessageId"],
+        "Sales",
+    )
     assert properties.delivery_mode == 2
-    for key, value in stored.items():
-        if key in {h.EXPIRE, h.ROUTE_EXPIRED_TO} or key.startswith("x-"):
-            assert key not in sent or key.startswith("x-")
-        elif key != h.TIME_SENT:
-            assert sent[key] == value
+    dropped = {h.EXPIRE, h.ROUTE_EXPIRED_TO, h.TIME_SENT, "x-death"}
+    assert {key: sent.get(key) for key in stored.keys() - dropped} == {
+        key: value for key, value in stored.items() if key not in dropped
+    }
+    assert not {h.EXPIRE, h.ROUTE_EXPIRED_TO} & sent.keys()
     due = parse_wire_time(stored[h.EXPIRE])
     assert sent[h.DELIVER_AT] == build_wire_time(due)
     claimed_due = parse_wire_time(sent[h.TIME_SENT]) + timedelta(seconds=sent[h.DELAY_IN_SECONDS])
     if original.due_at > datetime.now(UTC):
         assert timedelta(0) <= claimed_due - due < timedelta(seconds=1)
-    if found.queue.startswith("nsb."):
-        _check_level(found, due, destination, delays)
-    else:
+    if not found.queue.startswith("nsb."):
         assert found.queue == destination
         assert due <= datetime.now(UTC)
-
-
-def _check_level(found: Found, due: datetime, destination: str, delays: DelaysVersion) -> None:
+        return
     delay_s, key_destination = parse_routing_key(found.routing_key)
     assert key_destination == destination
     assert found.queue == level_name(delays, entry_level(delay_s))

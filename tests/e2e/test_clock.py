@@ -15,8 +15,6 @@ from dev.servers import wait_until
 from tests.conftest import Vhost
 from tests.e2e.arrivals import Receiver
 from tests.e2e.daemon import listen, listens, signals, status, told
-from tests.e2e.dispatching import prepare_dispatcher
-from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 
@@ -104,41 +102,3 @@ def test_a_clock_that_jumps_holds_hand_over_until_somebody_agrees(
     said = rig.stop(process)
     assert '"witness": "an operator"' in said
     assert '"witness": "this machine"' in said
-
-
-@pytest.mark.slow
-@pytest.mark.punctual
-@pytest.mark.parametrize("jump_s", [JUMP_S, -JUMP_S])
-def test_a_dispatcher_sends_nothing_early_by_a_clock_that_jumped(
-    rig: Rig, server: PostgresServer, tmp_path: Path, jump_s: float
-) -> None:
-    """It says that it waits for the clock, and goes on when that is back."""
-    prepare_dispatcher(rig, tmp_path)
-    OldEndpoint(rig).declare("Billing")
-    process = rig.start("run", "--endpoint", "Sales")
-    wait_until(lambda: listens(rig), what="a daemon that listens")
-    server.set_clock(jump_s)
-    wait_until(lambda: "clock jumped" in doing(rig), what="status that says so")
-    rows = [row(SOON + timedelta(seconds=index / 10)) for index in range(20)]
-    with Receiver(rig.broker_url, "Billing") as receiver:
-        rig.insert(rows)
-        wait_until(lambda: held(rig), what="a hold")
-        server.set_clock(0)
-        never_early(receiver, rows)
-    rig.stop(process)
-
-
-def doing(rig: Rig) -> str:
-    """Return what the ledger says of the only dispatcher."""
-    with rig.sql() as connection:
-        found = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''").fetchone()
-    return str(found[0]) if found else ""
-
-
-def test_a_clock_a_minute_off_is_refused_at_the_start(rig: Rig, server: PostgresServer) -> None:
-    """With the other clock it was compared with, and what to do."""
-    rig.prepare()
-    server.set_clock(61)
-    done = rig.run("run", "--endpoint", "Sales")
-    assert done.returncode == 3
-    assert "s ahead of this machine" in done.stderr

@@ -28,6 +28,7 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
     shop.create_store()
     listen(rig, tmp_path)
+    rig.settings |= {"MIGRATOR_CANARY__EVERY": "1100ms", "MIGRATOR_CANARY__LEVELS": "0"}
     rig.prepare()
     process = rig.start("run")
     wait_until(lambda: listens(rig), what="a daemon that listens")
@@ -48,6 +49,12 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
     assert status(rig)["knobs"]["lanes"] == "2"
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
+    wait_until(lambda: bool(noted(rig, "canary")), what="a probe that came back")
+    assert [probe["level"] for probe in noted(rig, "canary")[0]["probes"]] == [0]
+    jobs = {job["job"]: job for job in status(rig)["jobs"]}
+    assert {"sweep", "throttle", "look", "survey", "held-destinations"} < set(jobs)
+    assert jobs["canary"]["when"] == "1100ms"
+    assert jobs["canary"]["last"]["outcome"] in ("measured", "late")
     rig.must("pause", "--reason", "until Monday")
     rig.kill(process)
     (tmp_path / "control.sock").unlink()

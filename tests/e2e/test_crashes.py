@@ -101,7 +101,7 @@ def kill_at_random_moments(
     kills: int,
     *,
     new_row: Callable[[], Row] = row,
-    rows_per_kill: int = 5000,
+    rows_per_kill: int = 3500,
     batches: Sequence[int] = (BATCH, 250, 40),
     moments_s: tuple[float, float] = (0.1, 1.8),
     beside: Callable[[Random], Collection[str]] = lambda _dice: (),

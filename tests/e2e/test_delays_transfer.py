@@ -127,7 +127,6 @@ def create_receivers(url: str, *names: str) -> None:
 class Arrival:
     """One message that reached its queue, or still waits in a level."""
 
-    queue: str
     routing_key: str
     properties: pika.BasicProperties
     body: bytes
@@ -159,19 +158,14 @@ def take(url: str, *queues: str, count: int = 0) -> list[Arrival]:
         channel.basic_qos(prefetch_count=1000)
 
         def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            at = datetime.now(UTC)
             taken.append(
-                Arrival(
-                    queue=method.consumer_tag,
-                    routing_key=method.routing_key,
-                    properties=properties,
-                    body=body,
-                    at=datetime.now(UTC),
-                )
+                Arrival(routing_key=method.routing_key, properties=properties, body=body, at=at)
             )
             channel.basic_ack(method.delivery_tag)
 
         for queue in queues:
-            channel.basic_consume(queue, on_message, consumer_tag=queue)
+            channel.basic_consume(queue, on_message)
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < 0.4 or (
             len(taken) < count and time.monotonic() < deadline_s
@@ -348,7 +342,11 @@ _START_S = 1.1
 """About when the program begins to move something."""
 
 
-def _kill_often(rig: Rig, kills: int, count: int) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kills", "count"), [(3, 2000), (20, 20_000)])
+def test_kills_lose_nothing(rig: Rig, kills: int, count: int) -> None:
+    """Killed at random moments and run again: all there, none early, copies have the same id."""
     url = rig.broker_url
     dice = chance(kills)
     sent = [
@@ -374,16 +372,3 @@ def _kill_often(rig: Rig, kills: int, count: int) -> None:
     assert all(each.due_by_headers >= by_id[each.id].due_at - MARGIN for each in found)
     assert all(each.due_by_key >= by_id[each.id].due_at - MARGIN for each in found)
     assert take(url, *all_levels(V1)) == []
-
-
-@pytest.mark.slow
-def test_three_kills_lose_nothing(rig: Rig) -> None:
-    """Killed at random moments and run again: all there, none early, copies have the same id."""
-    _kill_often(rig, kills=3, count=2000)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_twenty_kills_lose_nothing(rig: Rig) -> None:
-    """The same with 20 000 messages and 20 kills."""
-    _kill_often(rig, kills=20, count=20_000)

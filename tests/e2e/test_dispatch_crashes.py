@@ -1,4 +1,4 @@
-"""The dispatcher, killed at every named step and at random moments: nothing lost, ever.
+"""The dispatcher, killed at every named step and at random moments, and cut off: nothing lost.
 
 What may come twice, with the same logical id, is what was on its way between the broker's
 confirm and the ledger's or the queue's record of it: ``docs/dispatcher.md``.
@@ -6,20 +6,26 @@ confirm and the ledger's or the queue's record of it: ``docs/dispatcher.md``.
 
 from __future__ import annotations
 
+import itertools
+import json
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from dev.postgres import PostgresServer
+from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from tests.e2e.arrivals import Arrival, Books, Receiver, books
+from tests.e2e.arrivals import Books, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
 from tests.e2e.rig import Rig
@@ -29,7 +35,8 @@ KILLED: Final = -9
 IN_HAND: Final = 40
 """Messages, or rows, that the program has in hand at most."""
 SAGA_ID: Final = "NServiceBus.SagaId"
-SHORT_FORM: Final = {"dispatch.confirmed"}
+RELATED: Final = "NServiceBus.RelatedToTimeoutId"
+NewRig = Callable[..., Rig]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,57 +66,40 @@ def traffic(endpoint: OldEndpoint, timeout_id: str) -> Traffic:
     )
 
 
-def may_be_doubled(name: str) -> Callable[[Traffic], set[str]]:
-    """Return what a kill at a step may send twice, by the documented windows."""
-    windows: dict[str, Callable[[Traffic], set[str]]] = {
-        "dispatch.publishing": lambda sent: keys(sent.stored),
-        "dispatch.confirmed": lambda sent: keys(sent.stored),
-        "dispatch.settled": lambda sent: keys(sent.stored),  # of the other batch
-        "pass_on.confirmed": lambda sent: keys(sent.at_once),
-        "retry.published": lambda sent: keys(sent.unreachable),
-        "error.published": lambda sent: keys([*sent.unreachable, *sent.malformed]),
-    }
-    return windows.get(name, lambda _: set())
+WINDOWS: Final[dict[str, Callable[[Traffic], Sequence[OldMessage]]]] = {
+    "intake.received": lambda _: (),
+    "intake.stored": lambda _: (),
+    "intake.acked": lambda _: (),
+    "dispatch.claimed": lambda _: (),
+    "dispatch.begun": lambda _: (),
+    "dispatch.publishing": lambda sent: sent.stored,
+    "dispatch.confirmed": lambda sent: sent.stored,
+    "dispatch.settled": lambda sent: sent.stored,  # of the other batch
+    "pass_on.confirmed": lambda sent: sent.at_once,
+    "retry.published": lambda sent: sent.unreachable,
+    "error.published": lambda sent: [*sent.unreachable, *sent.malformed],
+    "control.claimed": lambda _: (),
+}
+"""What a kill at each step may send twice, as documented."""
 
 
-def steps(short_form: Collection[str]) -> list[object]:
-    """Return every step of mode dispatch; those outside the short form run with --full only."""
-    names = (
-        *("intake.received", "intake.stored", "intake.acked"),
-        *("dispatch.claimed", "dispatch.begun", "dispatch.publishing"),
-        *("dispatch.confirmed", "dispatch.settled", "pass_on.confirmed"),
-        *("retry.published", "error.published", "control.claimed"),
-    )
-    return [
-        pytest.param(name, id=name, marks=[] if name in short_form else [pytest.mark.slow])
-        for name in names
-    ]
-
-
-def related_to(arrival: Arrival) -> str | None:
-    """Return the id of the row that was sent; None: it never was one."""
-    found: str | None = arrival.headers.get("NServiceBus.RelatedToTimeoutId")
-    return found
-
-
-@pytest.mark.parametrize("name", steps(SHORT_FORM))
-def test_kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
-    """Killed at a named step and started again: nothing lost, twice only what the window allows."""
-    kill_at_step(rig, tmp_path, name)
-
-
-@pytest.mark.parametrize("name", steps(()))
-def test_kill_at_step_on_mariadb(mariadb_rig: Rig, tmp_path: Path, name: str) -> None:
-    """The same, where nothing tells what it inserts and due times have whole seconds."""
-    kill_at_step(mariadb_rig, tmp_path, name)
-
-
-def kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
-    """Kill the dispatcher at a step with a little of everything under way, and start it again.
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [
+        pytest.param(*case, marks=[] if case == ("rig", "dispatch.confirmed") else pytest.mark.slow)
+        for case in itertools.product(("rig", "mariadb_rig"), WINDOWS)
+    ],
+)
+def test_kill_at_step(
+    request: pytest.FixtureRequest, tmp_path: Path, system: str, name: str
+) -> None:
+    """Killed with a little of everything under way, and started again: nothing lost.
 
     What nobody could receive is tried again, given up, or stored meanwhile; its queue is there
-    when the program is started again, so that it is either in that or in the error queue.
+    when the program is started again, so that it is either in that or in the error queue. MariaDB
+    tells nothing of what it inserts, and its due times have whole seconds.
     """
+    rig: Rig = request.getfixturevalue(system)
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
     overdue = row(timedelta(seconds=-5), destination="Billing")
@@ -134,137 +124,251 @@ def kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
             wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="no message")
             time.sleep(1.3)  # a copy too many in a retry queue would be back by then
             rig.stop(process)
-    named = [each for each in receiver.at("Billing") if related_to(each) == overdue.id]
+    named = [each for each in receiver.at("Billing") if each.headers.get(RELATED) == overdue.id]
     others = [each for each in receiver.at("Billing") if each not in named]
     delivered = books([*sent.stored, *sent.at_once], others)
     failed = books([*sent.unreachable, *sent.malformed], [*receiver.at("error"), *nowhere.arrivals])
     print(f"{name}: delivered: {delivered}; failed: {failed}")
     assert (delivered.lost, delivered.foreign, delivered.early) == ((), (), ())
     assert (failed.lost, failed.foreign) == ((), ())
-    assert {*delivered.duplicated, *failed.duplicated} <= may_be_doubled(name)(sent)
+    assert {*delivered.duplicated, *failed.duplicated} <= keys(WINDOWS[name](sent))
     assert all(each.properties.message_id == each.key[:-1] for each in others)
     assert 1 <= len(named) <= (2 if name.startswith("dispatch.") else 1)
 
 
-def test_stored_and_due_before_it_was_acknowledged_is_sent_once(rig: Rig, tmp_path: Path) -> None:
-    """Killed between storing and acknowledging, started again when all is due: each comes once.
+@contextmanager
+def sending(
+    endpoint: OldEndpoint, *, seed: int, soonest_s: float = -0.5, every_s: float = 0.02
+) -> Iterator[list[OldMessage]]:
+    """Send deferred messages and saga timeouts meanwhile; the list is filled at the end."""
+    dice = chance(seed)
+    ended = threading.Event()
+    sent: list[OldMessage] = []
 
-    The messages are redelivered, and by now due at once; the rows are due as well.
-    """
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    prepare_dispatcher(rig, tmp_path)
-    process = start_dispatcher(rig, fault="intake.stored:1")
-    sent = [endpoint.deferred(6, to="Billing") for _ in range(20)]
-    with Receiver(rig.broker_url, "Billing") as receiver:
-        endpoint.send(*sent)
-        assert rig.finish(process).returncode == KILLED
-        stored = len(rig.stored())
-        assert stored > 0
-        due_at = max(each.due_at for each in sent if each.due_at)
-        time.sleep(max(0.0, (due_at - datetime.now(UTC)).total_seconds()))
-        process = start_dispatcher(rig)
-        receiver.wait_for(*sent)
-        wait_until(lambda: rig.stored() == {}, what="an empty table")
-        time.sleep(1)
-        rig.stop(process)
+    def make() -> OldMessage:
+        seconds = dice.choice((dice.uniform(soonest_s, 1.2), dice.uniform(1, 6)))
+        if dice.random() < 0.2:
+            return endpoint.saga_timeout(seconds, saga_id=str(uuid.uuid4()))
+        return endpoint.deferred(seconds, to="Billing")
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(endpoint.send_until, ended, make=make, every_s=every_s)
+        try:
+            yield sent
+        finally:
+            ended.set()
+            sent += work.result()
+
+
+def settled(rig: Rig, sent: Sequence[OldMessage], receiver: Receiver) -> Books:
+    """Wait until all has arrived and nothing is left anywhere; nothing is lost, or early."""
+    receiver.wait_for(*sent)
+    wait_until(lambda: rig.stored() == {}, what="an empty table")
+    wait_until(lambda: waiting(rig, "Sales.Timeouts") == 0, what="an empty queue")
+    time.sleep(1)  # another copy would come soon
     account = books(sent, receiver.arrivals)
-    print(f"{stored} were stored at the kill: {account}")
-    assert (account.lost, account.duplicated, account.early) == ((), (), ())
+    print(account)
+    assert (account.lost, account.foreign, account.early) == ((), (), ())
+    return account
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_more_often_than_the_queue_forgives(rig: Rig, tmp_path: Path) -> None:
-    """Messages come back at each kill; a quorum queue drops them after 20, as RabbitMQ 4 would."""
+def prepared(rig: Rig, tmp_path: Path, *, mode: str = "dispatch", **sections: Any) -> OldEndpoint:
+    """Prepare everything; return the endpoint that sends."""
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        channel.queue_delete(endpoint.timeouts)
-        limited = {"x-queue-type": "quorum", "x-delivery-limit": 20}
-        channel.queue_declare(endpoint.timeouts, durable=True, arguments=limited)
-        channel.queue_bind(endpoint.timeouts, endpoint.timeouts, "")
-    prepare_dispatcher(rig, tmp_path)
-    sent = [endpoint.deferred(7200, to="Billing") for _ in range(5)]
-    endpoint.send(*sent)
-    for _ in range(25):
-        killed = rig.finish(start_dispatcher(rig, fault="intake.stored:1"))
-        assert killed.returncode == KILLED, killed.stderr[-4000:]
-    process = start_dispatcher(rig)
-    wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="no message")
-    rig.stop(process)
-    assert waiting(rig, endpoint.timeouts) == 0
-    assert len(rig.stored()) == len(sent)
+    prepare_dispatcher(rig, tmp_path, mode=mode, **sections)
+    return endpoint
 
 
-MANY: Final = pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+LONG: Final = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("kills", [3, MANY])
-def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "kills"),
+    [
+        ("dispatch", 3),
+        pytest.param("dispatch", 50, marks=LONG),
+        pytest.param("forward", 50, marks=LONG),
+    ],
+)
+def test_kill_at_random_moments(rig: Rig, tmp_path: Path, mode: str, kills: int) -> None:
     """Killed again and again while an endpoint goes on sending and rows get due: lost 0.
 
     What comes twice was on its way at a kill: the first copy came before one or, where the receiver
     was slow to take it, soon afterwards, and the second copy only then.
     """
-    account, arrivals, killed_at = kill_at_random_moments(rig, tmp_path, kills, mode="dispatch")
+    in_hand = {"batch_size": IN_HAND, "prefetch": IN_HAND}
+    endpoint = prepared(rig, tmp_path, mode=mode, dispatch=in_hand)
+    dice, killed_at = chance(20_260_302 + kills), list[datetime]()
+    with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
+        with sending(endpoint, seed=kills, every_s=0.015) as sent:
+            for _ in range(kills):
+                process = start_dispatcher(rig)
+                time.sleep(dice.uniform(0.1, 2.0))
+                assert process.poll() is None, rig.finish(process).stderr[-4000:]
+                killed_at.append(datetime.now(UTC))
+                rig.kill(process)
+        process = start_dispatcher(rig)
+        account = settled(rig, sent, receiver)
+        rig.stop(process)
+    assert len(account.duplicated) <= kills * IN_HAND
     in_flight, slow = timedelta(seconds=10), timedelta(seconds=2)
-    for key in account.duplicated:
-        first, *_, last = (each.at for each in arrivals if each.key == key)
+    for key in account.duplicated if mode == "dispatch" else ():
+        first, *_, last = (each.at for each in receiver.arrivals if each.key == key)
         assert any(first - slow < kill < min(first + in_flight, last) for kill in killed_at)
 
 
+# ── outages ─────────────────────────────────────────────────────────────────────────────────
+
+
+def actions(stderr: str) -> list[str]:
+    """Return what a program that wrote JSON said, by the names of its actions."""
+    return [json.loads(line)["action"] for line in stderr.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_forward_killed_at_random_moments(rig: Rig, tmp_path: Path) -> None:
-    """The same in mode forward: lost 0, and no more comes twice than was in hand at a kill."""
-    kills = 50
-    account, _, _ = kill_at_random_moments(rig, tmp_path, kills, mode="forward")
-    assert len(account.duplicated) <= kills * IN_HAND
-
-
-def kill_at_random_moments(
-    rig: Rig, tmp_path: Path, kills: int, *, mode: str
-) -> tuple[Books, Sequence[Arrival], Sequence[datetime]]:
-    """Kill the program while an endpoint sends, let it come to its end, and account for all.
-
-    Returns the account, what arrived in that order, and when the program was killed (UTC).
-    """
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    prepare_dispatcher(
-        rig, tmp_path, mode=mode, dispatch={"batch_size": IN_HAND, "prefetch": IN_HAND}
-    )
-    dice = chance(20_260_302 + kills)
-
-    def make() -> OldMessage:
-        seconds = dice.choice((dice.uniform(-0.5, 1.2), dice.uniform(1, 6)))
-        if dice.random() < 0.2:
-            return endpoint.saga_timeout(seconds, saga_id=str(uuid.uuid4()))
-        return endpoint.deferred(seconds, to="Billing")
-
-    ended = threading.Event()
-    killed_at: list[datetime] = []
+@pytest.mark.punctual
+def test_the_database_goes_away_and_comes_back(
+    private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
+) -> None:
+    """For a moment, then for long: it says so, messages wait in the queue, and none comes twice."""
+    url = private_postgres.url(private_postgres.create_database())
+    rig = new_rig(database_url=url, broker_url=vhost.amqp_url)
+    endpoint = prepared(rig, tmp_path, dispatch={"batch_size": 50, "critical_after": "2s"})
+    process = start_dispatcher(rig)
     with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
-        with ThreadPoolExecutor(1) as pool:
-            sending = pool.submit(endpoint.send_until, ended, make=make, every_s=0.015)
-            try:
-                for _ in range(kills):
-                    process = start_dispatcher(rig)
-                    time.sleep(dice.uniform(0.1, 2.0))
-                    assert process.poll() is None, rig.finish(process).stderr[-4000:]
-                    killed_at.append(datetime.now(UTC))
-                    rig.kill(process)
-            finally:
-                ended.set()
-            sent = sending.result()
-        process = start_dispatcher(rig)
-        receiver.wait_for(*sent)
-        wait_until(lambda: rig.stored() == {}, what="an empty table")
+        with sending(endpoint, seed=1) as sent:
+            time.sleep(2)
+            private_postgres.restart("immediate")
+            time.sleep(2)
+            private_postgres.stop()
+            time.sleep(5)
+            assert process.poll() is None
+            private_postgres.start()
+        account = settled(rig, sent, receiver)
+        log = actions(rig.stop(process))
+    assert log.index("dispatcher_degraded") < log.index("dispatcher_critical")
+    assert log.count("dispatcher_critical") == 1
+    assert "dispatcher_recovered" in log[log.index("dispatcher_critical") :]
+    assert (account.duplicated, receiver.at("error")) == ((), [])
+    assert account.worst_s < 30
+
+
+def test_an_outage_that_is_critical_ends_the_process_if_told_so(
+    private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
+) -> None:
+    """With on_critical = exit it ends with code 4; what it had in hand is back in the queue."""
+    url = private_postgres.url(private_postgres.create_database())
+    rig = new_rig(database_url=url, broker_url=vhost.amqp_url)
+    critical = {"critical_after": "2s", "on_critical": "exit"}
+    endpoint = prepared(rig, tmp_path, dispatch=critical)
+    process = start_dispatcher(rig)
+    private_postgres.stop()
+    endpoint.send(*(endpoint.deferred(60, to="Billing") for _ in range(20)))
+    done = rig.finish(process)
+    assert done.returncode == 4, done.stderr[-4000:]
+    log = [each for each in actions(done.stderr) if each.startswith("dispatcher_")]
+    told = ["dispatcher_degraded", "dispatcher_critical", "dispatcher_gave_up"]
+    assert [each for each in dict.fromkeys(log) if each in told] == told
+    wait_until(lambda: waiting(rig, endpoint.timeouts) == 20, what="all in the queue")
+    assert waiting(rig, "error") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.punctual
+def test_the_broker_is_killed_and_comes_back(
+    database: str, private_node: RabbitNode, new_rig: NewRig, tmp_path: Path
+) -> None:
+    """A broker node that dies loses no timeout; twice comes only what it had not confirmed yet."""
+    rig = new_rig(database_url=database, broker_url=private_node.amqp_url())
+    endpoint = prepared(rig, tmp_path)
+    process = start_dispatcher(rig)
+    with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
+        sent = [endpoint.deferred(3 + n / 40, to="Billing") for n in range(400)]
+        endpoint.send(*sent)
+        time.sleep(3)  # some are due
+        private_node.write_names()
+        private_node.kill()
         time.sleep(1)
-        rig.stop(process)
-    account = books(sent, receiver.arrivals)
-    print(f"{mode}, {kills} kills: {account}")
-    assert (account.lost, account.foreign, account.early) == ((), (), ())
-    return account, receiver.arrivals, killed_at
+        private_node.start()
+        account = settled(rig, sent, receiver)
+        assert "dispatcher_recovered" in actions(rig.stop(process))
+    assert len(account.duplicated) <= 40
+
+
+@pytest.mark.slow
+@pytest.mark.punctual
+def test_the_wire_is_cut_again_and_again(rig: Rig, tmp_path: Path, proxy: Any) -> None:
+    """Connections reset before and after the broker's answers: twice only what had no answer."""
+    endpoint = prepared(rig, tmp_path)
+    direct_url = rig.broker_url
+    wire = proxy(direct_url)
+    dice = chance(11)
+    rig.broker_url = wire.url(direct_url)
+    process = rig.start("run", "--endpoint", "Sales")
+    rig.broker_url = direct_url
+    with Receiver(direct_url, "Sales", "Billing", "error") as receiver:
+        with sending(endpoint, seed=2) as sent:
+            time.sleep(2)
+            until = time.monotonic() + 7
+            while time.monotonic() < until:
+                dice.choice((wire.cut, wire.cut_before_answer, wire.cut_after_answer))()
+                time.sleep(dice.uniform(0.3, 1.5))
+        account = settled(rig, sent, receiver)
+        sessions = actions(rig.stop(process)).count("dispatcher_degraded")
+    assert sessions >= 3
+    assert len(account.duplicated) <= 10 * sessions
+
+
+# ── standby ─────────────────────────────────────────────────────────────────────────────────
+
+LEASE_S: Final = 16
+"""The shortest that the settings allow is just above fifteen seconds."""
+
+
+@pytest.mark.punctual
+@pytest.mark.parametrize(
+    "is_paused",
+    [
+        pytest.param(False, id="killed"),
+        pytest.param(True, id="paused past its lease", marks=pytest.mark.slow),
+    ],
+)
+def test_a_standby_takes_over(rig: Rig, tmp_path: Path, is_paused: bool) -> None:
+    """Two at once: each message once. Without its leader, the other goes on within the lease.
+
+    A leader that is paused is as dead to the standby as one that was killed: what it had sent of
+    the batches in flight is sent again when they are taken over. Woken up, it sends nothing more.
+    """
+    endpoint = prepared(rig, tmp_path, handover={"lease": f"{LEASE_S}s"})
+    leader = start_dispatcher(rig)
+    standby = rig.start("run", "--endpoint", "Sales")
+    time.sleep(2)  # it finds out that it is the second
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        before = [endpoint.deferred(n / 100, to="Billing") for n in range(250)]
+        endpoint.send(*before)
+        receiver.wait_for(*before)
+        first = books(before, receiver.arrivals)
+        assert (first.lost, first.duplicated, first.early) == ((), (), ())
+        count = 600 if is_paused else 120
+        during = [endpoint.deferred(1 + n / 20, to="Billing") for n in range(count)]
+        endpoint.send(*during)
+        receiver.wait_for(during[40])
+        stopped_at = datetime.now(UTC)
+        leader.send_signal(signal.SIGSTOP if is_paused else signal.SIGKILL)
+        receiver.wait_for(*during[: count * 5 // 6])
+        woken_at = datetime.now(UTC)
+        if is_paused:
+            leader.send_signal(signal.SIGCONT)
+        after = [endpoint.deferred(n / 20, to="Billing") for n in range(20)]
+        endpoint.send(*after)
+        account = settled(rig, [*before, *during, *after], receiver)
+        rig.stop(standby)
+        if is_paused:
+            rig.stop(leader)  # a standby now
+    assert (first.median_s < 2, first.worst_s < 5) == (True, True)
+    assert account.worst_s < LEASE_S + 30
+    for key in account.duplicated:
+        one, again = (each.at for each in receiver.arrivals if each.key == key)
+        assert stopped_at - timedelta(seconds=2) < one < stopped_at + timedelta(seconds=0.2)
+        assert again < woken_at

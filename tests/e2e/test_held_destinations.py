@@ -6,8 +6,6 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from dev.processes import wait_until
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
@@ -26,11 +24,10 @@ def summary(rig: Rig, code: int, *args: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig, count: int) -> None:
+def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
     """The others go on; once the queue is made, its rows do, too, under the running daemon."""
     rig.prepare("Billing")
-    rows = [row(timedelta(days=1, seconds=n), destination="Shipping@APP01") for n in range(count)]
+    rows = [row(timedelta(days=1, seconds=n), destination="Shipping@APP01") for n in range(300)]
     others = [row(timedelta(days=1, seconds=n)) for n in range(0, 200, 2)]
     rig.insert([*rows, *others])
     daemon = rig.start("run", "--endpoint", "Sales")
@@ -46,7 +43,7 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig, count: int) -
     assert '"destination_reached"' in said
     assert rig.quarantined() == {}
     account = rig.account([*rows, *others], "Billing", "Shipping")
-    assert (account.found, account.lost, account.duplicated) == (count + 100, (), ())
+    assert (account.found, account.lost, account.duplicated) == (400, (), ())
 
 
 def test_a_run_that_ends_tells_what_waits(rig: Rig, vhost: Any) -> None:

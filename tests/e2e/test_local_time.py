@@ -11,8 +11,8 @@ import pytest
 from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
 from tests.e2e.daemon import listen, listens, signals, status
-from tests.e2e.dispatching import prepare_dispatcher, waiting
-from tests.e2e.old_endpoint import OldEndpoint, logical_key
+from tests.e2e.dispatching import prepare_dispatcher
+from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -35,13 +35,7 @@ def test_without_the_setting_check_preview_and_run_refuse_and_name_it(rig: Rig) 
 
 
 @pytest.mark.parametrize(
-    ("mode", "zone"),
-    [
-        ("staged", "America/New_York"),
-        ("direct", "Europe/Berlin"),
-        ("dispatch", "America/New_York"),
-        ("forward", "Europe/Berlin"),
-    ],
+    ("mode", "zone"), [("migrate", "America/New_York"), ("dispatch", "Europe/Berlin")]
 )
 def test_rows_in_local_time_arrive_when_due_and_go_back_as_they_were(
     rig: Rig, tmp_path: Path, mode: str, zone: str
@@ -51,37 +45,31 @@ def test_rows_in_local_time_arrive_when_due_and_go_back_as_they_were(
     rig.settings |= {"MIGRATOR_STORE__TIME_ZONE": zone, "MIGRATOR_HANDOVER__CUTOFF": "0s"}
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
-    handover = {"mode": "direct" if mode == "direct" else "staged"}
-    own = mode if mode in ("dispatch", "forward") else "migrate"
-    prepare_dispatcher(rig, tmp_path, mode=own, handover=handover)
+    prepare_dispatcher(rig, tmp_path, mode=mode)
     far = [row(timedelta(hours=9)) for _ in range(3)]
     rig.insert(far)
     stored = rig.stored()
     near = [row(timedelta(seconds=n)) for n in (-90, 3, 4)]
     rig.insert(near)
     deferred = endpoint.deferred(7200, to="Billing")
-    if own != "migrate":
+    if mode == "dispatch":
         endpoint.send(deferred)
     process = rig.start("run", "--endpoint", "Sales")
     with Receiver(rig.broker_url, "Billing") as receiver:
         receiver.wait(lambda: len(receiver.arrivals) >= len(near))
         left = len(far) + 1 if mode == "dispatch" else 0
         wait_until(lambda: len(rig.stored_ids()) == left, what="what is to be stored")
-        if own != "migrate":
-            wait_until(lambda: not waiting(rig, endpoint.timeouts), what="the new timeout")
         rig.stop(process)
     at = {each.headers["NServiceBus.RelatedToTimeoutId"]: each.at for each in receiver.arrivals}
     assert {*at} == {each.id for each in near}
     assert all(each.due_at <= at[each.id] for each in near)
-    if mode == "dispatch":
-        (column,) = (each[4] for key, each in rig.stored().items() if key not in stored)
-        assert deferred.due_at is not None
-        assert column == deferred.due_at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    if mode == "migrate":
+        rig.must("rollback", "--endpoint", "Sales", "--yes")
+        assert rig.stored() == stored
         return
-    rig.must("rollback", "--endpoint", "Sales", "--yes")
-    assert rig.stored() == stored
-    if mode == "forward":
-        assert deferred.key in {logical_key(each.properties) for each in rig.drain_levels()}
+    (column,) = (each[4] for key, each in rig.stored().items() if key not in stored)
+    assert deferred.due_at is not None
+    assert column == deferred.due_at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def test_local_time_that_comes_later_holds_the_endpoint(rig: Rig, tmp_path: Path) -> None:

@@ -10,14 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, timedelta
-from pathlib import Path
 
 import pytest
 
-from dev.servers import wait_until
-from tests.e2e.arrivals import Receiver
-from tests.e2e.dispatching import settings_text, start_dispatcher
-from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 
@@ -106,31 +101,3 @@ def test_seeds_are_rows_of_the_endpoint(rig: Rig) -> None:
         found = connection.execute("SELECT Endpoint, Headers FROM TimeoutEntity").fetchall()
     assert Counter(owner for owner, _ in found) == {"Sales.EU": 7, "Billing": 2}
     assert all(r"application\/json" in headers and "\n" not in headers for _, headers in found)
-
-
-@pytest.mark.slow
-def test_a_dispatcher_stores_in_it_and_sends_from_it(rig: Rig, tmp_path: Path) -> None:
-    """New timeouts beside old ones; the end of a saga removes its rows."""
-    saga = "5f6e0000-0000-4000-8000-00000000c2d1"
-    rig.config = tmp_path / "migrator.toml"
-    rig.config.write_text(settings_text("Sales", mode="dispatch"))
-    insert(rig, [compact(row(timedelta(seconds=4), destination="Billing"))], "Sales")
-    insert(rig, [compact(row(timedelta(seconds=-60)))], "Other.Endpoint")
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    rig.create_ledger()
-    process = start_dispatcher(rig)
-    with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
-        soon = endpoint.deferred(3, to="Billing")
-        endpoint.send(soon, endpoint.saga_timeout(3600, saga_id=saga))
-        receiver.wait_for(soon)
-        wait_until(lambda: len(receiver.arrivals) == 2, what="the old row's message")
-        with rig.sql() as connection:
-            query = "SELECT Endpoint, SagaId::text FROM TimeoutEntity ORDER BY Endpoint"
-            assert connection.execute(query).fetchall() == [
-                ("Other.Endpoint", "00000000-0000-0000-0000-000000000000"),
-                ("Sales", saga),
-            ]
-        endpoint.send(endpoint.clear_timeouts(saga))
-        wait_until(lambda: len(rig.stored()) == 1, what="the saga's row removed")
-    rig.stop(process)

@@ -1,10 +1,11 @@
-"""What a restart finds: owners that may be dead, larger batches, small limits, stray messages."""
+"""What a restart finds, and what a running daemon goes on with by itself."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pika
@@ -17,73 +18,10 @@ from migrator.errors import ExitCode
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import staging_name
 from tests.e2e.rig import Rig
-from tests.e2e.rows import nameless, row
+from tests.e2e.rows import row
 
 KILLED: Final = -9
 SMALL: Final = "frame_max = 65536\nmax_message_size = 100000\n"
-
-
-@pytest.mark.slow
-@pytest.mark.punctual
-def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
-    """Batches of an owner elsewhere are waited for, adopted when its lease ends, and finished."""
-    rig.prepare()
-    rows = [row() for _ in range(300)]
-    rig.insert(rows)
-    killed = rig.run("run", "--endpoint", "Sales", "--once", fault="staged.staged:1")
-    assert killed.returncode == KILLED
-    with rig.sql() as connection:
-        connection.execute(
-            "UPDATE migrator.lease SET owner = 'elsewhere-1/1/1/1/x',"
-            " until = now() + interval '6 seconds'"
-        )
-    rig.migrate()
-    assert set(rig.batch_states()) == {"handed_over"}
-    account = rig.account(rows, "Billing")
-    assert (account.lost, account.duplicated) == ((), ())
-
-
-@pytest.mark.slow
-def test_a_daemon_whose_ledger_was_adopted_ends_and_is_to_be_started_again(rig: Rig) -> None:
-    """Paused and cut off meanwhile, it says so once, touches nothing; the next start works."""
-    rig.prepare()
-    daemon = rig.start("run", "--endpoint", "Sales")
-    wait_until(rig.has_lane, what="a daemon that has a lane")
-    daemon.send_signal(signal.SIGSTOP)
-    with rig.sql() as connection:
-        connection.execute(  # so that it holds no lock, whatever it was at
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        connection.execute("UPDATE migrator.lease SET until = now()")
-    rig.must("db", "adopt", "--yes")
-    rows = [row() for _ in range(3)]
-    rig.insert(rows)
-    daemon.send_signal(signal.SIGCONT)
-    done = rig.finish(daemon)
-    assert done.returncode == ExitCode.PREFLIGHT_REFUSED, done.stderr[-4000:]
-    assert done.stderr.count('"ledger_adopted"') == 1
-    assert "then start this process again" in done.stderr
-    assert rig.stored_ids() == {each.id for each in rows}
-    rig.migrate()
-    account = rig.account(rows, "Billing")
-    assert (account.lost, account.duplicated, account.found) == ((), (), 3)
-
-
-@pytest.mark.slow
-def test_a_retry_larger_than_a_batch_is_handed_over(rig: Rig) -> None:
-    """Rows that come back from quarantine together fit, whatever the batch size is now."""
-    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "40"
-    rig.prepare()
-    rows = [*(nameless("Later") for _ in range(300)), row()]
-    rig.insert(rows)
-    rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
-    assert len(rig.quarantined()) == 300
-    rig.create_receivers("Later")
-    rig.must("quarantine", "retry", "--endpoint", "Sales")
-    rig.migrate()
-    account = rig.account(rows, "Later")
-    assert (account.lost, account.duplicated, account.found) == ((), (), 301)
 
 
 @pytest.mark.slow
@@ -102,20 +40,6 @@ def test_limits_of_the_broker_put_rows_into_quarantine(
         assert rig.quarantined() == {wide.id: "headers-too-large", fat.id: "body-too-large"}
         account = rig.account([*good, wide, fat], "Billing")
         assert (account.lost, account.found) == ((), 40)
-
-
-@pytest.mark.slow
-def test_a_ledger_serves_both_generations(rig: Rig) -> None:
-    """A lane that staged for v2 can stage for v1 afterwards."""
-    rig.prepare()
-    rig.insert([row() for _ in range(20)])
-    rig.migrate()
-    assert len(rig.drain_levels()) == 20
-    rig.delays = DelaysVersion.V1
-    rig.create_levels()
-    rig.insert([row() for _ in range(30)])
-    rig.migrate()
-    assert len(rig.drain_levels()) == 30
 
 
 def test_a_commit_into_other_delays_is_settled_by_these_first(rig: Rig) -> None:
@@ -177,3 +101,62 @@ def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:
     assert states["handed_over"] > 20
     assert states.total() - states["handed_over"] <= 3
     assert rig.stored_ids() == set()
+
+
+LIMIT_S: Final = 5.0
+"""So soon after it is possible, the daemon has handed over what it finds."""
+
+
+def resting(rig: Rig) -> None:
+    """Start a daemon and wait until it rests: a lane of its own, and nothing in the store."""
+    rig.start("run", "--endpoint", rig.endpoint)
+
+    def rests() -> bool:
+        with rig.sql() as connection:
+            query = "SELECT 1 FROM migrator.lease WHERE owner IS NOT NULL AND doing = 'idle'"
+            return connection.execute(query).fetchone() is not None
+
+    wait_until(rests, what="a daemon that rests")
+
+
+@pytest.mark.punctual
+def test_a_running_daemon_hands_over_what_is_retried(rig: Rig) -> None:
+    """Rows of `quarantine retry` go on within seconds, however many to a batch it claims."""
+    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "40"
+    rig.prepare()
+    rows = [row(body=b"x" * 2000) for _ in range(150)]
+    rig.insert(rows)
+    rig.must(
+        *("run", "--endpoint", "Sales", "--once"),
+        codes=(5,),
+        MIGRATOR_BROKER__MAX_MESSAGE_BYTES="1000",
+    )
+    assert len(rig.quarantined()) == 150
+    resting(rig)
+    rig.must("quarantine", "retry", "--endpoint", "Sales")
+    wait_until(lambda: rig.batch_states()["handed_over"] == 5, what="the batch of them")
+    with rig.sql() as connection:
+        query = "SELECT size, handed_over_at - claimed_at FROM migrator.batch ORDER BY id DESC"
+        size, took = connection.execute(query).fetchall()[0]
+    assert size == 150
+    assert took.total_seconds() < LIMIT_S
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 150)
+
+
+@pytest.mark.punctual
+def test_a_running_daemon_finishes_what_a_killed_one_left(rig: Rig) -> None:
+    """Its lane is adopted within seconds, whatever endpoint it worked for."""
+    rig.prepare()
+    other = replace(rig, endpoint="Other")
+    other.create_store()
+    resting(other)
+    rows = [row() for _ in range(20)]
+    rig.insert(rows)
+    peer = rig.start("run", "--endpoint", "Sales", fault="staged.staged:1")
+    assert rig.finish(peer).returncode == KILLED
+    killed_s = time.monotonic()
+    wait_until(lambda: rig.batch_states()["handed_over"] == 1, what="the batch it left")
+    assert time.monotonic() - killed_s < LIMIT_S
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 20)

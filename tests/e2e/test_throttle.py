@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
+from tests.conftest import Vhost
 from tests.e2e.daemon import listen, listens, noted, signals, status
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
@@ -22,16 +22,13 @@ LATENCY_MS: Final = 1000
 
 
 @pytest.fixture
-def calm_node(rabbit_node: RabbitNode) -> Iterator[RabbitNode]:
-    """The session's node, on which a test that runs alone may raise an alarm."""
-    yield rabbit_node
-    rabbit_node.set_memory_limit()
+def vhost(alarm_vhost: Vhost) -> Vhost:
+    """Where an alarm disturbs nobody else."""
+    return alarm_vhost
 
 
 @pytest.mark.punctual
-def test_an_alarm_and_a_locked_table_are_shown_soon(
-    rig: Rig, calm_node: RabbitNode, tmp_path: Path
-) -> None:
+def test_an_alarm_and_a_locked_table_are_shown_soon(rig: Rig, vhost: Vhost, tmp_path: Path) -> None:
     """Although nothing is published; both lift by themselves, and are in the ledger."""
     shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
     shop.create_store()
@@ -45,7 +42,7 @@ def test_an_alarm_and_a_locked_table_are_shown_soon(
     process = rig.start("run", "--all-endpoints")
     wait_until(lambda: listens(rig), what="a daemon that listens")
     assert signals(rig) == []
-    an_alarm_holds_everything(rig, calm_node)
+    an_alarm_holds_everything(rig, vhost.node)
     a_locked_table_holds_its_endpoint(rig, shop)
     began = [each["signal"] for each in noted(rig, "hold_began")]
     assert began == ["broker_alarm", "database_latency"]

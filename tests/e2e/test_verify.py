@@ -6,26 +6,20 @@ import hashlib
 import json
 import stat
 import time
-import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pika
 import pytest
 
-from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.delays.routing import DelaysVersion, address, delay_s, level_name, parse_routing_key
+from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.timeouts import QueueName
-from tests.conftest import Vhost
 from tests.e2e.rig import Rig
-from tests.e2e.rows import Row, nameless, row
+from tests.e2e.rows import Row, row
 from tests.unit.rabbitmq.material import connection
 
 SECRET = "nobody-may-read-this"  # in every body and every header
@@ -43,39 +37,6 @@ def ours(rig: Rig, count: int, *, first: timedelta = timedelta(days=1)) -> list[
     ]
     rig.insert(rows)
     return rows
-
-
-def foreign(rig: Rig, delays_s: Sequence[float]) -> dict[str, datetime]:
-    """Send delayed messages of another endpoint into the levels; return when each is due."""
-    due = {}
-    rig.create_receivers("Other")
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        channel.exchange_bind("Other", "nsb.v2.delay-delivery", "#.Other")
-        channel.confirm_delivery()
-        for after_s in delays_s:
-            message_id, now = str(uuid.uuid4()), datetime.now(UTC)
-            due[message_id] = now + timedelta(seconds=after_s)
-            where = address(rig.delays, delay_s(due[message_id], now=now), QueueName("Other"))
-            properties = pika.BasicProperties(message_id=message_id, delivery_mode=2)
-            channel.basic_publish(where.exchange, where.routing_key, b"foreign", properties)
-    return due
-
-
-def lateness_s(rig: Rig, due: dict[str, datetime], *, seconds: float) -> list[float]:
-    """Wait for all messages of *due*; return how late each was."""
-    arrived: dict[str, datetime] = {}
-    deadline_s = time.monotonic() + seconds
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        for method, properties, _ in channel.consume("Other", inactivity_timeout=0.2):
-            if method is not None:
-                arrived[str(properties.message_id)] = datetime.now(UTC)
-                channel.basic_ack(method.delivery_tag)
-            if len(arrived) == len(due) or time.monotonic() > deadline_s:
-                break
-        channel.cancel()
-    return [(arrived[key] - at).total_seconds() for key, at in due.items()]
 
 
 class Levels:
@@ -148,7 +109,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
-    """And nothing else, in both generations; what a kill left of the evidence is begun anew."""
+    """And nothing else, in both generations; a kill leaves nothing of the evidence."""
     rig.prepare("Billing")
     create_other_generation(rig)
     rows = ours(rig, 150)
@@ -175,9 +136,7 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
     file = tmp_path / "evidence.jsonl"
     options = ("--scan", "--rate", "100", "--evidence", str(file))
     assert rig.run("verify", *options, fault="verify.page:1").returncode == -9
-    partial = tmp_path / "evidence.jsonl.partial"
-    assert not file.exists()
-    assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+    assert not [*tmp_path.iterdir()]
     found = verified(rig, *options, codes=[6])
     assert found["counts"] == {
         "rows_gone": 1,
@@ -187,17 +146,6 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
         "twice_in_levels": 1,
         "in_both_places": 1,
         "stray_in_levels": 1,
-    }
-    named = {(each["kind"], each["timeout_id"]) for each in found["discrepancies"]}
-    assert named == {
-        ("rows_gone", None),
-        ("content_changed", changed.id),
-        ("different_in_levels", changed.id),
-        ("different_in_levels", different.id),
-        ("missing_from_levels", removed.id),
-        ("twice_in_levels", doubled.id),
-        ("in_both_places", copied.id),
-        ("stray_in_levels", recalled.id),
     }
     assert found["verdict"] == "discrepant"
     assert not [text for text in found["not_checked"] if "no counts yet" not in text]
@@ -221,86 +169,6 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert SECRET not in file.read_text()
     assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.slow
-@pytest.mark.punctual
-def test_messages_of_others_are_on_time(rig: Rig) -> None:
-    """Those that become due while they are held are late by as long, and never early."""
-    rig.prepare("Billing")
-    ours(rig, 300)
-    rig.migrate("--cutoff", "0s")
-    others = foreign(rig, [*(4.0 + n / 50 for n in range(50)), *(86_400.0 + n for n in range(50))])
-    soon = dict(list(others.items())[:50])
-    with ThreadPoolExecutor() as meanwhile:
-        arriving = meanwhile.submit(lateness_s, rig, soon, seconds=PATIENCE_S)
-        found = verified(rig, "--scan")
-        late = arriving.result()
-    assert found["counts"] == {}
-    print(f"messages of others late: worst {max(late):.3f} s, earliest {min(late):.3f} s")
-    assert min(late) >= 0
-    assert sorted(late)[len(late) // 2] < 2.0
-    assert max(late) < 6.0
-
-
-@pytest.mark.slow
-def test_evidence_begun_anew_is_whole(rig: Rig, tmp_path: Path) -> None:
-    """Killed and called again, it is what an uninterrupted one is, apart from times."""
-    rig.prepare("Billing")
-    removed, changed, *_ = ours(rig, 300)
-    rig.migrate("--cutoff", "0s")
-    Levels(rig).take(removed)
-    with rig.sql() as connection:
-        connection.execute(
-            "UPDATE migrator.timeout SET headers = '{}' WHERE store_id = %s", [changed.id]
-        )
-    age_hand_overs(rig)
-    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
-    options = ("verify", "--scan", "--rate", "100", "--evidence", str(broken))
-    assert rig.run(*options, fault="verify.page:2").returncode == -9
-    found = verified(rig, "--scan", "--evidence", str(broken), codes=[6])
-    expected = verified(rig, "--scan", "--evidence", str(whole), codes=[6])
-    assert found["counts"] == expected["counts"] == {"missing_from_levels": 1, "content_changed": 1}
-    assert found["rows_checked"] == expected["rows_checked"] == 300
-    assert _without_times(lines_of(broken)) == _without_times(lines_of(whole))
-
-
-@pytest.mark.slow
-def test_what_was_lost_after_a_kill_is_found(rig: Rig, tmp_path: Path) -> None:
-    """A row that was in quarantine then, and is handed over and lost since."""
-    rig.prepare("Billing")
-    aside = nameless("Nowhere", timedelta(days=1))
-    rig.insert([aside])
-    ours(rig, 150)
-    rig.migrate("--cutoff", "0s")
-    assert set(rig.quarantined()) == {aside.id}
-    options = ("--scan", "--rate", "100", "--evidence", str(tmp_path / "e.jsonl"))
-    assert rig.run("verify", *options, fault="verify.page:1").returncode == -9
-    rig.create_receivers("Nowhere")
-    rig.must("quarantine", "retry", codes=(0, 5))
-    rig.migrate("--cutoff", "0s")
-    Levels(rig).take(aside)
-    age_hand_overs(rig)
-    found = verified(rig, *options, codes=[6])
-    assert [each["timeout_id"] for each in found["discrepancies"]] == [aside.id]
-    assert found["counts"] == {"missing_from_levels": 1}
-
-
-def counted(vhost: Vhost) -> int:
-    """Return how many messages the broker tells to be in all queues."""
-    queues = vhost.node.api("GET", f"queues/{quote(vhost.name, safe='')}")
-    return sum(each.get("messages", 0) for each in queues)
-
-
-def _without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    first, *timeouts, last = lines
-    totals = {
-        key: each
-        for key, each in last["totals"].items()
-        # the broker's counts come after some seconds
-        if key not in ("ended_at", "not_checked")
-    }
-    return [{key: each for key, each in first.items() if key != "taken_at"}, *timeouts, totals]
 
 
 @pytest.mark.timeout(400)
@@ -338,19 +206,3 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
     assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
     assert found["endpoints"][0]["handed_over"] == stored
     assert seen > 0
-
-
-@pytest.mark.slow
-def test_sums_alone_tell_that_messages_are_gone(rig: Rig, vhost: Vhost) -> None:
-    """Without looking at each, and without saying which."""
-    rig.prepare("Billing")
-    rows = ours(rig, 200)
-    rig.migrate("--cutoff", "0s")
-    found = verified(rig)
-    assert found["counts"] == {}
-    Levels(rig).take(*rows[:3])
-    wait_until(lambda: counted(vhost) == 197, what="the broker's counts, renewed every 5 s")
-    found = verified(rig, codes=[6])
-    assert found["counts"] == {"too_few_in_levels": 1}
-    assert "hold 197 messages" in found["discrepancies"][0]["detail"]
-    assert any("only --scan" in text for text in found["not_checked"])

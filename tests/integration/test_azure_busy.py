@@ -19,7 +19,7 @@ from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
-from migrator.stores.documents.ports import Candidate, Document, Mark
+from migrator.stores.documents.ports import Document, DueRange, Mark
 from tests.support.azure import LegacyAccount, Stored
 from tests.support.http_proxy import Answer, HttpProxy, Request
 
@@ -62,10 +62,8 @@ class Between:
 
     def read(self) -> list[Document]:
         """List and read all, as a claim does."""
-        found = self.store.soonest(
-            self.sales, due_after=None, due_until=HOUR + timedelta(hours=1), at_most=100
-        )
-        return [*self.store.read(self.sales, [each.id for each in found])]
+        found = self.store.soonest(self.sales, DueRange(None, HOUR + timedelta(hours=1)), 100)
+        return [*self.store.read(self.sales, [TimeoutId(each.id) for each in found])]
 
 
 @pytest.fixture
@@ -195,10 +193,10 @@ def test_bodies_that_may_not_be_listed_have_no_known_size(
     """A listing of timeouts goes on without; it says so in the log."""
     between.fill(2)
     refusal = Answer(status=403, headers={"x-ms-error-code": "AuthorizationPermissionMismatch"})
-    between.blobs.instead = lambda request: refusal if "comp=list" in request.path else None
+    between.blobs.instead = lambda request: refusal if "comp=list" in request.target else None
     pages = between.store.list(between.sales, with_sizes=True)
     listed = [each for page in pages for each in page]
-    assert [each.body_bytes for each in listed if isinstance(each, Candidate)] == [None, None]
+    assert [each.body_bytes for each in listed] == [None, None]
     assert [getattr(each, "action", "") for each in caplog.records] == ["sizes_unknown"]
 
 

@@ -1,10 +1,12 @@
-"""Hearing of alarms, and counting what waits, on a real broker."""
+"""Alarms, the clock, and what waits, as a real broker tells."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ import pika
 import pytest
 
 from dev.servers import wait_until
+from migrator.config import Settings
 from migrator.delays.routing import DelaysVersion, delays_prefix
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
@@ -19,7 +22,7 @@ from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
-from migrator.rabbitmq.server import AlarmWatch
+from migrator.rabbitmq.server import AlarmWatch, is_our_clock
 from migrator.service.throttle_signals import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
@@ -45,18 +48,19 @@ def names(vhost: Vhost, kind: str) -> set[str]:
     return {each["name"] for each in told if each["name"].startswith("migrator.")}
 
 
-def test_an_alarm_is_heard_of_and_its_end(watch: AlarmWatch, vhost: Vhost) -> None:
+def test_an_alarm_is_heard_of_and_its_end(alarm_vhost: Vhost) -> None:
     """Though nothing else is published; nothing is left when it is over."""
+    vhost = alarm_vhost
+    settings = ConnectionSettings(nodes=parse_addresses(vhost.amqp_url))
+    watch = AlarmWatch(settings, "test")
     assert watch.look() is None
     assert len(names(vhost, "exchanges")) == len(names(vhost, "queues")) == 1
-    try:
-        vhost.node.set_memory_limit(0)
-        wait_until(lambda: "memory" in (watch.look() or ""), seconds=30, what="an alarm")
-        again = AlarmWatch(watch._settings, "another")
-        wait_until(lambda: again.look() is not None, seconds=30, what="one that comes later")
-        again.close()
-    finally:
-        vhost.node.set_memory_limit()
+    vhost.node.set_memory_limit(0)
+    wait_until(lambda: "memory" in (watch.look() or ""), seconds=30, what="an alarm")
+    again = AlarmWatch(settings, "another")
+    wait_until(lambda: again.look() is not None, seconds=30, what="one that comes later")
+    again.close()
+    vhost.node.set_memory_limit()
     began_s = time.monotonic()
     wait_until(lambda: watch.look() is None, seconds=30, what="the end of it")
     print(f"the end of the alarm was heard of within {time.monotonic() - began_s:.1f} s")
@@ -105,42 +109,28 @@ def test_a_lost_connection_is_not_the_end_of_it(
     watch.close()
 
 
-def test_the_least_permissions_are_enough(vhost: Vhost, caplog: pytest.LogCaptureFixture) -> None:
-    """Those that `migrator broker grants` prints."""
-    user = f"least-{vhost.name}"
+@pytest.mark.parametrize("is_enough", [True, False], ids=["least rights", "no rights"])
+def test_the_least_permissions_are_enough(
+    vhost: Vhost, caplog: pytest.LogCaptureFixture, is_enough: bool
+) -> None:
+    """Who has fewer than `migrator broker grants` prints hears nothing; it is told once."""
     grants = least_grants(
         delays_prefix(DelaysVersion.V2), destinations=[], binds_destinations=False
     )
+    rights = asdict(grants) if is_enough else {"configure": "^$", "write": "^$"}
+    user = f"u-{vhost.name}"
     vhost.node.add_user(user, "secret")
     try:
-        vhost.node.set_permissions(vhost.name, user, **asdict(grants))
-        url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
-        watch = AlarmWatch(ConnectionSettings(nodes=parse_addresses(url)), "test")
-        assert watch.look() is None
-        assert len(names(vhost, "exchanges")) == 1
-        assert watch.look() is None
-        watch.close()
-    finally:
-        vhost.node.delete_user(user)
-    assert not [each for each in caplog.records if hasattr(each, "action")]
-
-
-def test_who_may_have_no_exchange_of_ours_hears_nothing(
-    vhost: Vhost, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is told once; lanes hear of alarms in their work."""
-    user = f"reader-{vhost.name}"
-    vhost.node.add_user(user, "secret")
-    try:
-        vhost.node.set_permissions(vhost.name, user, configure="^$", write="^$")
+        vhost.node.set_permissions(vhost.name, user, **rights)
         url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
         watch = AlarmWatch(ConnectionSettings(nodes=parse_addresses(url)), "test")
         assert [watch.look(), watch.look()] == [None, None]
+        assert len(names(vhost, "exchanges")) == is_enough
         watch.close()
     finally:
         vhost.node.delete_user(user)
-    told = [each for each in caplog.records if vars(each).get("action") == "alarm_watch_refused"]
-    assert len(told) == 1
+    told = [vars(each)["action"] for each in caplog.records if hasattr(each, "action")]
+    assert told == ([] if is_enough else ["alarm_watch_refused"])
 
 
 def test_what_waits_for_destinations_and_in_levels_is_counted(
@@ -151,7 +141,7 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
     app: Any = SimpleNamespace(
         broker_facts=BrokerFacts(settings, None),
         destinations=SimpleNamespace(known=lambda: known),
-        plan=SimpleNamespace(delays=DelaysVersion.V2),
+        settings=Settings(),
     )
     with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
         channel = connection.channel()
@@ -168,3 +158,14 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
     assert measure_levels(app)[None].value == 4
     known.clear()
     assert measure_destinations(app)[None].value == 0
+
+
+def test_a_clock_that_differs_is_noticed(settings: ConnectionSettings) -> None:
+    """Ten seconds to either side; ours is that of the broker on the same machine."""
+    for seconds, is_same in ((0, True), (-10, False), (10, False)):
+        shift = timedelta(seconds=seconds)
+        assert is_our_clock(settings, partial(_shifted, shift)) is is_same
+
+
+def _shifted(shift: timedelta) -> datetime:
+    return datetime.now(UTC) + shift

@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-import pika
 import pytest
 
-from migrator.delays.destinations import DestinationRules, Destinations, find_unbindable
-from migrator.delays.routing import Topology, delays_prefix
+from migrator.delays.destinations import Destinations, find_unbindable
+from migrator.delays.routing import Topology, Unreachable, delays_prefix
 from migrator.delays.topology import create_delays
+from migrator.dispatcher.link import RabbitRoutes
 from migrator.errors import AccessRefused, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
+from migrator.rabbitmq.connection import EntityAbsent
 from migrator.rabbitmq.entities import Binding
-from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.management import ManagementApi
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.names import least_grants
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
+    api_of,
     connection,
     delayed,
     link_settings,
@@ -34,6 +35,9 @@ from tests.unit.rabbitmq.material import (
 )
 
 DELIVERY = "nsb.v2.delay-delivery"
+UNKNOWN, UNBOUND = Reason.DESTINATION_UNKNOWN, Reason.DESTINATION_UNBOUND
+Told = tuple[str, str] | Reason
+"""Exchange and routing key of a route, or why there is none."""
 
 
 @pytest.fixture
@@ -47,10 +51,7 @@ def url(vhost: Vhost) -> str:
 @pytest.fixture
 def management(vhost: Vhost) -> Iterator[ManagementApi]:
     """The management API of the test's node."""
-    address = connection(vhost.amqp_url).address
-    with ManagementApi(
-        management_settings(address, vhost.node.management_url, TlsFiles())
-    ) as found:
+    with api_of(vhost) as found:
         yield found
 
 
@@ -61,14 +62,22 @@ def _conventional(channel: Any, name: str) -> None:
 
 
 def _destinations(url: str, topology: Topology = Topology.AUTO, **rules: Any) -> Destinations:
-    find_bindings = rules.pop("find_bindings", None)
-    given = DestinationRules(version=V2, topology=topology, **rules)
-    return Destinations(connection(url), given, find_bindings=find_bindings)
+    return Destinations(connection(url), V2, topology=topology, **rules)
 
 
 def _reasons(destinations: Destinations, *names: str) -> dict[str, Reason]:
     found = destinations.unreachable([QueueName(name) for name in names])
     return {name: unreachable.reason for name, unreachable in found.items()}
+
+
+def _told(routes: RabbitRoutes, *names: str) -> dict[str, Told]:
+    found = routes.answers([QueueName(name) for name in names])
+    return {
+        name: answer.reason
+        if isinstance(answer, Unreachable)
+        else (answer.exchange, answer.routing_key)
+        for name, answer in found.items()
+    }
 
 
 def _bindings(vhost: Vhost) -> set[tuple[str, str, str]]:
@@ -79,59 +88,38 @@ def _bindings(vhost: Vhost) -> set[tuple[str, str, str]]:
     }
 
 
-UNKNOWN, UNBOUND = Reason.DESTINATION_UNKNOWN, Reason.DESTINATION_UNBOUND
-
-
 @pytest.mark.parametrize(
-    ("topology", "reasons"),
+    ("topology", "found"),
     [
-        (Topology.AUTO, {"bare-exchange": UNBOUND, "nothing": UNKNOWN}),
-        (
-            Topology.CONVENTIONAL,
-            {
-                "bare-exchange": UNBOUND,
-                "nothing": UNKNOWN,
-                "Sales.Orders": UNBOUND,
-                "Bürø ☃": UNBOUND,
-            },
-        ),
-        (Topology.DIRECT, {"bare-exchange": UNKNOWN, "nothing": UNKNOWN}),
+        (Topology.AUTO, [("Billing", ""), ("", "Bürø ☃"), UNBOUND]),
+        (Topology.CONVENTIONAL, [("Billing", ""), UNBOUND, UNBOUND]),
+        (Topology.DIRECT, [("", "Billing"), ("", "Bürø ☃"), UNKNOWN]),
     ],
 )
-def test_each_topology_binds_what_it_can_reach(
-    vhost: Vhost, url: str, topology: Topology, reasons: dict[str, Reason]
+def test_each_topology_has_its_routes_and_binds_what_it_can_reach(
+    vhost: Vhost, url: str, topology: Topology, found: list[Told]
 ) -> None:
-    """Conventional binds exchanges, direct binds queues, auto what there is."""
+    """Conventional goes by exchanges, direct by queues, auto by what there is.
+
+    A route binds nothing. What no queue can be called is unknown, as is a name with a line end,
+    which the broker drops when it is asked about a queue, but not when something is published.
+    """
     with plain_channel(url) as channel:
         _conventional(channel, "Billing")
-        channel.queue_declare("Sales.Orders", durable=True)
         channel.queue_declare("Bürø ☃", durable=True)
-        channel.exchange_declare("bare-exchange", "fanout", durable=True)
-    names = ["Billing", "Sales.Orders", "Bürø ☃", "bare-exchange", "nothing"]
-    assert _reasons(_destinations(url, topology), *names) == reasons
-    to_exchange = topology is not Topology.DIRECT
-    expected = {("exchange" if to_exchange else "queue", "Billing", "#.Billing")}
-    if topology is not Topology.CONVENTIONAL:
-        expected |= {("queue", n, f"#.{n}") for n in ("Sales.Orders", "Bürø ☃")}
-    assert _bindings(vhost) == expected
-
-
-def test_bound_destinations_are_reached(url: str) -> None:
-    """A message comes out of the delays at both kinds of destination, once, also a dotted one."""
-    create_delays(connection(url), V2)
-    with plain_channel(url) as channel:
-        _conventional(channel, "Billing")
-        channel.queue_declare("Bürø.☃", durable=True)
-    assert not _reasons(_destinations(url), "Billing", "Bürø.☃")
-    settled = PublishResult()
-    with opened(link_settings(url)) as link:
-        messages = [
-            delayed(1, row, destination=name) for row, name in enumerate(("Billing", "Bürø.☃"))
-        ]
-        link.publish(an_attempt(), messages, settled)
-    assert settled.confirmed == {0, 1}
-    assert len(take(url, "Billing", 1)) == 1
-    assert len(take(url, "Bürø.☃", 1)) == 1
+        channel.exchange_declare("bare", "fanout", durable=True)
+    impossible = ("", "nothing", "Billing\n", "\r\nBilling", "x" * 256, "☃" * 86, "half \ud800")
+    told = dict(zip(("Billing", "Bürø ☃", "bare"), found, strict=True))
+    told |= dict.fromkeys(impossible, UNKNOWN)
+    assert _told(RabbitRoutes(connection(url), topology=topology), *told) == told
+    assert not _bindings(vhost)
+    reasons = {name: each for name, each in told.items() if isinstance(each, Reason)}
+    assert _reasons(_destinations(url, topology), *told) == reasons
+    assert _bindings(vhost) == {
+        ("exchange" if each[0] else "queue", name, f"#.{name}")
+        for name, each in told.items()
+        if not isinstance(each, Reason)
+    }
 
 
 def test_binding_nothing_changes_nothing(vhost: Vhost, url: str, management: ManagementApi) -> None:
@@ -140,34 +128,37 @@ def test_binding_nothing_changes_nothing(vhost: Vhost, url: str, management: Man
         _conventional(channel, "Billing")
         channel.queue_declare("Sales", durable=True)
         channel.queue_bind("Sales", DELIVERY, "#.Sales")
+        channel.queue_declare("Blind", durable=True)
+        channel.exchange_declare("Blind", "fanout", durable=True)
     before = _bindings(vhost)
     names = ("Billing", "Sales", "nothing")
     assert _reasons(_destinations(url, bind=False), *names) == {"nothing": UNKNOWN}
     informed = _destinations(url, bind=False, find_bindings=management.bindings_from)
     assert _reasons(informed, *names) == {"Billing": UNBOUND, "nothing": UNKNOWN}
+    binding = _destinations(url, find_bindings=management.bindings_from)
+    assert _reasons(binding, "Blind") == {"Blind": UNBOUND}  # its exchange leads nowhere
     assert _bindings(vhost) == before
 
 
-def test_an_exchange_that_leads_nowhere_is_refused(url: str, management: ManagementApi) -> None:
-    """When the API tells that the endpoint's exchange does not lead to its queue, say so."""
-    with plain_channel(url) as channel:
-        channel.queue_declare("Billing", durable=True)
-        channel.exchange_declare("Billing", "fanout", durable=True)
-    informed = _destinations(url, find_bindings=management.bindings_from)
-    assert _reasons(informed, "Billing") == {"Billing": UNBOUND}
+def test_what_nobody_can_tell_is_no_fault_of_the_destination(url: str) -> None:
+    """Without the API destinations are bound all the same; who must not bind has to know.
 
-
-def test_a_silent_management_api_holds_up_only_who_does_not_bind(url: str) -> None:
-    """Without the API destinations are bound all the same; who must not bind has to know."""
+    An absent delivery exchange is the operator's finding. A queue of one connection is refused.
+    """
 
     def silent(_exchange: str) -> tuple[Binding, ...]:
         raise TargetUnavailable("nobody answers")
 
     with plain_channel(url) as channel:
         _conventional(channel, "Billing")
-    with pytest.raises(TargetUnavailable):
-        _reasons(_destinations(url, bind=False, find_bindings=silent), "Billing")
-    assert not _reasons(_destinations(url, find_bindings=silent), "Billing")
+        with pytest.raises(TargetUnavailable):
+            _reasons(_destinations(url, bind=False, find_bindings=silent), "Billing")
+        assert not _reasons(_destinations(url, find_bindings=silent), "Billing")
+        channel.queue_declare("callback", exclusive=True)
+        assert _reasons(_destinations(url), "callback") == {"callback": UNBOUND}
+        channel.exchange_delete(DELIVERY)
+    with pytest.raises(EntityAbsent, match="migrator delays create"):
+        _reasons(_destinations(url), "Sales")
 
 
 def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: str) -> None:
@@ -190,51 +181,36 @@ def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: 
         _reasons(_destinations(limited), "Secret", "Sales")
 
 
-def test_an_exclusive_queue_is_refused(url: str) -> None:
-    """A queue that belongs to one connection cannot be a destination of ours."""
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    client.channel().queue_declare("callback", exclusive=True)
-    try:
-        assert _reasons(_destinations(url), "callback") == {"callback": UNBOUND}
-    finally:
-        client.close()
-
-
 def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:
     """Known names are not asked for again until the time is over or somebody says forget."""
     now_s = 0.0
-    destinations = Destinations(
-        connection(url),
-        DestinationRules(version=V2, remembered_s=60, refusal_remembered_s=3),
-        monotonic_s=lambda: now_s,
-    )
-    assert _reasons(destinations, "Sales", "Sales") == {"Sales": UNKNOWN}
+    destinations = _destinations(url, monotonic_s=lambda: now_s)
+    routes = RabbitRoutes(connection(url), monotonic_s=lambda: now_s)
+
+    def unknown(*names: str) -> set[str]:
+        found = _reasons(destinations, *names)
+        told = _told(routes, *names)
+        assert found == {name: each for name, each in told.items() if isinstance(each, Reason)}
+        return {*found}
+
+    assert unknown("Sales", "Sales") == {"Sales"}
     with plain_channel(url) as channel:
         channel.queue_declare("Sales", durable=True)
         channel.queue_declare("Billing", durable=True)
     now_s = 2.0
-    assert _reasons(destinations, "Sales", "Billing") == {"Sales": UNKNOWN}
+    assert unknown("Sales", "Billing") == {"Sales"}
     now_s = 4.0  # a refusal is asked again soon: an operator may have mended it
-    assert _reasons(destinations, "Sales") == {}
-    now_s = 61.0
+    assert unknown("Sales") == set()
     with plain_channel(url) as channel:
         channel.queue_delete("Billing")
-    assert _reasons(destinations, "Billing") == {}
-    destinations.forget([QueueName("Billing")])
-    assert _reasons(destinations, "Billing") == {"Billing": UNKNOWN}
-    assert _reasons(destinations) == {}
-
-
-def test_without_delays_nothing_is_said_about_destinations(vhost: Vhost) -> None:
-    """An absent delivery exchange is the operator's finding, not each destination's."""
-    with pytest.raises(EntityAbsent, match="migrator delays create"):
-        _reasons(_destinations(vhost.amqp_url), "Sales")
-
-
-def test_an_unreachable_broker_is_no_answer() -> None:
-    """When nobody answers, no destination is called unknown."""
-    with pytest.raises(TargetUnavailable):
-        _reasons(_destinations("amqp://127.0.0.1:9"), "Sales")
+        channel.queue_delete("Sales")
+    now_s = 61.0
+    assert unknown("Billing") == set()
+    for each in (destinations, routes):
+        each.forget([QueueName("Billing"), QueueName("never asked for")])
+    assert unknown("Billing", "Sales") == {"Billing"}
+    now_s = 65.0
+    assert unknown("Sales") == {"Sales"}
 
 
 def test_the_least_permissions_are_enough(vhost: Vhost) -> None:

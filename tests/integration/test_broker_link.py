@@ -30,26 +30,11 @@ from tests.unit.rabbitmq.material import (
     link_settings,
     opened,
     plain_channel,
-    vhost_with_levels,
     wait_until,
 )
 
 DAY_S = 86_400
 PlaceProxy = Callable[[str], Proxy]
-
-
-@pytest.fixture
-def fresh_url(vhost: Vhost) -> str:
-    """A virtual host with the levels of v2 of the test's own."""
-    create_delays(connection(vhost.amqp_url), V2)
-    return vhost.amqp_url
-
-
-@pytest.fixture(scope="module")
-def url(rabbit_node: RabbitNode) -> Iterator[str]:
-    """A virtual host with the levels of v2; messages of other tests may be in it."""
-    with vhost_with_levels(rabbit_node) as found:
-        yield found
 
 
 def _quiet(url: str) -> int:
@@ -259,10 +244,13 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
     assert settled.confirmed == {0}
 
 
-def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
-    rabbit_node: RabbitNode, url: str
-) -> None:
-    """During an alarm nothing is confirmed and the reason is told; afterwards all is."""
+def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(alarm_vhost: Vhost) -> None:
+    """During an alarm nothing is confirmed and the reason is told; afterwards all is.
+
+    The broker's list of connections says whose they are, and what for.
+    """
+    url = alarm_vhost.amqp_url
+    create_delays(connection(url), V2)
     reasons: list[str | None] = []
     settled = PublishResult()
 
@@ -270,35 +258,32 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
         wait_until(lambda: link.blocked_reason is not None)
         reasons.append(link.blocked_reason)
         reasons.append(str(settled.confirmed))
-        rabbit_node.set_memory_limit()
+        alarm_vhost.node.set_memory_limit()
 
-    rabbit_node.set_memory_limit(10**6)
-    try:
-        with opened(link_settings(url)) as link:
-            helper = threading.Thread(target=end_the_alarm, args=(link,))
-            helper.start()
-            link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(5000)), settled)
-            helper.join()
-            reasons.append(link.blocked_reason)
-    finally:
-        rabbit_node.set_memory_limit()
+    alarm_vhost.node.set_memory_limit(10**6)
+    with opened(link_settings(url)) as link:
+        helper = threading.Thread(target=end_the_alarm, args=(link,))
+        helper.start()
+        link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(5000)), settled)
+        helper.join()
+        reasons.append(link.blocked_reason)
+        listed = alarm_vhost.node.ctl("list_connections", "client_properties")
+        assert "migrator tester lane 0 publish" in listed
     assert reasons == ["low on memory", "set()", None]
     assert settled.confirmed == set(range(5000))
 
 
 @pytest.mark.punctual
-def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url: str) -> None:
+def test_an_alarm_that_blocks_too_long_is_given_up(alarm_vhost: Vhost) -> None:
     """Past the deadline a blocked link dies, and closing it does not hang."""
-    rabbit_node.set_memory_limit(10**6)
-    try:
-        with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
-            with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
-                link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
-            began_s = time.monotonic()
-            link.close()
-            assert time.monotonic() - began_s < 8
-    finally:
-        rabbit_node.set_memory_limit()
+    create_delays(connection(alarm_vhost.amqp_url), V2)
+    alarm_vhost.node.set_memory_limit(10**6)
+    with opened(link_settings(alarm_vhost.amqp_url, blocked_deadline_s=1.0)) as link:
+        with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
+            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
+        began_s = time.monotonic()
+        link.close()
+        assert time.monotonic() - began_s < 8
 
 
 @pytest.mark.punctual
@@ -334,44 +319,24 @@ def test_without_rights_the_native_exchanges_are_used(
     assert not any(row["name"].startswith("migrator.") for row in exchanges)
 
 
-def test_a_refused_publish_is_no_network_problem(vhost: Vhost, fresh_url: str) -> None:
-    """Publishing without the right to is told as such: trying again would not help."""
+def test_opening_tells_refusal_absence_and_network_apart(url: str, vhost: Vhost) -> None:
+    """Wrong password, absent virtual host, no server, no delays and no rights are five findings."""
     vhost.node.add_user("reader", "pw")
-    vhost.node.set_permissions(vhost.name, "reader", configure="^$", write="^$", read=".*")
-    limited = vhost.node.amqp_url(vhost.name, user="reader", password="pw")
-    with (
-        opened(link_settings(limited, use_entries=False)) as link,
-        pytest.raises(AccessRefused, match=r"nsb\.v2\.delay-level-16"),
-    ):
-        link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
-
-
-def test_absent_levels_are_told(vhost: Vhost) -> None:
-    """Opening a link where no delays exist names what is absent."""
-    with (
-        pytest.raises(TargetError, match=r"no queue 'nsb\.v2\.delay-level-00'"),
-        opened(link_settings(vhost.amqp_url)),
-    ):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        (("guest:guest", "guest:wrong"), AccessRefused, "refused user 'guest'"),
-        (("/shared-", "/other-"), AccessRefused, "no virtual host"),
-        (("127.0.0.1:", "127.0.0.1:1"), TargetUnavailable, "cannot be reached"),
-    ],
-)
-def test_opening_tells_refusal_absence_and_network_apart(
-    url: str, change: tuple[str, str], error: type[TargetError], words: str
-) -> None:
-    """Wrong password, absent virtual host and no server are three findings."""
-    wrong = url.replace(*change)
-    if error is TargetUnavailable:
-        wrong = "amqp://guest:guest@127.0.0.1:9/x"
-    with pytest.raises(error, match=words), opened(link_settings(wrong)):
-        pass
+    vhost.node.set_permissions(url.rpartition("/")[2], "reader", configure="^$", write="^$")
+    findings: list[tuple[str, type[TargetError], str]] = [
+        (url.replace("guest:guest", "guest:wrong"), AccessRefused, "refused user 'guest'"),
+        (url.replace("/shared-", "/other-"), AccessRefused, "no virtual host"),
+        ("amqp://guest:guest@127.0.0.1:9/x", TargetUnavailable, "cannot be reached"),
+        (vhost.amqp_url, TargetError, r"no queue 'nsb\.v2\.delay-level-00'"),
+        (url.replace("guest:guest", "reader:pw"), AccessRefused, r"nsb\.v2\.delay-level-16"),
+    ]
+    for wrong, error, words in findings:
+        use_entries = "reader" not in wrong
+        with (
+            pytest.raises(error, match=words),
+            opened(link_settings(wrong, use_entries=use_entries)) as link,
+        ):
+            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
 
 
 def test_a_handshake_cut_at_any_byte_may_be_tried_again(url: str, proxy: PlaceProxy) -> None:
@@ -408,25 +373,6 @@ def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
         link.close()
         assert time.monotonic() - began_s < 8
     assert settled.confirmed <= set(range(3000))
-
-
-def test_both_connection_string_forms_reach_the_broker(rabbit_node: RabbitNode, url: str) -> None:
-    """The transport's own form opens the same link as the URI."""
-    before, name = _quiet(url), url.rpartition("/")[2]
-    pairs = f"host=127.0.0.1:{rabbit_node.amqp_port};virtualHost={name};username=guest"
-    for text in (url, pairs):
-        with opened(link_settings(text)) as link:
-            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
-    wait_until(lambda: _waiting(url) == before + 2)
-
-
-def test_connections_carry_a_name(rabbit_node: RabbitNode, url: str) -> None:
-    """The broker's list of connections says whose they are, and what for."""
-    with opened(link_settings(url), lane=3) as link:
-        link.staging()
-        listed = rabbit_node.ctl("list_connections", "client_properties")
-    for purpose in ("publish", "consume"):
-        assert f"migrator tester lane 3 {purpose}" in listed
 
 
 def test_tls_with_our_authority_and_a_client_certificate(

@@ -7,32 +7,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 import pytest
 
-from migrator.delays.routing import address, has_delay
-from migrator.delays.topology import create_delays
-from migrator.dispatcher.link import Delivery, RabbitSatelliteLink, Routed, open_satellite_link
-from migrator.dispatcher.routes import Route
-from migrator.errors import TargetError, TargetUnavailable
+from dev.servers import RabbitNode
+from migrator.dispatcher.link import (
+    Delivery,
+    RabbitSatelliteLink,
+    Route,
+    Routed,
+    declare_retry_queues,
+    open_satellite_link,
+)
+from migrator.errors import EntityMismatch, TargetError, TargetUnavailable
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.messages import EncodedMessage, PublishResult
-from migrator.rabbitmq.publisher import Publisher, WindowLimits
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.names import retry_queue
+from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
-from tests.unit.rabbitmq.material import (
-    V2,
-    an_attempt,
-    connection,
-    delayed,
-    message,
-    plain_channel,
-    take,
-    wait_until,
-)
+from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
 QUEUE = QueueName("Billing.Timeouts")
 PlaceProxy = Callable[[str], Proxy]
@@ -98,76 +96,39 @@ def _ready(url: str, queue: str = QUEUE) -> int:
 
 
 def test_what_is_acknowledged_never_comes_back_and_all_else_does(url: str) -> None:
-    """Of ten messages every third is settled, out of order; the next link gets the others."""
-    bodies = [str(number).encode() for number in range(10)]
-    _put(url, *bodies)
-    with _opened(url) as link:
-        link.consume(QUEUE, prefetch=20)
-        found = _receive(link, 10)
-        assert [each.message.body for each in found] == bodies
-        assert {each.queue for each in found} == {QUEUE}
-        assert len({each.tag for each in found}) == 10
-        link.acknowledge(found[number].tag for number in (9, 3, 0, 6))
-    with _opened(url) as link:
-        link.consume(QUEUE, prefetch=20)
-        again = [each.message.body for each in _receive(link, 6)]
-        assert sorted(again) == sorted(bodies[number] for number in (1, 2, 4, 5, 7, 8))
-        assert _receive(link, 1, seconds=0.5) == []
+    """Of ten messages every third is settled, out of order; the next link gets the others.
 
-
-def test_a_message_arrives_as_it_was_sent(url: str) -> None:
-    """Properties, headers of every kind, and a body of many frames are all there."""
-    body = bytes(range(256)) * 4000
-    with _opened(url) as link:
-        link.publish(
-            [_to(QUEUE, body=body, correlation_id="c", type="T", reply_to="R")], PublishResult()
-        )
-        link.consume(QUEUE, prefetch=1)
-        (found,) = _receive(link, 1)
-        got = found.message
-        assert (got.message_id, got.correlation_id, got.type) == ("m-1", "c", "T")
-        assert (got.reply_to, got.content_type, got.delivery_mode) == ("R", "text/xml", 2)
-        assert got.raw_headers == {"NServiceBus.MessageId": "m-1", "Nothing": None, "Number": 7}
-        assert got.body == body
-        assert got.problem is None
-
-
-def test_tags_of_two_queues_are_told_apart(url: str) -> None:
-    """Deliveries of two consumers have different tags; settling one leaves the other's."""
+    A delivery of another queue has a tag of its own. No more is delivered than asked for.
+    """
     with plain_channel(url) as channel:
         channel.queue_declare("Control", durable=True)
-    _put(url, b"one", b"two")
+    bodies = [str(number).encode() for number in range(10)]
+    _put(url, *bodies)
     _put(url, b"control", queue="Control")
     with _opened(url) as link:
-        link.consume(QUEUE, prefetch=10)
-        link.consume(QueueName("Control"), prefetch=10)
-        found = {each.message.body: each for each in _receive(link, 3)}
-        assert len({each.tag for each in found.values()}) == 3
-        assert found[b"control"].queue == "Control"
-        link.acknowledge([found[b"one"].tag, found[b"control"].tag])
-    wait_until(lambda: (_ready(url), _ready(url, "Control")) == (1, 0))
-
-
-def test_no_more_is_delivered_than_asked_for(url: str) -> None:
-    """The prefetch holds for each queue; settling one message makes room for one."""
-    _put(url, *(str(number).encode() for number in range(8)))
+        link.consume(QueueName("Control"), prefetch=20)
+        link.consume(QUEUE, prefetch=20)
+        found = sorted(_receive(link, 11), key=lambda each: (each.queue, each.tag))
+        assert [each.message.body for each in found] == [*bodies, b"control"]
+        assert {each.queue for each in found[:10]} == {QUEUE}
+        assert len({each.tag for each in found}) == 11
+        link.acknowledge(found[number].tag for number in (9, 3, 0, 10, 6))
     with _opened(url) as link:
-        link.consume(QUEUE, prefetch=3)
-        found = _receive(link, 4, seconds=1)
-        assert len(found) == 3
-        link.acknowledge([found[0].tag])
-        assert len(_receive(link, 2, seconds=1)) == 1
+        link.consume(QUEUE, prefetch=5)
+        again = _receive(link, 6, seconds=1)
+        assert len(again) == 5
+        link.acknowledge([again[0].tag])  # which makes room for one
+        again += _receive(link, 2, seconds=1)
+        left = sorted(bodies[number] for number in (1, 2, 4, 5, 7, 8))
+        assert sorted(each.message.body for each in again) == left
+    assert _ready(url, "Control") == 0
 
 
-def test_a_missing_queue_is_named(url: str) -> None:
-    """Consuming what does not exist tells which queue, and is no network problem."""
+def test_a_queue_that_is_not_there_is_named(url: str) -> None:
+    """At once, which is no network problem; or when it is deleted, which ends the link."""
     with _opened(url) as link, pytest.raises(TargetError, match="no queue 'Nowhere'") as told:
         link.consume(QueueName("Nowhere"), prefetch=1)
     assert not isinstance(told.value, TargetUnavailable)
-
-
-def test_a_queue_that_is_deleted_ends_the_link(url: str) -> None:
-    """When the broker ends the consumer, the link dies and names the queue."""
     with _opened(url) as link:
         link.consume(QUEUE, prefetch=1)
         with plain_channel(url) as channel:
@@ -192,37 +153,36 @@ def _nested(levels: int) -> bytes:
     return b"\x20\x00" + value
 
 
-POISON = {
-    "time beyond the calendar": _table(b"\x01kT" + b"\x7f" + b"\xff" * 7),
-    "infinite float": _table(b"\x01kd" + struct.pack(">d", float("inf"))),
-    "no number": _table(b"\x01kd" + struct.pack(">d", float("nan"))),
-    "name that is not UTF-8": _table(b"\x02\xc3\x28V"),
-    "text that is not UTF-8": _table(b"\x01kS\x00\x00\x00\x02\xc3\x28"),
-    "id that is not UTF-8": b"\x00\x80\x02\xc3\x28",
-    "40 tables inside each other": _nested(40),
-    "1500 tables inside each other": _nested(1500),
-}
-
-
-@pytest.mark.parametrize("kind", POISON)
-def test_no_properties_end_the_link(url: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("raw", "fate"),
+    [
+        pytest.param(_table(b"\x01kT\x7f" + b"\xff" * 7), "read", id="time beyond the calendar"),
+        pytest.param(_table(b"\x01kd" + struct.pack(">d", inf)), "refused", id="infinite float"),
+        pytest.param(_table(b"\x02\xc3\x28V"), "unreadable", id="name that is not UTF-8"),
+        pytest.param(_table(b"\x01kS\0\0\0\x02\xc3\x28"), "read", id="text that is not UTF-8"),
+        pytest.param(b"\x00\x80\x02\xc3\x28", "unreadable", id="id that is not UTF-8"),
+        pytest.param(_nested(1500), "unreadable", id="1500 tables inside each other"),
+    ],
+)
+def test_no_properties_end_the_link(url: str, raw: bytes, fate: str) -> None:
     """What the broker passes on of a stranger's bytes is delivered, and can be copied as it is.
 
     What the broker itself cannot read ends the stranger's own connection and no other.
     """
-    raw = POISON[kind]
+    is_refused = False
     with _opened(url) as stranger:
         try:
             stranger.publish([_to(QUEUE, raw_properties=raw)], PublishResult())
         except TargetError:
-            assert kind in REFUSED_BY_THE_BROKER
-            return
-    assert kind not in REFUSED_BY_THE_BROKER
+            is_refused = True
+    assert is_refused is (fate == "refused")
+    if is_refused:
+        return
     with _opened(url) as link:
         link.consume(QUEUE, prefetch=10)
         (found,) = _receive(link, 1)
         assert found.message.raw_properties == raw
-        assert (found.message.problem is not None) == (kind in UNREADABLE)
+        assert (found.message.problem is not None) == (fate == "unreadable")
         answers = PublishResult()
         copy = _to("nowhere", raw_properties=found.message.raw_properties)
         link.publish([_to(QUEUE, raw_properties=raw), copy], answers)
@@ -232,32 +192,7 @@ def test_no_properties_end_the_link(url: str, kind: str) -> None:
         assert again.message.raw_properties == raw
 
 
-REFUSED_BY_THE_BROKER = {"infinite float", "no number"}
-UNREADABLE = {
-    "name that is not UTF-8",
-    "id that is not UTF-8",
-    "40 tables inside each other",
-    "1500 tables inside each other",
-}
-
-
 # ── publishing ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_messages_without_a_queue_are_returned(url: str) -> None:
-    """A missing queue and an exchange without bindings give messages back; others arrive."""
-    with plain_channel(url) as channel:
-        channel.exchange_declare("bare", "fanout", durable=True)
-    messages = [
-        _to(("nowhere", QUEUE, "")[key % 3], exchange=("", "", "bare")[key % 3])
-        for key in range(300)
-    ]
-    answers = PublishResult()
-    with _opened(url) as link:
-        link.publish(messages, answers)
-    assert answers.confirmed == set(range(1, 300, 3))
-    assert answers.returned == set(range(300)) - answers.confirmed
-    assert _ready(url) == 100
 
 
 def test_messages_that_share_everything_are_counted(url: str) -> None:
@@ -271,24 +206,6 @@ def test_messages_that_share_everything_are_counted(url: str) -> None:
         answers = PublishResult()
         link.publish([_to(QUEUE), _to("nowhere")], answers)
         assert answers == PublishResult(confirmed={0}, returned={1})
-
-
-def test_a_native_message_leaves_without_a_mark(url: str) -> None:
-    """A timeout that is due arrives at its destination with all its headers and no app-id."""
-    native = message(destination="Sales")
-    with plain_channel(url) as channel:
-        channel.queue_declare("Sales", durable=True)
-    with _opened(url) as link:
-        answers = PublishResult()
-        link.publish(
-            [(Route(exchange="", routing_key="Sales"), native)],
-            answers,
-        )
-    assert answers.confirmed == {0}
-    (found,) = take(url, "Sales", 1)
-    assert found.properties.app_id is None
-    assert found.properties.headers == native.headers
-    assert found.properties.message_id == native.message_id
 
 
 def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
@@ -310,63 +227,23 @@ def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
     assert _ready(url) == 64
 
 
-def test_a_level_without_its_queue_ends_the_link(url: str) -> None:
-    """A message with a native delay is returned for no destination's fault: the link dies."""
-    create_delays(connection(url), V2)
-    with plain_channel(url) as channel:
-        channel.queue_unbind(
-            "nsb.v2.delay-level-05",
-            "nsb.v2.delay-level-05",
-            "*." * 22 + "1.#",
-        )
-    sent, delay_s = delayed(32)
-    where = address(V2, delay_s, sent.destination)
-    route = Route(exchange=where.exchange, routing_key=where.routing_key)
-    answers = PublishResult()
-    with _opened(url) as link, pytest.raises(TargetUnavailable, match="leads to no queue"):
-        link.publish([(route, sent)], answers)
-    assert answers == PublishResult()
-
-
-def test_a_cut_wire_leaves_the_truth(url: str, proxy: PlaceProxy) -> None:
-    """After a cut every message that is told confirmed is in the broker; all deliveries return."""
-    _put(url, b"unsettled")
-    line = proxy(url)
-    answers = PublishResult()
-    with _opened(line.url(url)) as link:
-        link.consume(QUEUE, prefetch=1)
-        (found,) = _receive(link, 1)
-        with plain_channel(url) as channel:
-            channel.queue_declare("Sales", durable=True)
-        line.cut_after_bytes(30_000)
-        with pytest.raises(TargetUnavailable):
-            link.publish((_to("Sales") for _ in range(2000)), answers)
-        with pytest.raises(TargetUnavailable):
-            link.acknowledge([found.tag])
-    assert not answers.returned
-    wait_until(lambda: _ready(url, "Sales") >= len(answers.confirmed))
-    wait_until(lambda: _ready(url) == 1)
-
-
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    began_s = time.monotonic()
-    call()
-    return time.monotonic() - began_s
-
-
-def test_another_thread_ends_a_wait(url: str) -> None:
-    """Waking ends idle early, once; before idle it is remembered; after close it is harmless."""
+def test_a_wait_ends_by_a_delivery(url: str) -> None:
+    """Else it lasts as long as it was told; waking after close is harmless."""
     with _opened(url) as link:
-        helper = threading.Timer(0.2, link.wake)
+        link.consume(QUEUE, prefetch=10)
+        helper = threading.Timer(0.2, _put, [url, b"x"])
         helper.start()
-        assert _seconds(lambda: link.idle(60)) < 30
+        began_s = time.monotonic()
+        link.idle(60)
+        assert time.monotonic() - began_s < 30
         helper.join()
-        assert _seconds(lambda: link.idle(0.3)) >= 0.29
-        link.wake()
-        assert _seconds(lambda: link.idle(60)) < 30
+        assert [each.message.body for each in link.received()] == [b"x"]
+        began_s = time.monotonic()
+        link.idle(0.3)
+        assert time.monotonic() - began_s >= 0.29
     link.wake()
 
 
@@ -395,18 +272,6 @@ def test_no_wake_is_lost(url: str) -> None:
     assert lost == 0
 
 
-def test_a_delivery_ends_a_wait(url: str) -> None:
-    """What arrives ends idle early; what was received before and not drained holds up nothing."""
-    with _opened(url) as link:
-        link.consume(QUEUE, prefetch=10)
-        helper = threading.Timer(0.2, _put, (url, b"x"))
-        helper.start()
-        assert _seconds(lambda: link.idle(60)) < 30
-        helper.join()
-        assert [each.message.body for each in link.received()] == [b"x"]
-        assert link.received() == []
-
-
 @pytest.mark.slow
 def test_a_caller_that_takes_nothing_still_keeps_its_connections(url: str) -> None:
     """Deliveries that nobody fetches do not keep idle from serving heartbeats."""
@@ -426,27 +291,88 @@ def test_a_caller_that_takes_nothing_still_keeps_its_connections(url: str) -> No
         assert len(_receive(link, 1)) == 1
 
 
-def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) -> None:
-    """Closing takes about two seconds at most, and twice is fine."""
-    line = proxy(url)
-    with _opened(line.url(url)) as link:
-        line.stall("to_client")
-        assert _seconds(link.close) < 8
-        link.close()
-        with pytest.raises(TargetUnavailable, match="closed"):
-            link.idle(0)
+# ── retry queues ────────────────────────────────────────────────────────────────────────────
+
+RETRY_ARGUMENTS = {
+    "x-queue-type": "quorum",
+    "x-message-ttl": 1000,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": QUEUE,
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",
+}
 
 
-def test_reading_properties_changes_nothing_for_marks(url: str) -> None:
-    """A wire that reads nothing but the mark still matches returned messages to their rows."""
-    pump = EventLoop()
+def _declare(url: str, *delays_s: int) -> tuple[str, ...]:
+    with admin_session(connection(url), purpose="test") as admin:
+        return declare_retry_queues(admin, QUEUE, delays_s)
+
+
+def test_a_message_comes_back_after_its_delay(url: str) -> None:
+    """Body, properties and headers are what they were; the broker adds its marks, no more.
+
+    It goes round again as often as it is put there: no round is taken for an endless circle. One
+    with a longer delay, which is in a queue of its own, holds up nothing.
+    """
+    short, long = _declare(url, 1, 60)
+    body = bytes(range(256)) * 4000  # many frames
+    headers: dict[str, str | int | None] = {"Umlaut": "Zürich ☃", "Nothing": None, "Number": 7}
+    changes: dict[str, Any] = {
+        "correlation_id": "c",
+        "type": "T",
+        "reply_to": "R",
+        "headers": headers,
+    }
+    with _opened(url) as link:
+        link.consume(QUEUE, prefetch=10)
+        _put(url, b"later", queue=long)
+        for _ in range(2):
+            sent_s = time.monotonic()
+            link.publish([_to(short, body=body, **changes)], PublishResult())
+            (found,) = _receive(link, 1)
+            assert time.monotonic() - sent_s > 0.9
+            got = found.message
+            kept = {
+                key: value
+                for key, value in got.raw_headers.items()
+                if key != "x-death" and not key.startswith(("x-first-death", "x-last-death"))
+            }
+            assert kept == headers
+            deaths = got.raw_headers["x-death"]
+            assert isinstance(deaths, list)
+            assert [(each["queue"], each["reason"]) for each in deaths] == [(short, "expired")]
+            assert (got.body, got.problem) == (body, None)
+            assert (got.message_id, got.correlation_id, got.type) == ("m-1", "c", "T")
+            assert (got.reply_to, got.content_type, got.delivery_mode) == ("R", "text/xml", 2)
+            link.acknowledge([found.tag])
+
+
+def test_messages_wait_for_a_queue_that_is_away(rabbit_node: RabbitNode, url: str) -> None:
+    """What expires while its queue does not exist is kept, and arrives when there is one again.
+
+    The broker tries again when a confirm is overdue: every three minutes, here every second.
+    """
+    setting = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
+    rabbit_node.evaluate(setting.format(1000))
     try:
-        wire = Connection(pump, connection(url), "marks")
-        settled = PublishResult()
-        raw = b"\x00\x08" + bytes([len(b"migrator/a/1.1.4")]) + b"migrator/a/1.1.4"
-        Publisher(wire, WindowLimits(), has_delay=has_delay).publish(
-            an_attempt(), [EncodedMessage(4, "", "nowhere", raw, b"")], settled
-        )
-        assert settled.returned == {4}
+        (queue,) = _declare(url, 1)
+        with plain_channel(url) as channel:
+            channel.queue_delete(QUEUE)
+        _put(url, b"a", b"b", queue=queue)
+        time.sleep(1.5)
+        with plain_channel(url) as channel:
+            channel.queue_declare(QUEUE, durable=True)
+        wait_until(lambda: _ready(url) == 2, seconds=60)
     finally:
-        pump.close()
+        rabbit_node.evaluate(setting.format(180_000))
+
+
+def test_a_queue_with_other_arguments_is_told(url: str) -> None:
+    """Ours may be declared again; somebody's under the name of ours is not silently used."""
+    names = tuple(retry_queue(QUEUE, delay_s) for delay_s in (1, 10))
+    assert _declare(url, 1, 10) == _declare(url, 1, 10) == names
+    with plain_channel(url) as channel:  # raises when an argument is another one
+        channel.queue_declare(names[0], durable=True, arguments=RETRY_ARGUMENTS)
+        channel.queue_declare(retry_queue(QUEUE, 60), durable=True)
+    with pytest.raises(EntityMismatch):
+        _declare(url, 60)

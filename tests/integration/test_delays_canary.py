@@ -12,11 +12,11 @@ from dev.servers import wait_until
 from migrator.delays.probe import Arrival, are_back, send_probes
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
-from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUnavailable
+from migrator.errors import Interrupted, PreflightRefused, TargetError
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.management import ManagementApi
 from tests.conftest import Vhost
-from tests.unit.rabbitmq.material import V1, V2, connection, in_time, plain_channel, take
+from tests.unit.rabbitmq.material import V1, V2, api_of, connection, in_time, plain_channel, take
 
 STARS = "*." * 27
 DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}
@@ -31,8 +31,7 @@ def settings(vhost: Vhost) -> ConnectionSettings:
 @pytest.fixture
 def api(vhost: Vhost, settings: ConnectionSettings) -> Iterator[ManagementApi]:
     """Its management API."""
-    where = management_settings(settings.address, vhost.node.management_url, settings.tls)
-    with ManagementApi(where) as opened:
+    with api_of(vhost) as opened:
         yield opened
 
 
@@ -153,10 +152,3 @@ def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSet
     with pytest.raises(TargetError, match="level 0"):
         send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
     assert ours(vhost) == []
-
-
-def test_a_broker_that_is_gone_is_told() -> None:
-    """As by every verb."""
-    gone = connection("amqp://guest:guest@127.0.0.1:1/%2F")
-    with pytest.raises(TargetUnavailable):
-        send_probes(gone, V2, [0], patience_s=5, find_bindings=None)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
@@ -97,40 +96,29 @@ def place(vhost: Vhost, version: DelaysVersion) -> Iterator[Place]:
             vhost.node.evaluate(TICK.format(5000))
 
 
-def at(step: str, hit: int, then: Callable[[], None]) -> Callable[[str], None]:
-    """Return a fault point that does something when *step* is reached the *hit*-th time."""
+def at(
+    step: str, hit: int, then: Callable[[], None], *, for_good: bool = False
+) -> Callable[[str], None]:
+    """Return a fault point: *then* when *step* is reached the *hit*-th time, or from then on."""
     left = hit
 
     def reached(name: str) -> None:
         nonlocal left
         left -= name == step
-        if name == step and left == 0:
+        if (left == 0 and name == step) or (left <= 0 and for_good):
             then()
 
     return reached
 
 
-def dying(step: str, hit: int) -> Callable[[str], None]:
-    """Return a fault point that ends it as a kill would: nothing is made again either."""
-    left = hit
-
-    def reached(name: str) -> None:
-        nonlocal left
-        left -= name == step
-        if left <= 0:
-            raise KilledError
-
-    return reached
+def die() -> None:
+    """End as a kill does: reached for good, nothing is made again either."""
+    raise KilledError
 
 
 def end() -> None:
     """End as Ctrl-C does."""
     raise KeyboardInterrupt
-
-
-def slow(*values: object) -> ParameterSet:
-    """Return a case that only the long form runs."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 BOTH = pytest.mark.parametrize("version", [V2, pytest.param(V1, marks=pytest.mark.slow)])
@@ -159,7 +147,7 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
         assert delays.against(even_if_bound=True) == ""
         for step, hit in (("removal.shut", 3), ("removal.dropped", 2)):
             with pytest.raises(KilledError):
-                delays.removal(dying(step, hit)).delete(even_if_bound=True)
+                delays.removal(at(step, hit, die, for_good=True)).delete(even_if_bound=True)
             assert delays.look().is_partly_gone
         delays.removal().delete(even_if_bound=True)
         assert delays.look().is_absent
@@ -167,45 +155,21 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
 
 
 @pytest.mark.slow
-@BOTH
-@pytest.mark.parametrize(
-    ("step", "hit", "level"), [("removal.shut", 9, 19), ("removal.dropped", 4, 2)]
-)
-def test_a_message_that_comes_meanwhile_brings_everything_back(
-    vhost: Vhost, version: DelaysVersion, step: str, hit: int, level: int
-) -> None:
-    """It stays in its level, and every exchange, queue and binding is there again."""
-    with place(vhost, version) as delays:
-        delays.until_told()
-        with pytest.raises(PreflightRefused, match="everything was declared again"):
-            delays.removal(at(step, hit, lambda: delays.put(level))).delete(even_if_bound=False)
-        assert delays.is_whole
-        assert f"level-{level:02d} holds 1 messages" in delays.against()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "hit", "comes", "raised", "told"),
     [
+        ("removal.looked", 23, "message", PreflightRefused, "level-05 was not del.* 1 messages"),
+        ("removal.looked", 23, "consumer", PreflightRefused, "level-05 was not del.* 1 consumers"),
         (
-            "removal.looked",
+            "removal.shut",
             23,
             "message",
             PreflightRefused,
-            "level-05 was not del.* 1 messages",
+            "1 messages came into nsb.delay-",
         ),
-        slow(
-            "removal.looked",
-            23,
-            "consumer",
-            PreflightRefused,
-            "level-05 was not del.* 1 consumers",
-        ),
-        slow(
-            "removal.shut", 23, "consumer", PreflightRefused, "somebody consumes nsb.delay-level-05"
-        ),
+        ("removal.shut", 23, "consumer", PreflightRefused, "somebody consumes nsb.delay-level-05"),
         ("removal.shut", 3, "binding", PreflightRefused, "somebody else: nsb.delay-level-05 → Spy"),
-        slow("removal.dropped", 28, "endpoint", PreflightRefused, "something was bound to"),
+        ("removal.dropped", 28, "endpoint", PreflightRefused, "something was bound to"),
         ("removal.shut", 3, "refusal", TargetError, "ACCESS_REFUSED.* is as it was"),
         ("removal.ended", 1, "ctrl-c", KeyboardInterrupt, "^$"),
     ],

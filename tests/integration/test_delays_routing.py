@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from migrator.delays.destinations import DestinationRules, Destinations
+from migrator.delays.destinations import Destinations
 from migrator.delays.routing import DelaysVersion, Topology
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.timeouts import QueueName
@@ -39,9 +39,8 @@ def url(vhost: Vhost) -> str:
         channel.queue_declare("Sales.Orders", durable=True)
     for version in (V1, V2):
         create_delays(settings, version)
-        rules = DestinationRules(version=version, topology=Topology.DIRECT)
-        asked = Destinations(settings, rules).unreachable([QueueName("Sales.Orders")])
-        assert not asked
+        destinations = Destinations(settings, version, topology=Topology.DIRECT)
+        assert not destinations.unreachable([QueueName("Sales.Orders")])
     return vhost.amqp_url
 
 

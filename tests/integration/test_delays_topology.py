@@ -9,9 +9,8 @@ import pytest
 from pika.compat import long as as_int64
 
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.topology import Presence, create_delays, inspect_delays
+from migrator.delays.topology import create_delays, inspect_delays
 from migrator.errors import EntityMismatch
-from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import V1, V2, connection, plain_channel
 
@@ -83,20 +82,16 @@ def test_levels_of_the_vendor_are_equivalent(vhost: Vhost, version: DelaysVersio
             name = f"{PREFIX[version]}level-{level:02d}"
             channel.queue_declare(name, durable=True, arguments=arguments)
     settings = connection(vhost.amqp_url)
-    inspection = inspect_delays(settings, version)
-    assert len(inspection.having(Presence.PRESENT)) == 28
-    assert len(inspection.having(Presence.ABSENT)) == 29
+    found = inspect_delays(settings, version, find_bindings=None)
+    assert (len(found.missing), found.different) == (29, {})
     create_delays(settings, version)
-    assert inspect_delays(settings, version).is_usable
+    assert inspect_delays(settings, version, find_bindings=None).is_usable
 
 
 def test_looking_creates_nothing(vhost: Vhost) -> None:
     """Inspecting an empty virtual host finds all absent and leaves it empty."""
-    inspection = inspect_delays(connection(vhost.amqp_url), V2)
-    assert inspection.is_absent
-    assert not inspection.is_usable
-    assert len(inspection.entities) == 57
-    assert inspection.bindings.not_checked
+    found = inspect_delays(connection(vhost.amqp_url), V2, find_bindings=None)
+    assert (len(found.missing), len(found.not_checked)) == (57, 1)
     assert not _listed(vhost, "queues")
     assert not _listed(vhost, "exchanges")
 
@@ -108,31 +103,11 @@ def test_a_level_with_other_arguments_is_found(vhost: Vhost) -> None:
         channel.queue_declare(name, durable=True, arguments={"x-message-ttl": 32_001})
         channel.exchange_declare("nsb.v2.delay-level-06", "fanout", durable=True)
     settings = connection(vhost.amqp_url)
-    wrong = inspect_delays(settings, V2).having(Presence.WRONG)
-    assert {finding.name for finding in wrong} == {name, "nsb.v2.delay-level-06"}
-    assert all("inequivalent" in finding.detail for finding in wrong)
+    wrong = inspect_delays(settings, V2, find_bindings=None).different
+    assert wrong.keys() == {name, "nsb.v2.delay-level-06"}
+    assert all("inequivalent" in detail for detail in wrong.values())
     with pytest.raises(EntityMismatch, match="inequivalent"):
         create_delays(settings, V2)
-
-
-def test_a_missing_binding_is_found_by_the_management_api(vhost: Vhost) -> None:
-    """With the management API every binding is checked."""
-    settings = connection(vhost.amqp_url)
-    create_delays(settings, V2)
-    with plain_channel(vhost.amqp_url) as channel:
-        key = "*." * 27 + "0.#"
-        channel.exchange_unbind("nsb.v2.delay-delivery", "nsb.v2.delay-level-00", key)
-    api = management_settings(settings.address, vhost.node.management_url, settings.tls)
-    with ManagementApi(api) as management:
-        inspection = inspect_delays(settings, V2, find_bindings=management.bindings_from)
-        assert [binding.target.name for binding in inspection.bindings.missing] == [
-            "nsb.v2.delay-delivery"
-        ]
-        assert not inspection.is_usable
-        create_delays(settings, V2)
-        inspection = inspect_delays(settings, V2, find_bindings=management.bindings_from)
-    assert inspection.is_usable
-    assert not inspection.bindings.not_checked
 
 
 def test_without_rights_the_levels_are_unknown(vhost: Vhost) -> None:
@@ -141,6 +116,6 @@ def test_without_rights_the_levels_are_unknown(vhost: Vhost) -> None:
     vhost.node.add_user("looker", "pw")
     vhost.node.set_permissions(vhost.name, "looker", configure="^$", write="^$", read="^$")
     url = vhost.node.amqp_url(vhost.name, user="looker", password="pw")
-    inspection = inspect_delays(connection(url), V2)
-    assert len(inspection.having(Presence.UNKNOWN)) == 57
-    assert not inspection.having(Presence.WRONG)
+    found = inspect_delays(connection(url), V2, find_bindings=None)
+    assert len(found.not_checked) == 57 + 1  # the bindings
+    assert (found.missing, found.different) == ([], {})

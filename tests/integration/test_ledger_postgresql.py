@@ -1,34 +1,37 @@
-"""What only a server with several databases and users shows about the ledger."""
+"""What only PostgreSQL shows about the ledger: copies, many at once, and failovers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event, select
 
-from dev.servers import PostgresServer
+from dev.servers import PostgresServer, wait_until
 from migrator.database.engine import open_engine, reading, writing, writing_once
-from migrator.errors import LedgerCloned, LedgerMissing
+from migrator.errors import LedgerCloned
+from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.identity import check_identity
-from migrator.ledger.states import BatchState, Event
+from migrator.ledger.lease_keeper import LeaseKeeper
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName
+from migrator.nservicebus.tags import Attempt, RowTag
+from migrator.nservicebus.timeouts import (
+    FIRST_DISPATCHER_LANE,
+    RECALL_LANE,
+    BatchId,
+    EndpointName,
+    Lane,
+    TimeoutId,
+)
 from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
-from tests.contract.site import Site, hours
-
-
-@pytest.fixture
-def site(database: str) -> Iterator[Site]:
-    """A PostgreSQL database with a ledger."""
-    engine = open_engine(database)
-    yield Site(engine=engine)
-    engine.dispose()
+from tests.contract.site import LONG, NOW, LegacyRow, Site, due_in, hours, timeout_id
 
 
 def test_a_cloned_database_is_refused_until_adopted(
@@ -51,42 +54,20 @@ def test_a_cloned_database_is_refused_until_adopted(
     assert new_id != site.ledger_id
     assert check_identity(engine, tables) == new_id
     copy = Site(engine=engine)
-    states = {
-        batch.id: found.state
-        for batch in (claimed, staged)
-        if (found := copy.batches.find(batch.id))
-    }
-    assert states == {claimed.id: BatchState.CLAIMED, staged.id: BatchState.DOUBTFUL}
+    found = [copy.batches.find(batch.id) for batch in (claimed, staged)]
+    assert [each and each.state for each in found] == [BatchState.CLAIMED, BatchState.DOUBTFUL]
     assert check_identity(site.engine, site.tables) == site.ledger_id
     engine.dispose()
     postgres_server.drop_database(clone)
 
 
-def test_a_database_without_ledger_says_what_to_do(database: str) -> None:
-    """The remedy is in the message."""
-    engine = open_engine(database)
-    with pytest.raises(LedgerMissing, match="migrator db upgrade"):
-        LedgerFacts(engine, build_tables(names_for(engine))).verify()
-    engine.dispose()
-
-
-def test_one_of_many_gets_a_free_lane(site: Site) -> None:
-    """However many ask at once for a lane nobody ever had, one gets it."""
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda n: _try(site, n), range(8)))
-    assert sum(found) == 1
-
-
-def _try(site: Site, number: int) -> bool:
-    try:
-        site.lease(5, f"owner {number}")
-    except AssertionError:
-        return False
-    return True
-
-
-def test_sessions_are_prepared(site: Site) -> None:
-    """Time zone, time limits and name of every session."""
+def test_sessions_are_prepared_whatever_the_database_has_by_default(site: Site) -> None:
+    """Time zone, limits and isolation, also after a session was used in another way."""
+    site.execute(
+        f"ALTER DATABASE {site.engine.url.database} "
+        "SET default_transaction_isolation = 'serializable'"
+    )
+    engine = open_engine(site.engine.url)
     wanted = {
         "TimeZone": "UTC",
         "lock_timeout": "5s",
@@ -94,26 +75,23 @@ def test_sessions_are_prepared(site: Site) -> None:
         "application_name": "migrator",
         "jit": "off",
         "synchronous_commit": "on",
+        "transaction_isolation": "read committed",
     }
-    with site.engine.connect() as connection:
-        found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in wanted}
-    assert found == wanted
-
-
-def test_sessions_isolate_transactions_as_claims_want_it(site: Site) -> None:
-    """Whatever a database has by default, and after a session was used in another way."""
-    site.execute(
-        f"ALTER DATABASE {site.engine.url.database} "
-        "SET default_transaction_isolation = 'serializable'"
-    )
-    engine = open_engine(site.engine.url)
-    show = "SHOW transaction_isolation"
     with reading(PostgresqlDialect().read_only(engine)) as connection:
+        show = "SHOW transaction_isolation"
         assert connection.exec_driver_sql(show).scalar_one() == "repeatable read"
     for opening in (reading, writing, writing_once):
         with opening(engine) as connection:
-            assert connection.exec_driver_sql(show).scalar_one() == "read committed"
+            found = {each: connection.exec_driver_sql(f"SHOW {each}").scalar() for each in wanted}
+        assert found == wanted
     engine.dispose()
+
+
+def test_one_of_many_gets_a_free_lane(site: Site) -> None:
+    """However many ask at once for a lane nobody ever had, one gets it."""
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda n: site.leases.acquire(Lane(5), f"owner {n}", LONG), range(8))
+    assert sum(lease is not None for lease in found) == 1
 
 
 def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
@@ -148,3 +126,144 @@ def test_folding_is_quick_without_statistics(site: Site) -> None:
     assert site.dispatched.prune(lease, older_than=timedelta(seconds=-1)) == 4000
     assert time.monotonic() - began_s < 8  # searched as a whole it takes far more than that
     assert site.states() == {"dispatched": 60_000}
+
+
+@pytest.mark.punctual
+def test_no_lane_of_many_is_lost_on_a_slow_database(site: Site) -> None:
+    """Lanes are taken side by side, and no renewal waits for that or for all others."""
+    lanes = [Lane(number) for number in range(64)]
+    event.listen(site.engine, "before_cursor_execute", lambda *_: time.sleep(0.05))
+    keeper = LeaseKeeper(site.leases, owner="me", duration=timedelta(seconds=10))
+    keeper.start()
+    try:
+        with ThreadPoolExecutor(len(lanes)) as threads:
+            taken = threads.map(lambda lane: keeper.acquire(lane, lambda: "x"), lanes)
+            held = [each for each in taken if each is not None]
+        assert len(held) == len(lanes)
+        until = {each: each.valid_until_s for each in held}
+
+        def are_all_renewed() -> bool:
+            for each in held:
+                each.check()
+            return all(each.valid_until_s > until[each] + 4.0 for each in held)
+
+        wait_until(are_all_renewed, what="every lease renewed again")
+    finally:
+        keeper.stop()
+
+
+# ── a failover, settled by what was met in the levels ───────────────────────────────────────────
+
+
+def seen(batch: int, index: int, number: int, attempt: int = 1) -> SeenRow:
+    """Return the message of a row as it is met in a level."""
+    mark = RowTag(batch=BatchId(batch), row_index=index, timeout_id=TimeoutId(timeout_id(number)))
+    return SeenRow(row=mark, attempt=attempt)
+
+
+def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
+    """Met: handed over. Not met and due later: to go yet. Due by then and not met: doubtful."""
+    endpoint = site.create(hours(8))
+    lease = site.lease()
+    batch = site.claim(endpoint, lease, max_rows=3).batch
+    batch = site.batches.advance(batch, Event.BEGIN_STAGING, lease)
+    at = timedelta(hours=1)
+    site.insert(
+        [
+            LegacyRow(id=timeout_id(20), due=due_in(at)),  # before the window: not ours
+            LegacyRow(id=timeout_id(21), due=due_in(2 * at)),  # may have been delivered
+        ]
+    )
+    lost = batch.id + 70
+    met = {
+        seen(batch.id, 0, 0),
+        seen(lost, 5, 3, attempt=2),
+        seen(lost, 9, 4, attempt=2),
+        seen(lost + 1, 0, 99),
+    }
+    receipts = {Attempt(batch=batch.id, number=3), Attempt(batch=BatchId(lost), number=2)}
+    terms = FailoverTerms(
+        endpoints=[endpoint],
+        mode=Mode.STAGED,
+        tool_version="0",
+        doubtful_from=NOW + 1.5 * at,
+        left_until=NOW + 2.5 * at,
+        receipts=receipts,
+    )
+    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    before = site.legacy_rows()
+    found = failover.settle(met, terms, site.lease(RECALL_LANE), None)
+    assert (site.legacy_rows(), len(site.ledger_rows())) == (before, 3)  # a dry run
+    finished = list[object]()
+    found = failover.settle(
+        met, terms, site.lease(RECALL_LANE), lambda _connection, done: finished.append(done)
+    )
+    assert finished == [found]
+    counts = {name: count for name, count in found.counts.items() if name != "doubtful_batches"}
+    assert counts == {
+        "handed_over_from_store": 2,
+        "handed_over_from_batches": 1,
+        "not_sent": 1,
+        "doubtful": 2,
+        "nowhere": 1,
+    }
+    assert found.committed == {
+        Attempt(batch=batch.id, number=1),
+        Attempt(batch=BatchId(lost), number=2),
+    }
+    assert [row.id for row in site.legacy_rows()] == [timeout_id(n) for n in (5, 6, 7, 20)]
+    table = site.tables.batch.c
+    with site.engine.connect() as connection:
+        batches = {
+            row.id: row
+            for row in connection.execute(select(table.id, table.state, table.attempt, table.size))
+        }
+    rows = {row.store_id: (row.batch_id, row.row_index) for row in site.ledger_rows()}
+    states = {number: batches[batch_id].state for number, (batch_id, _) in rows.items()}
+    assert states == {
+        timeout_id(0): "handed_over",
+        timeout_id(1): "doubtful",
+        timeout_id(2): "claimed",
+        timeout_id(3): "handed_over",
+        timeout_id(4): "handed_over",
+        timeout_id(21): "doubtful",
+    }
+    assert rows[timeout_id(0)] == (batch.id, 0)
+    assert (rows[timeout_id(3)], rows[timeout_id(4)]) == ((lost, 5), (lost, 9))
+    assert (batches[lost].attempt, batches[lost].size) == (2, 2)
+    assert all(number in (batch.id, lost) or number > lost + 1 for number in batches)
+    assert batches[rows[timeout_id(2)][0]].attempt == 4  # above all that our queues may hold
+    assert failover.nowhere({TimeoutId(timeout_id(n)) for n in (0, 5, 99)}) == {timeout_id(99)}
+    again = failover.settle(met, terms, site.lease(RECALL_LANE), None)
+    assert (again.handed_over_from_store, again.handed_over_from_batches) == (0, 0)
+
+
+def test_the_later_attempt_counts_of_a_row_that_was_met_twice(site: Site) -> None:
+    """Whatever was met first; of a batch that the ledger has, and of one that it lacks."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    batch = site.claim(endpoint, lease, max_rows=1).batch
+    batch = site.batches.advance(batch, Event.BEGIN_STAGING, lease)
+    lost = batch.id + 1
+    met = [seen(b, 0, n, attempt=a) for b, n in ((batch.id, 0), (lost, 1)) for a in (2, 1)]
+    terms = FailoverTerms(
+        endpoints=[endpoint], mode=Mode.STAGED, tool_version="0", doubtful_from=NOW, left_until=NOW
+    )
+    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    failover.settle(met, terms, site.lease(RECALL_LANE), lambda _connection, _done: None)
+    with site.engine.connect() as connection:
+        attempts = {row.id: row.attempt for row in connection.execute(select(site.tables.batch))}
+    assert attempts == {batch.id: 2, lost: 2}
+
+
+def test_the_cutoff_is_that_of_the_daemon_that_worked(site: Site) -> None:
+    """It may have been given as an option; then the settings know nothing of it."""
+    endpoint = site.create()
+    runs = SqlRuns(site.engine, site.tables, actor="a@b", version="0")
+    ended = runs.begin(endpoint, {"cutoff_s": 60})
+    runs.end(ended, "done")
+    runs.begin(endpoint, {"cutoff_s": 0})
+    runs.begin(endpoint, {"after_failover": True})
+    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    assert failover.cutoffs(later) == {timedelta(0)}
+    assert failover.cutoffs(None) == {timedelta(0), timedelta(minutes=1)}

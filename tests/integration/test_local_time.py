@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,6 +47,7 @@ CHANGES: Final = {
 }
 """When clocks are put forward, and back, in UTC; on Lord Howe by half an hour only."""
 STEP: Final = timedelta(minutes=10)
+Opener = Callable[..., Site]
 
 
 @pytest.fixture(params=["sql", "nhibernate"])
@@ -65,12 +67,23 @@ def _odd_session(database: str) -> None:
     engine.dispose()
 
 
-def opened(database: str, kind: str, zone: str | None) -> Site:
-    """Return a database whose due columns are in *zone*."""
-    engine = open_engine(database)
-    if kind == "nhibernate":
-        return NHibernateSite(engine=engine, options=NHibernateOptions(time_zone=zone))
-    return Site(engine=engine, time_zone=zone)
+@pytest.fixture
+def opened(database: str) -> Iterator[Opener]:
+    """Open the database, whose due columns are in a zone."""
+    with ExitStack() as stack:
+
+        def of(zone: str | None, kind: str = "sql") -> Site:
+            engine = open_engine(database)
+            shared = NHibernateOptions(time_zone=zone)
+            site = (
+                NHibernateSite(engine=engine, options=shared)
+                if kind == "nhibernate"
+                else Site(engine=engine, time_zone=zone)
+            )
+            stack.callback(site.close)
+            return site
+
+        yield of
 
 
 def local(moment: datetime, zone: str) -> datetime:
@@ -127,10 +140,10 @@ def claimed(site: Site, endpoint: StoreEndpoint, **changes: Any) -> dict[str, da
     ("kind", "zone"), [*(("sql", zone) for zone in CHANGES), ("nhibernate", "Europe/Berlin")]
 )
 def test_a_claim_takes_what_is_due_and_nothing_else_when_clocks_are_changed(
-    database: str, kind: str, zone: str
+    opened: Opener, kind: str, zone: str
 ) -> None:
     """For every bound: neither early nor left behind, though local time is not in order."""
-    site = opened(database, kind, zone)
+    site = opened(zone, kind)
     for change in CHANGES[zone]:
         known = around(change, zone)
         due = {row.id: moment for row, moment in known}
@@ -146,17 +159,16 @@ def test_a_claim_takes_what_is_due_and_nothing_else_when_clocks_are_changed(
             assert near == {
                 id_: at for id_, at in due.items() if bound < at <= bound + timedelta(hours=2)
             }
-    site.close()
 
 
 @pytest.mark.parametrize(
     ("kind", "zone"), [("sql", "America/New_York"), ("nhibernate", "Europe/Berlin")]
 )
 def test_claims_from_cursor_to_cursor_take_every_row_and_give_it_back_as_it_was(
-    database: str, kind: str, zone: str
+    opened: Opener, kind: str, zone: str
 ) -> None:
     """Around both changes of the clocks; the setting is gone when rows go back."""
-    site = opened(database, kind, zone)
+    site = opened(zone, kind)
     known = [each for change in CHANGES[zone] for each in around(change, zone)]
     known = [(replace(row, id=timeout_id(n)), at) for n, (row, at) in enumerate(known)]
     endpoint, lease = site.create([row for row, _ in known]), site.lease()
@@ -165,32 +177,28 @@ def test_claims_from_cursor_to_cursor_take_every_row_and_give_it_back_as_it_was(
     assert sum(claim.batch.size for claim in claims) == len(known)
     due = {row.store_id: row.due for row in site.ledger_rows()}
     assert due == {row.id: at for row, at in known}
-    other = opened(database, kind, None)
+    other = opened(None, kind)
     assert sum(other.claims.release(claim.batch, lease) for claim in claims) == len(known)
     assert site.legacy_rows() == [row for row, _ in known]
-    other.close()
-    site.close()
 
 
-def test_what_was_claimed_as_utc_goes_back_as_it_was(database: str, kind: str) -> None:
+def test_what_was_claimed_as_utc_goes_back_as_it_was(opened: Opener, kind: str) -> None:
     """The setting was made too late; nothing that is in the ledger is read by it."""
-    wrong = opened(database, kind, None)
+    wrong = opened(None, kind)
     row = row_due(1, _utc(2026, 3, 1, 13), _utc(2026, 3, 1, 12))
     endpoint, lease = wrong.create([row]), wrong.lease()
     claim = wrong.claim(endpoint, lease)
-    right = opened(database, kind, "Europe/Berlin")
+    right = opened("Europe/Berlin", kind)
     assert right.claims.release(claim.batch, lease) == 1
     assert right.legacy_rows() == [row]
     again = right.claim(endpoint, lease)
     assert again.cursor.due_at == _utc(2026, 3, 1, 12)
-    wrong.close()
-    right.close()
 
 
-def test_rows_of_two_zones_are_made_of_one_by_the_statement_of_the_docs(database: str) -> None:
+def test_rows_of_two_zones_are_made_of_one_by_the_statement_of_the_docs(opened: Opener) -> None:
     """Rows that are local time already are left as they are."""
     zone = "Europe/Berlin"
-    site = opened(database, "sql", zone)
+    site = opened(zone)
     moments = [_utc(2027, 6, 1, hour) for hour in range(4)]
     columns = [moments[0], moments[1], *(local(each, zone) for each in moments[2:])]
     endpoint = site.create(
@@ -204,7 +212,6 @@ def test_rows_of_two_zones_are_made_of_one_by_the_statement_of_the_docs(database
         )
     found = [each.due_at for page_ in site.store.survey(endpoint) for each in page_]
     assert sorted(each for each in found if each) == moments
-    site.close()
 
 
 def captured(endpoint: str) -> tuple[str, Sequence[LegacyRow]]:
@@ -232,10 +239,10 @@ def expire(row: LegacyRow) -> datetime:
 
 
 @pytest.mark.parametrize("endpoint_name", ["SalesT4", "SalesT5"])
-def test_captured_rows_are_due_when_their_headers_say(database: str, endpoint_name: str) -> None:
+def test_captured_rows_are_due_when_their_headers_say(opened: Opener, endpoint_name: str) -> None:
     """Claimed, surveyed, counted, recalled and released; the column is as it was afterwards."""
     zone, rows = captured(endpoint_name)
-    site = opened(database, "sql", zone)
+    site = opened(zone)
     endpoint = site.create(rows)
     due = {row.id: expire(row) for row in rows}
     surveyed = {row.id: row.due_at for page in site.store.survey(endpoint) for row in page}
@@ -254,13 +261,12 @@ def test_captured_rows_are_due_when_their_headers_say(database: str, endpoint_na
         site.sightings(), RecallScope(), recall, not_before=soonest - timedelta(days=1)
     )
     assert site.legacy_rows() == rows
-    site.close()
 
 
-def test_what_is_stored_is_local_time_as_well(database: str, kind: str) -> None:
+def test_what_is_stored_is_local_time_as_well(opened: Opener, kind: str) -> None:
     """A real timeout manager, and another claim, find it due when it is."""
     zone = "America/New_York"
-    site = opened(database, kind, zone)
+    site = opened(zone, kind)
     endpoint, lease = site.create(), site.lease()
     moments = [CHANGES[zone][1] + STEP * n for n in range(-9, 9)]
     new = [
@@ -282,33 +288,25 @@ def test_what_is_stored_is_local_time_as_well(database: str, kind: str) -> None:
     assert stored == [local(each, zone).isoformat(" ", "microseconds") for each in moments]
     found = claimed(site, endpoint, due_until=moments[-1])
     assert found == {timeout_id(n): moment for n, moment in enumerate(moments)}
-    site.close()
 
 
-def test_invented_rows_are_written_as_local_time(database: str) -> None:
+def test_invented_rows_are_written_as_local_time(opened: Opener) -> None:
     """A rehearsal is like the store it stands for."""
     zone = "America/New_York"
-    site = opened(database, "sql", zone)
-    endpoint = site.create()
-    start = CHANGES[zone][1] - timedelta(hours=2)
-    what = Invention(
-        endpoint="Sales.Orders",
-        count=50,
-        due_from=start,
-        due_until=start + timedelta(hours=4),
-        destinations=["Billing"],
-    )
+    site = opened(zone)
+    endpoint, start = site.create(), CHANGES[zone][1] - timedelta(hours=2)
+    until = start + timedelta(hours=4)
+    names = {"endpoint": "Sales.Orders", "destinations": ["Billing"]}
+    what = Invention(count=50, due_from=start, due_until=until, **names)  # type: ignore[arg-type]
     rows = list(invent(what))
     insert_rows(site.engine, site.blank(endpoint.source), rows)
-    found = claimed(site, endpoint, due_until=start + timedelta(hours=4))
-    assert found == {row.id: row.due_at for row in rows}
-    site.close()
+    assert claimed(site, endpoint, due_until=until) == {row.id: row.due_at for row in rows}
 
 
 @pytest.mark.parametrize("moment", [CHANGES["Europe/Berlin"][1], _utc(2027, 6, 1)])
-def test_a_claim_walks_the_index_of_the_due_column(database: str, moment: datetime) -> None:
+def test_a_claim_walks_the_index_of_the_due_column(opened: Opener, moment: datetime) -> None:
     """Bounds are made local, not the column, also while clocks are changed."""
-    site = opened(database, "sql", "Europe/Berlin")
+    site = opened("Europe/Berlin")
     endpoint, asked = site.create(), []
     site.execute(
         f'INSERT INTO {site.quoted()} ("Id", "Time", "Headers", "PersistenceVersion") '
@@ -329,4 +327,3 @@ def test_a_claim_walks_the_index_of_the_due_column(database: str, moment: dateti
     plan = "\n".join(lines)
     assert "_TimeIdx" in plan
     assert plan.count('Index Cond: (("Time" <=') + plan.count('Index Cond: (("Time" >=') == 1, plan
-    site.close()

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
@@ -14,10 +15,9 @@ import httpx
 import pytest
 
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.web import auth, http
+from migrator.web import auth, http, status_page
 from migrator.web.control import (
     Adjust,
-    Command,
     Drain,
     Pause,
     Resume,
@@ -26,12 +26,13 @@ from migrator.web.control import (
     StopNow,
 )
 from migrator.web.metrics import Instruments
-from migrator.web.page import login, routes
 from migrator.web.server import WebPlan, serve
 from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.support.panel import MemoryPanel
 
+HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - to be reached by others
 TOKEN = "correct horse battery"
+WHO = "alice, status page from 127.0.0.1"
 COMMANDS = [f"/page/{verb}" for verb in ("pause", "resume", "set", "drain", "stop", "retry")]
 
 
@@ -41,7 +42,7 @@ class Visitor:
 
     base: str
     client: httpx.Client
-    panel: MovingPanel
+    panel: MemoryPanel
 
     def get(self, path: str) -> httpx.Response:
         """Follow a link."""
@@ -62,15 +63,21 @@ class Visitor:
         return found[1]
 
 
+@contextmanager
+def visiting(panel: MemoryPanel, token: str | None = TOKEN, host: str = HERE) -> Iterator[Visitor]:
+    """Visit the page of *panel*, which is listened for at *host*."""
+    with serve(panel, WebPlan(listen=(host, 0), token=token), Instruments()) as served:
+        assert served.address is not None
+        base = f"http://{HERE}:{served.address[1]}"
+        with httpx.Client(base_url=base, trust_env=False) as client:
+            yield Visitor(base, client, panel)
+
+
 @pytest.fixture
 def visitor() -> Iterator[Visitor]:
     """Somebody who is not logged in."""
-    panel, plan = MovingPanel(), WebPlan(listen=("127.0.0.1", 0), token=TOKEN)
-    with serve(panel, plan, Instruments()) as served:
-        assert served.address is not None
-        base = "http://{}:{}".format(*served.address)
-        with httpx.Client(base_url=base, trust_env=False) as client:
-            yield Visitor(base, client, panel)
+    with visiting(MovingPanel()) as found:
+        yield found
 
 
 @pytest.fixture
@@ -96,8 +103,6 @@ def test_whoever_is_on_this_machine_may_look(visitor: Visitor) -> None:
         assert told in text_of(found)
     assert "<form" not in found.text
     assert "<form" not in visitor.get("/page/live").text
-    rows = visitor.get("/page/quarantine")
-    assert (rows.status_code, rows.headers["location"]) == (303, "/page/login")
 
 
 def test_pages_have_a_policy_and_say_of_which_origin_their_forms_are(visitor: Visitor) -> None:
@@ -136,33 +141,25 @@ def test_through_a_proxy_even_looking_needs_the_login(visitor: Visitor) -> None:
 
 def test_from_elsewhere_even_looking_needs_the_login() -> None:
     """When others can reach it, whoever comes has to give the token first."""
-    everywhere = ("0.0.0.0", 0)  # noqa: S104 - to be reached by others
-    plan = WebPlan(listen=everywhere, token=TOKEN)
-    with serve(MemoryPanel(), plan, Instruments()) as served:
-        assert served.address is not None
-        base = f"http://127.0.0.1:{served.address[1]}"
-        with httpx.Client(base_url=base, trust_env=False) as client:
-            found = client.get("/")
-            assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-            assert client.get("/page/live").status_code == 401
-            client.post("/page/login", data={"token": TOKEN}, headers={"origin": base})
-            assert client.get("/").status_code == 200
-            assert client.get("/page/live").status_code == 200
+    with visiting(MemoryPanel(), host=EVERYWHERE) as visitor:
+        found = visitor.get("/")
+        assert (found.status_code, found.headers["location"]) == (303, "/page/login")
+        assert visitor.get("/page/live").status_code == 401
+        visitor.log_in()
+        assert visitor.get("/").status_code == visitor.get("/page/live").status_code == 200
 
 
 def test_without_a_token_there_is_no_login() -> None:
-    """The page says what to set; whatever is sent, nothing is done."""
-    panel = MemoryPanel()
-    with serve(panel, WebPlan(listen=("127.0.0.1", 0)), Instruments()) as served:
-        assert served.address is not None
-        base = "http://{}:{}".format(*served.address)
-        with httpx.Client(base_url=base, trust_env=False, headers={"origin": base}) as client:
-            assert "web.token_file" in client.get("/").text
-            assert client.get("/page/login").status_code == 403
-            for token in ("", "None", TOKEN):
-                assert client.post("/page/login", data={"token": token}).status_code == 401
-            assert client.post("/page/pause", data={"csrf": ""}).status_code == 401
-    assert not panel.told
+    """The page says what to set; whatever is sent, nothing is done; nor without the page."""
+    with visiting(MemoryPanel(), token=None) as visitor:
+        assert "web.token_file" in visitor.get("/").text
+        assert visitor.get("/page/login").status_code == 403
+        for token in ("", "None", TOKEN):
+            assert visitor.log_in(token).status_code == 401
+        assert visitor.post("/page/pause", {"csrf": ""}).status_code == 401
+        refused = visitor.client.post("/control", headers={"authorization": f"Bearer {TOKEN}"})
+        assert (refused.status_code, "no token is set" in refused.text) == (403, True)
+        assert not visitor.panel.told
 
 
 # ── logging in ──────────────────────────────────────────────────────────────────────────────────
@@ -187,14 +184,14 @@ def test_a_wrong_token_is_refused_and_not_many_times(
     wrong = visitor.log_in("correct horse batter")
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
     assert "This is not the token." in text_of(wrong)
-    for _ in range(login.WRONG_TOKENS - 1):
+    for _ in range(status_page.WRONG_TOKENS - 1):
         assert visitor.log_in("another secret thing").status_code == 401
     late = visitor.log_in()
     assert late.status_code == 429
-    assert 0 < int(late.headers["retry-after"]) <= login.WRONG_SPAN_S
+    assert 0 < int(late.headers["retry-after"]) <= status_page.WRONG_SPAN_S
     assert "<form" not in visitor.get("/").text
     lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
-    assert lines.count("web_login_refused") == login.WRONG_TOKENS
+    assert lines.count("web_login_refused") == status_page.WRONG_TOKENS
     assert TOKEN not in lines
     assert "another secret thing" not in lines
 
@@ -236,7 +233,7 @@ def test_pause_and_resume_without_script(alice: Visitor) -> None:
         Pause(endpoint=None, reason="no reason was given"),
         Resume(endpoint=None),
     ]
-    assert {who for _, who in alice.panel.told} == {"alice, status page from 127.0.0.1"}
+    assert {who for _, who in alice.panel.told} == {WHO}
 
 
 def test_a_knob_is_set_as_by_the_command(alice: Visitor) -> None:
@@ -247,62 +244,52 @@ def test_a_knob_is_set_as_by_the_command(alice: Visitor) -> None:
     shown = alice.get("/page/knobs")
     assert "Done: batch_size is 250" in text_of(shown)
     assert 'name="value" value="250"' in shown.text
-    assert alice.panel.told == [
-        (Adjust(knob=RuntimeSetting.BATCH_SIZE, value="250"), "alice, status page from 127.0.0.1")
-    ]
+    assert alice.panel.told == [(Adjust(knob=RuntimeSetting.BATCH_SIZE, value="250"), WHO)]
 
 
-@pytest.mark.parametrize(
-    ("knob", "value", "status", "told"),
-    [
-        ("lanes", "99", 409, "lanes cannot be '99'"),
+def test_what_cannot_be_set_is_told_where_it_was_typed(alice: Visitor) -> None:
+    """The form keeps what was typed, whatever it is; the knobs stay as they were."""
+    before = dict(alice.panel.snapshot().knobs)
+    for knob, value, status, told in (
         ("cutoff", "<b>soon</b>", 409, "cutoff cannot be '<b>soon</b>'"),
         ("batch_size", " ", 400, "value must be given"),
         ("mode", "direct", 400, "knob must be one of"),
-        ("", "1", 400, "knob must be one of"),
-    ],
-)
-def test_what_cannot_be_set_is_told_where_it_was_typed(
-    alice: Visitor, knob: str, value: str, status: int, told: str
-) -> None:
-    """The form keeps what was typed, whatever it is; the knobs stay as they were."""
-    before = dict(alice.panel.snapshot().knobs)
-    found = alice.post("/page/set", {"csrf": alice.secret(), "knob": knob, "value": value})
-    assert found.status_code == status
-    assert told in text_of(found)
-    if knob in before and status == 409:
-        assert f'value="{html.escape(value)}"' in found.text
-        assert f"It is still {before[knob]}." in text_of(found)
+    ):
+        found = alice.post("/page/set", {"csrf": alice.secret(), "knob": knob, "value": value})
+        assert (found.status_code, told in text_of(found)) == (status, True)
+        if status == 409:
+            assert f'value="{html.escape(value)}"' in found.text
+            assert f"It is still {before[knob]}." in text_of(found)
     assert alice.panel.snapshot().knobs == before
 
 
-@pytest.mark.parametrize(("verb", "command"), [("drain", Drain()), ("stop", StopNow())])
-def test_to_end_it_takes_a_second_step(alice: Visitor, verb: str, command: Command) -> None:
+def test_to_end_it_takes_a_second_step(alice: Visitor) -> None:
     """The first page only asks; the answer comes at once, for nothing may be there to go to."""
     asked = alice.get("/page/end")
     assert "No timeout is lost either way" in text_of(asked)
-    assert f'action="/page/{verb}"' in asked.text
     assert not alice.panel.told
-    found = alice.post(f"/page/{verb}", {"csrf": alice.secret()})
-    assert found.status_code == 200
-    assert "Done: finishing" in text_of(found)
-    assert alice.panel.told == [(command, "alice, status page from 127.0.0.1")]
-    assert alice.get(f"/page/{verb}").status_code == 405
+    for verb in ("drain", "stop"):
+        assert f'action="/page/{verb}"' in asked.text
+        found = alice.post(f"/page/{verb}", {"csrf": alice.secret()})
+        assert (found.status_code, "Done: finishing" in text_of(found)) == (200, True)
+        assert alice.get(f"/page/{verb}").status_code == 405
+    assert alice.panel.told == [(Drain(), WHO), (StopNow(), WHO)]
 
 
-def test_setting_and_ending_are_for_those_who_logged_in(visitor: Visitor) -> None:
-    """Others are sent to the login."""
-    for path in ("/page/knobs", "/page/end"):
+def test_what_is_for_those_who_logged_in(visitor: Visitor) -> None:
+    """Others are sent to the login, and nothing is done for them."""
+    for path in ("/page/knobs", "/page/end", "/page/quarantine"):
         found = visitor.get(path)
         assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-    for path in ("/page/set", "/page/drain", "/page/stop"):
+    for path in COMMANDS:
         assert visitor.post(path, {"knob": "lanes", "value": "1"}).status_code == 401
     assert not visitor.panel.told
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+def test_nothing_is_done_for_another_site(alice: Visitor) -> None:
+    """Even with the cookie and the secret."""
+    secret = alice.secret()
+    for headers, status in (
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://[::1"}, 403),
@@ -311,66 +298,39 @@ def test_setting_and_ending_are_for_those_who_logged_in(visitor: Visitor) -> Non
         ({"sec-fetch-site": "same-site"}, 403),
         ({"host": "evil.example"}, 403),
         ({"content-type": "text/plain"}, 415),
-    ],
-)
-def test_nothing_is_done_for_another_site(
-    alice: Visitor, headers: dict[str, str], status: int
-) -> None:
-    """Even with the cookie and the secret."""
-    secret = alice.secret()
-    for path in (*COMMANDS, "/page/logout", "/page/login"):
-        form = {"csrf": secret, "token": TOKEN}
-        assert alice.post(path, form, **headers).status_code == status
+    ):
+        for path in (*COMMANDS, "/page/logout", "/page/login"):
+            form = {"csrf": secret, "token": TOKEN}
+            assert alice.post(path, form, **headers).status_code == status
     assert not alice.panel.told
     assert alice.secret() == secret
 
 
-def test_a_form_of_no_page_is_refused(alice: Visitor) -> None:
-    """Its origin is not known."""
-    found = alice.client.post("/page/pause", data={"csrf": alice.secret()})
-    assert (found.status_code, bool(alice.panel.told)) == (403, False)
-
-
-def test_a_form_without_the_secret_is_refused(alice: Visitor) -> None:
-    """The page says so, and nothing was done."""
-    wrong = [{"reason": "x"}, *({"csrf": guess} for guess in ("", "guess", "größer"))]
-    paths = (*COMMANDS, "/page/logout")
-    for path, form in product(paths, wrong):
+def test_a_form_of_no_page_or_without_the_secret_is_refused(alice: Visitor) -> None:
+    """Nor is one with the secret of another session, also when both are the same person's."""
+    old = alice.secret()
+    assert alice.client.post("/page/pause", data={"csrf": old}).status_code == 403
+    alice.client.cookies.clear()
+    alice.log_in()
+    wrong = [{"reason": "x"}, *({"csrf": guess} for guess in ("", old, "größer"))]
+    for path, form in product((*COMMANDS, "/page/logout"), wrong):
         found = alice.post(path, form)
-        assert found.status_code == 403
-        assert "nothing was done" in text_of(found)
+        assert (found.status_code, "nothing was done" in text_of(found)) == (403, True)
     assert not alice.panel.told
     assert "<form" in alice.get("/").text
 
 
-def test_the_secret_of_another_session_is_refused(alice: Visitor) -> None:
-    """Also when both are the same person's."""
-    old = alice.secret()
-    alice.client.cookies.clear()
-    alice.log_in()
-    assert alice.post("/page/pause", {"csrf": old}).status_code == 403
-    assert not alice.panel.told
-
-
 def test_what_cannot_be_understood_is_told(alice: Visitor) -> None:
-    """And nothing is done."""
-    for form, told in (
-        ({"reason": "two\nlines"}, "reason must be one line"),
-        ({"reason": "x" * 501}, "at most 500"),
-        ({"endpoint": "\x1b[2J"}, "endpoint must be one line"),
+    """Nothing is done; neither many fields nor long ones are taken."""
+    secret = {"csrf": alice.secret()}
+    for form, status, told in (
+        ({"reason": "two\nlines"}, 400, "reason must be one line"),
+        ({"endpoint": "\x1b[2J"}, 400, "endpoint must be one line"),
+        ({f"f{number}": "" for number in range(50)}, 400, "no form"),
+        ({"reason": "x" * 9_000}, 413, "more than"),
     ):
-        found = alice.post("/page/pause", {"csrf": alice.secret(), **form})
-        assert found.status_code == 400
-        assert told in text_of(found)
-    assert not alice.panel.told
-
-
-def test_a_form_has_an_end(alice: Visitor) -> None:
-    """Neither many fields nor long ones are taken."""
-    many = {f"f{number}": "" for number in range(50)}
-    assert alice.post("/page/pause", {"csrf": alice.secret(), **many}).status_code == 400
-    long = {"csrf": alice.secret(), "reason": "x" * 9_000}
-    assert alice.post("/page/pause", long).status_code == 413
+        found = alice.post("/page/pause", secret | form)
+        assert (found.status_code, told in text_of(found)) == (status, True)
     assert alice.post("/page/login", {"token": TOKEN, "name": "x" * 61}).status_code == 400
     assert not alice.panel.told
 
@@ -382,7 +342,7 @@ def test_rows_are_shown_page_by_page(alice: Visitor) -> None:
     """Each once, and those that were asked for."""
     first = alice.get("/page/quarantine")
     ids = re.findall(r'name="id" value="([^"]+)"', first.text)
-    assert len(ids) == routes.ROWS
+    assert len(ids) == status_page.ROWS
     (link,) = re.findall(r'<a href="([^"]+)">Next page', first.text)
     second = alice.get(html.unescape(link))
     rest = re.findall(r'name="id" value="([^"]+)"', second.text)
@@ -406,7 +366,5 @@ def test_rows_are_tried_again_one_or_all_that_are_shown(alice: Visitor) -> None:
         "/page/retry", {**shown, "endpoint": BILLING, "reason": "destination-unbound", "id": ""}
     )
     (one, _), (several, _) = alice.panel.told
-    assert one == Retry(endpoint=BILLING, reason=None, timeout_id=TimeoutId("t 7"))
-    assert several == Retry(
-        endpoint=EndpointName("Billing"), reason="destination-unbound", timeout_id=None
-    )
+    assert one == Retry(endpoint=BILLING, reason=None, id=TimeoutId("t 7"))
+    assert several == Retry(endpoint=EndpointName("Billing"), reason="destination-unbound", id=None)

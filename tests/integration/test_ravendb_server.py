@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import RavenServer
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.ports import Document, Mark, Unclaimable
+from migrator.stores.ports import SurveyedRow
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
 from migrator.stores.ravendb.listing import RavenReader
@@ -29,8 +28,6 @@ from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.support.raven_boundary import DATABASE
 from tests.support.ravendb import StrictRaven
 
-MARK, BACK = Mark("lg1.7.c"), Mark("lg1.7.b")
-DUE = "2031-11-03T08:15:30.1224171Z"
 COLLECTION = "TimeoutDatas"
 
 
@@ -39,7 +36,6 @@ class Bench:
 
     def __init__(self, settings: ServerSettings) -> None:
         """Connect."""
-        self.settings = settings
         self.http = RavenHttp(settings)
         self.family: Family = family_of(self.http.build())
         self.reader = RavenReader(self.http, self.family)
@@ -56,15 +52,6 @@ class Bench:
         """Do all of *commands* or none."""
         self.http.send(self.family.batch(commands))
 
-    def put(self, id_: str, content: Mapping[str, Any]) -> TimeoutId:
-        """Store a document as NServiceBus does."""
-        metadata = {
-            **self.family.metadata_of(COLLECTION),
-            "Raven-Clr-Type": "NServiceBus.TimeoutPersisters.RavenDB.TimeoutData, NServiceBus.R",
-        }
-        self.send(Put(id=id_, content=content, metadata=metadata, expected=None))
-        return TimeoutId(id_)
-
     def bare(self, id_: str, content: Mapping[str, Any], *, expected: str | None) -> Put:
         """Return what stores a document without more than its collection.
 
@@ -74,39 +61,34 @@ class Bench:
         return Put(id=id_, content=content, metadata=metadata, expected=expected)
 
     def timeout(self, n: int, **fields: Any) -> TimeoutId:
-        """Store a timeout."""
+        """Store a timeout as NServiceBus does."""
         content = {
             "Destination": "Billing",
             "SagaId": "00000000-0000-0000-0000-000000000000",
             "State": "eyJhIjoxfQ==",
-            "Time": DUE,
+            "Time": "2031-11-03T08:15:30.1224171Z",
             "OwningTimeoutManager": "Sales",
             "Headers": {"NServiceBus.MessageId": f"m-{n}", "naïve": "\U0001f600", "void": None},
         }
-        return self.put(f"{COLLECTION}/{n}-A", content | fields)
+        type_ = "NServiceBus.TimeoutPersisters.RavenDB.TimeoutData, NServiceBus.RavenDB"
+        metadata = {**self.family.metadata_of(COLLECTION), "Raven-Clr-Type": type_}
+        id_ = TimeoutId(f"{COLLECTION}/{n}-A")
+        self.send(Put(id=id_, content=content | fields, metadata=metadata, expected=None))
+        return id_
 
     def ids(self, prefix: str) -> list[str]:
         """Return the ids that begin so."""
         return [raw.id for page in self.reader.pages(prefix) for raw in page]
 
-    def documents(self) -> list[Document]:
-        """Return all timeouts, whole."""
-        ids = [each.id for page in self.store.list(self.sales) for each in page]
-        return list(self.store.read(self.sales, ids))
-
 
 def _named_server() -> ServerSettings:
-    return ServerSettings(
-        url=os.environ["RAVENDB_URL"],
-        database=os.environ.get("RAVENDB_DATABASE", "migrator-tests"),
-        cert_file=_named("RAVENDB_CERT"),
-        key_file=_named("RAVENDB_KEY"),
-        ca_file=_named("RAVENDB_CA"),
-    )
-
-
-def _named(variable: str) -> Path | None:
-    return Path(os.environ[variable]) if variable in os.environ else None
+    files: dict[str, Any] = {
+        f"{name}_file": Path(os.environ[variable])
+        for name in ("cert", "key", "ca")
+        if (variable := f"RAVENDB_{name.upper()}") in os.environ
+    }
+    database = os.environ.get("RAVENDB_DATABASE", "migrator-tests")
+    return ServerSettings(url=os.environ["RAVENDB_URL"], database=database, **files)
 
 
 def servers() -> Iterator[Any]:
@@ -141,8 +123,8 @@ def bench(
 
 def _emptied(settings: ServerSettings) -> Iterator[Bench]:
     bench = Bench(settings)
-    assert not bench.ids("migrator/"), f"{settings.database} has receipts of a migrator"
-    assert not bench.ids(COLLECTION), f"{settings.database} has timeouts; give an empty one"
+    for prefix in ("migrator/", COLLECTION):
+        assert not bench.ids(prefix), f"{settings.database} has documents; give an empty one"
     try:
         yield bench
     finally:
@@ -174,7 +156,7 @@ def test_one_odd_document_hides_no_other(
         sending.setattr("migrator.stores.ravendb.http._encoded", as_it_is)
         bench.send(Put(id=odd, content=raw.content, metadata=metadata, expected=None))
     listed = {each.id: each for page in bench.store.list(bench.sales) for each in page}
-    assert {id_: isinstance(each, Unclaimable) for id_, each in listed.items()} == {
+    assert {id_: bool(each.why_unclaimable) for id_, each in listed.items()} == {
         odd: True,
         other: False,
     }
@@ -225,49 +207,6 @@ def test_pages_follow_the_last_id(bench: Bench) -> None:
     assert sorted(bench.ids(f"{COLLECTION}/")) == sorted(there)
 
 
-def test_a_timeout_is_taken_and_put_back_as_it_was(bench: Bench) -> None:
-    """Content and metadata, without what the server writes itself."""
-    id_ = bench.timeout(1, CorrelationId="c")
-    (before,) = bench.reader.by_id([id_])
-    documents = bench.documents()
-    assert list(bench.store.take(bench.sales, MARK, documents)) == [id_]
-    assert bench.ids(COLLECTION) == []
-    assert list(bench.store.take(bench.sales, MARK, documents)) == [id_]
-    bench.store.forget(bench.sales, MARK, [id_])
-    assert list(bench.store.put_back(bench.sales, BACK, documents, is_meant=lambda: True)) == [id_]
-    assert list(bench.store.put_back(bench.sales, BACK, documents, is_meant=lambda: True)) == [id_]
-    bench.store.forget(bench.sales, BACK, [id_])
-    (after,) = bench.reader.by_id([id_])
-    assert (after.id, after.collection) == (before.id, before.collection)
-    assert list(after.content.items()) == list(before.content.items())
-    keep = bench.family.kept_metadata
-    assert keep(after.metadata) == keep(before.metadata)
-    assert bench.ids("migrator/") == []
-
-
-def test_what_another_removed_is_left_out(bench: Bench) -> None:
-    """And the rest is taken."""
-    theirs, ours = bench.timeout(1), bench.timeout(2)
-    documents = bench.documents()
-    bench.send(Remove(id=theirs, expected=None))
-    assert list(bench.store.take(bench.sales, MARK, documents)) == [ours]
-    assert bench.ids(COLLECTION) == []
-
-
-def test_everything_else_that_is_asked_is_answered(bench: Bench) -> None:
-    """Endpoints, the soonest, the probe and the vendor's tool."""
-    id_ = bench.timeout(1, OwningTimeoutManager="")
-    assert bench.store.endpoints() == [bench.sales]
-    until = datetime(2032, 1, 1, tzinfo=UTC)
-    (found,) = bench.store.soonest(bench.sales, due_after=None, due_until=until, at_most=9)
-    due_at = datetime(2031, 11, 3, 8, 15, 30, 122_418, tzinfo=UTC)
-    assert (found.id, found.due_at) == (id_, due_at)
-    early = due_at - timedelta(microseconds=1)
-    assert not bench.store.soonest(bench.sales, due_after=None, due_until=early, at_most=9)
-    bench.store.probe(bench.sales)
-    assert bench.store.unfinished_vendor_runs() == []
-
-
 def test_a_page_begins_behind_an_id_that_is_gone(bench: Bench) -> None:
     """Whatever a version makes of that, no listing leaves out what follows."""
     ids = [f"{COLLECTION}/{n}-A" for n in range(10, 15)]
@@ -289,5 +228,5 @@ def test_an_archived_timeout_is_left_where_it_is(bench: Bench) -> None:
     bench.send(Put(id=id_, content=raw.content, metadata=metadata, expected=None))
     (page,) = bench.store.list(bench.sales)
     why = "it is archived, and its timeout manager does not see it"
-    assert list(page) == [Unclaimable(id=id_, why=why)]
+    assert list(page) == [SurveyedRow(id=id_, why_unclaimable=why)]
     assert list(bench.store.read(bench.sales, [id_])) == []

@@ -80,6 +80,13 @@ class LegacyAccount:
                     {"PartitionKey": partition, "RowKey": name, **_properties(row)}
                 )
 
+    def due(self, owner: str) -> list[str]:
+        """Return the ids of an endpoint's timeouts, soonest first."""
+        where = "OwningTimeoutManager eq @owner and RowKey ne @none"
+        found = self.table.query_entities(where, parameters={"owner": owner, "none": ""})
+        by_id = {entity["RowKey"]: entity["Time"] for entity in found}
+        return sorted(by_id, key=lambda each: by_id[each])
+
     def peek(self, timeout: str) -> bool:
         """Return whether the timeout manager would send it."""
         return self._main(timeout) is not None

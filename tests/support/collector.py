@@ -40,11 +40,6 @@ class Collector:
     spans: list[SeenSpan] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
-    def of(self, **attributes: str | int) -> list[SeenSpan]:
-        """Return the spans that have all these attributes; dots are written ``__``."""
-        wanted = {key.replace("__", "."): value for key, value in attributes.items()}
-        return [each for each in self.spans if wanted.items() <= each.attributes.items()]
-
 
 @contextmanager
 def collecting() -> Iterator[Collector]:

@@ -69,13 +69,15 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
 }
 ALSO_NULL: Final = frozenset(
-    {"stores/sql/nhibernate.py unowned_rows", "stores/sql/nhibernate.py _walked"}
+    {"stores/sql/nhibernate.py unowned_rows", "stores/sql/nhibernate.py owners_in"}
 )
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
 _PACKAGE: Final = Path(__file__).parents[2] / "migrator"
 _OWN: Final = ("stores/sql/dialects/", "database/", "failover/store.py")
 """What a dialect says to its own database alone, and what only PostgreSQL is ever told."""
+_PASSES_ON: Final = ("database/", "ledger/tables.py LedgerPart._read")
+"""What only executes what somebody else says."""
 _IN_LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+?)\]")
 _UNKNOWN: Final = re.compile(r" OUTPUT deleted\.\w+")
 """What the parser does not know; a statement without it is one, too."""
@@ -331,6 +333,7 @@ def _tables(element: ClauseElement) -> set[Table]:
 
 def _place(frame: FrameType | None) -> str | None:
     """Return which file and function of the program asks; None: a test does, or an inspector."""
+    is_passed_on = False
     while frame is not None:
         path = Path(frame.f_code.co_filename)
         if path.name == "reflection.py" or (
@@ -338,8 +341,11 @@ def _place(frame: FrameType | None) -> str | None:
         ):
             return None
         if path.is_relative_to(_PACKAGE):
-            return f"{path.relative_to(_PACKAGE)} {frame.f_code.co_qualname}"
-        if path.is_relative_to(_PACKAGE.parent) and ".venv" not in path.parts:
+            place = f"{path.relative_to(_PACKAGE)} {frame.f_code.co_qualname}"
+            is_passed_on |= "LedgerPart._read" in place  # whose caller says it
+            if not is_passed_on or not place.startswith(_PASSES_ON):
+                return place
+        elif path.is_relative_to(_PACKAGE.parent) and ".venv" not in path.parts:
             return None
         frame = frame.f_back
     return None

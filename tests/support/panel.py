@@ -9,16 +9,17 @@ from datetime import UTC, datetime, timedelta
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.held_destinations import HeldDestination
-from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
     EndpointProgress,
     LaneStatus,
+    PauseReason,
     Progress,
     QuarantineCount,
     QuarantinedRow,
     QuarantineFilter,
+    Signal,
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane

@@ -8,14 +8,14 @@ memory and is strict, ``tests/support/raven_real`` asks a RavenDB.
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
+
+from tests.support.http_proxy import Answer, HttpServer, Request
 
 DATABASE = "Timeouts"
 """What the database is called at the boundary."""
@@ -32,35 +32,13 @@ class Stored:
     version: str
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One request as it came."""
-
-    method: str
-    target: str
-    """Path and query, not decoded."""
-    body: Any
-    raw: bytes | None
-    headers: Mapping[str, str]
-
-    @property
-    def line(self) -> str:
-        """Method and target."""
-        return f"{self.method} {self.target}"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back."""
-
-    status: int
-    raw: bytes
-    encoding: str | None = None
-
-
 def json_answer(status: int, told: Any) -> Answer:
     """Return *told* as an answer; None: without a body."""
-    return Answer(status, b"" if told is None else json.dumps(told).encode())
+    body = b"" if told is None else json.dumps(told).encode()
+    return Answer(status=status, headers=_JSON, body=body)
+
+
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
 @dataclass
@@ -76,53 +54,34 @@ class Plan:
     """Do the work, then cut the connection."""
     wait_for: threading.Event | None = None
     """Cut the connection, and do the work only once this is set."""
-    before: Callable[[], None] | None = None
-    """Called before the work, as if somebody were sooner."""
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Boundary:
+class Boundary(HttpServer):
     """What adapters connect to; ``family`` is ``3.5`` or ``4``."""
 
     def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
-        """Listen on a free port of the loopback interface; with *tls*, only over that."""
+        """Listen; with *tls*, only over that."""
         self.family = family
-        self.seen: list[Seen] = []
+        self.seen: list[Request] = []
         self.violations: list[str] = []
         """Requests that no adapter should ever send, with what is wrong about them."""
         self.plans: list[Plan] = []
         self._planned: list[Plan] = []
         self._lock = threading.RLock()
-        owner = self
-
-        class Handler(_Handler):
-            boundary = owner
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = False
         self._scheme = "http" if tls is None else "https"
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
+        super().__init__(tls)
 
     def __exit__(self, *_: object) -> None:
         for plan in self._planned:
             if plan.wait_for is not None:
                 plan.wait_for.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__exit__()
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     @property
     def address(self) -> tuple[str, str]:
@@ -143,6 +102,27 @@ class Boundary:
     def remove(self, id_: str) -> None:
         """Remove a document."""
         raise NotImplementedError
+
+    def try_remove(self, id_: str) -> bool:
+        """Remove a timeout as a timeout manager does that is about to send it."""
+        raise NotImplementedError
+
+    def due(self, owner: str) -> list[str]:
+        """Return the ids of an endpoint's timeouts, soonest first."""
+        found = self._with("OwningTimeoutManager", owner)
+        return sorted(found, key=lambda id_: str(found[id_]["Time"]))
+
+    def peek(self, id_: str) -> bool:
+        """Return whether a timeout is there."""
+        return self.content(id_) is not None
+
+    def remove_by_saga(self, saga: str) -> list[str]:
+        """Remove all timeouts of a saga, whoever owns them; return their ids."""
+        return [each for each in self._with("SagaId", saga) if self.try_remove(each)]
+
+    def _with(self, field_: str, value: str) -> dict[str, dict[str, Any]]:
+        found = self.documents.values()
+        return {each.id: each.content for each in found if each.content.get(field_) == value}
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -169,85 +149,35 @@ class Boundary:
         return plan
 
     @contextmanager
-    def watched(self) -> Iterator[list[Seen]]:
+    def watched(self) -> Iterator[list[Request]]:
         """Collect the requests of a block."""
-        began, mine = len(self.seen), list[Seen]()
+        began, mine = len(self.seen), list[Request]()
         yield mine
         mine += self.seen[began:]
 
     # ── requests ────────────────────────────────────────────────────────────────────────────
 
-    def planned(self, target: str) -> Plan | None:
-        """Return what was planned for a request, once."""
+    def answer(self, request: Request) -> Answer | None:
+        """Let happen what was planned for such a request, once, or do what is asked for."""
+        self.seen.append(request)
+        if request.raw and request.headers.get("Content-Type") != "application/json":
+            self.violations.append(f"{request.line}: no content type")
         with self._lock:
-            for plan in self.plans:
-                if plan.where in target:
-                    self.plans.remove(plan)
-                    return plan
-        return None
+            plan = next((each for each in self.plans if each.where in request.target), None)
+            self.plans = [each for each in self.plans if each is not plan]
+        if plan is None:
+            return self.do(request)
+        if plan.status:
+            return json_answer(plan.status, {"Type": "Raven.Client.Exceptions.SomeException"})
+        if plan.wait_for is not None:
+            request.cut()
+            plan.wait_for.wait()
+        answer = self.do(request)
+        plan.done.set()
+        if plan.instead is not None:
+            answer = Answer(status=200, headers=_JSON, body=plan.instead)
+        return None if plan.lose else answer
 
-    def answer(self, seen: Seen) -> Answer:
+    def do(self, request: Request) -> Answer:
         """Do what is asked for."""
         raise NotImplementedError
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: that a client is refused is what a test wants to see."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    boundary: Boundary
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # one packet for an answer
-
-    def do_GET(self) -> None:
-        """Answer a question."""
-        self._serve(None)
-
-    def do_POST(self) -> None:
-        """Answer a request with a body."""
-        raw = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["Content-Type"] != "application/json":
-            self.boundary.violations.append(f"{self.path}: no content type")
-        self._serve(raw)
-
-    def _serve(self, raw: bytes | None) -> None:
-        body = None if raw is None else json.loads(raw)
-        seen = Seen(self.command, self.path, body, raw, dict(self.headers))
-        self.boundary.seen.append(seen)
-        plan = self.boundary.planned(self.path)
-        if plan is not None and plan.status:
-            self._write(json_answer(plan.status, {"Type": "Raven.Client.Exceptions.SomeException"}))
-            return
-        if plan is not None and plan.wait_for is not None:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-            plan.wait_for.wait()
-        if plan is not None and plan.before is not None:
-            plan.before()
-        answer = self.boundary.answer(seen)
-        if plan is not None:
-            plan.done.set()
-            if plan.lose:
-                self.close_connection = True
-                return
-            if plan.instead is not None:
-                answer = Answer(200, plan.instead)
-        self._write(answer)
-
-    def _write(self, answer: Answer) -> None:
-        try:
-            self.send_response(answer.status)
-            self.send_header("Content-Type", "application/json; charset=utf-8")
-            self.send_header("Content-Length", str(len(answer.raw)))
-            if answer.encoding:
-                self.send_header("Content-Encoding", answer.encoding)
-            self.end_headers()
-            self.wfile.write(answer.raw)
-        except OSError:
-            self.close_connection = True  # the client waited no longer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
+from dev.processes import ServerFailedError
 from dev.servers import RavenServer
-from tests.support.raven_boundary import DATABASE, Answer, Boundary, Seen, Stored
+from tests.support.http_proxy import Answer, Request, passed_on
+from tests.support.raven_boundary import DATABASE, Boundary, Stored
 
 _SERVERS_OWN = {"@id", "@change-vector", "@last-modified"}
 _MOST_DOCUMENTS = 100_000
@@ -55,6 +55,21 @@ class RealRaven(Boundary):
         """See ``Boundary``."""
         self._do({"Id": id_, "ChangeVector": None, "Type": "DELETE"})
 
+    def try_remove(self, id_: str) -> bool:
+        """See ``Boundary``: in the version that was read, so that only one can do it."""
+        found = self._ask("GET", f"docs?id={quote(id_)}&id=nobody")["Results"][0]
+        if found is None:
+            return False
+        version = found["@metadata"]["@change-vector"]
+        command = {"Id": id_, "ChangeVector": version, "Type": "DELETE"}
+        try:
+            self._ask("POST", "bulk_docs", {"Commands": [command]})
+        except ServerFailedError as failed:
+            if "Concurrency" not in str(failed):
+                raise
+            return False
+        return True
+
     def empty(self) -> None:
         """Remove all documents: sooner done than making another database."""
         with self.at_once():
@@ -83,25 +98,18 @@ class RealRaven(Boundary):
 
     # ── requests ────────────────────────────────────────────────────────────────────────────
 
-    def answer(self, seen: Seen) -> Answer:
+    def do(self, request: Request) -> Answer:
         """Return what RavenDB answers; that it takes offence is a violation."""
-        target = seen.target.replace(f"/databases/{DATABASE}/", f"/databases/{self._database}/", 1)
+        target = request.target.replace(
+            f"/databases/{DATABASE}/", f"/databases/{self._database}/", 1
+        )
         target = target.replace(f"?name={DATABASE}&", f"?name={self._database}&", 1)
-        passed = {key: seen.headers[key] for key in _PASSED if key in seen.headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self._raven.port, timeout=60)
-        try:
-            connection.request(seen.method, target, seen.raw, passed)
-            told = connection.getresponse()
-            raw = told.read()
-        finally:
-            connection.close()
-        if told.status not in _EXPECTED and target != seen.target:
-            text = gzip.decompress(raw) if told.getheader("Content-Encoding") == "gzip" else raw
-            self.violations.append(f"{seen.line}: {told.status} {text[:2000]!r}")
-        return Answer(told.status, raw, told.getheader("Content-Encoding"))
+        told = passed_on(request, self._raven.port, target)
+        if told.status not in _EXPECTED and target != request.target:
+            self.violations.append(f"{request.line}: {told.status} {told.body[:2000]!r}")
+        return told
 
 
-_PASSED = ("Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 _EXPECTED = {200, 201, 409}
 
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.support.raven_boundary import DATABASE, Answer, Boundary, Seen, Stored, json_answer
+from tests.support.http_proxy import Answer, Request
+from tests.support.raven_boundary import DATABASE, Boundary, Stored, json_answer
 
 __all__ = ["DATABASE", "StrictRaven"]
 
@@ -61,24 +62,29 @@ class StrictRaven(Boundary):
         with self._lock:
             self._documents.pop(id_.lower(), None)
 
+    def try_remove(self, id_: str) -> bool:
+        """See ``Boundary``."""
+        with self._lock:
+            return self._documents.pop(id_.lower(), None) is not None
+
     # ── requests ────────────────────────────────────────────────────────────────────────────
 
-    def answer(self, seen: Seen) -> Answer:
+    def do(self, request: Request) -> Answer:
         """Return what is documented."""
         with self._lock:
             before = dict(self._documents)  # documents are replaced, never changed
             try:
-                return json_answer(*self._answered(seen))
+                return json_answer(*self._answered(request))
             except ConditionFailed as exc:
                 self._documents = before
                 kind = "Raven.Client.Exceptions.ConcurrencyException"
                 return json_answer(409, {"Type": kind, "Error": str(exc)})
             except (Undocumented, KeyError, TypeError, AttributeError) as exc:
                 self._documents = before
-                self.violations.append(f"{seen.line}: {exc!r}")
+                self.violations.append(f"{request.line}: {exc!r}")
                 return json_answer(400, {"Error": repr(exc)})
 
-    def _answered(self, seen: Seen) -> tuple[int, Any]:
+    def _answered(self, seen: Request) -> tuple[int, Any]:
         parts = urlsplit(seen.target)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         path = unquote(parts.path)

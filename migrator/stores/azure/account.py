@@ -13,9 +13,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -155,11 +155,7 @@ class Account:
     @cached_property
     def table(self) -> TableClient:
         """The timeouts' table."""
-        return self.other_table(self.settings.table)
-
-    def other_table(self, name: str) -> TableClient:
-        """Return a client of another table of the account."""
-        return self._tables.get_table_client(name)
+        return self._tables.get_table_client(self.settings.table)
 
     @cached_property
     def container(self) -> ContainerClient:
@@ -169,6 +165,40 @@ class Account:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.settings.requests, thread_name_prefix="azure")
+
+    def at_table(self, doing: str) -> AbstractContextManager[None]:
+        """Turn errors of what is asked of the timeouts' table into ours; see ``asking``."""
+        return asking(doing, place=f"table {self.settings.table}")
+
+    def at_container(self, doing: str) -> AbstractContextManager[None]:
+        """Turn errors of what is asked of the bodies' container into ours; see ``asking``."""
+        return asking(doing, place=f"container {self.settings.container}")
+
+    def pages(
+        self,
+        where: str,
+        parameters: Mapping[str, str],
+        columns: Sequence[str] | None = None,
+        *,
+        doing: str,
+        table: str = "",
+        size: int | None = None,
+    ) -> Iterator[Sequence[Any]]:
+        """Yield pages of entities with some *columns*; None: with all there are.
+
+        *table* is another one than the timeouts'; *size* bounds a page.
+        """
+        client = self._tables.get_table_client(table) if table else self.table
+        place = f"table {client.table_name}"
+        with asking(doing, place=place):
+            found = client.query_entities(
+                where,
+                parameters=dict(parameters),
+                select=None if columns is None else [*columns],
+                results_per_page=size,
+            )
+            pages = found.by_page()
+        yield from paged(pages, doing=doing, place=place)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield what *work* returns for each of *items*, in order; several run at a time.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -27,12 +27,13 @@ from azure.storage.blob import ContentSettings
 
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.azure.account import Account, asking, is_about_one, is_code_about_one, may_pass
-from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
+from migrator.stores.azure.account import Account, is_about_one, is_code_about_one, may_pass
+from migrator.stores.azure.entities import EVIDENCE, Kept, loaded
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import Document, IsMeant, Mark
 
 _PROBE: Final = "migrator-probe"
+_CLEARING: Final = "clearing up after a claim"
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 ENTITIES: Final = 100
@@ -76,7 +77,7 @@ class Changes:
         """Remove the evidence *mark* of each of *ids*."""
 
         def forget(timeout: TimeoutId) -> None:
-            with self._asking("forgetting a claim"):
+            with self._account.at_table("forgetting a claim"):
                 self._account.table.delete_entity(timeout, EVIDENCE + mark)
 
         for _ in self._account.each(forget, ids):
@@ -86,10 +87,9 @@ class Changes:
         """Ask for changes that cannot happen: whoever lacks the right is told so first."""
         container = self._account.container
         version = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
-        with self._asking("a trial claim"):
+        with self._account.at_table("a trial claim"):
             self._transact([_deleting(_PROBE, "", version), _creating(_PROBE, EVIDENCE + "probe")])
-        place = f"container {container.container_name}"
-        with asking("a trial claim of a body", place=place):
+        with self._account.at_container("a trial claim of a body"):
             for attempt in (
                 lambda: container.get_blob_client(_PROBE).get_blob_properties(),
                 lambda: container.delete_blob(
@@ -114,7 +114,7 @@ class Changes:
             _deleting(document.id, "", document.version),
             _creating(document.id, EVIDENCE + mark),
         ]
-        with self._asking("claiming a timeout"):
+        with self._account.at_table("claiming a timeout"):
             is_ours = self._transact(operations)
         return is_ours or self._has_evidence(document.id, mark)
 
@@ -122,16 +122,16 @@ class Changes:
         self, mark: Mark, versions: Mapping[TimeoutId, str | None], document: Document
     ) -> bool:
         extra = loaded(document.id, document.extra)
-        main = kept_from_json(extra["main"])
+        main = Kept.of(extra["main"])
         if main is None:
             raise StoreError(f"the ledger does not have timeout {document.id} as it was stored")
         opened = versions[document.id]
         if opened is None:
             return True
         is_free = not self._reader.has(main) and self._restore_body(extra["blob"], document.body)
-        with self._asking("restoring a timeout"):
+        with self._account.at_table("restoring a timeout"):
             if is_free:
-                for entry in (kept_from_json(extra["time"]), kept_from_json(extra["saga"])):
+                for entry in (Kept.of(extra["time"]), Kept.of(extra["saga"])):
                     if entry is not None:
                         self._account.table.upsert_entity(entry.entity(), mode=UpdateMode.REPLACE)
                 if self._transact(
@@ -146,7 +146,7 @@ class Changes:
         A restoration is only done while its evidence is open, in this version: a request that
         comes late, after all was done and forgotten, finds none and does nothing.
         """
-        with self._asking("restoring a timeout"), suppress(ResourceExistsError):
+        with self._account.at_table("restoring a timeout"), suppress(ResourceExistsError):
             made = self._account.table.create_entity(_evidence(timeout, EVIDENCE + mark, "open"))
             return str(made["etag"])
         found = self._reader.entity(timeout, EVIDENCE + mark)
@@ -161,7 +161,7 @@ class Changes:
         closed the evidence before, and it stays and tells so, or finds none and does nothing.
         """
         entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
-        with self._asking("clearing up after a restoration"):
+        with self._account.at_table("clearing up after a restoration"):
             tolerantly(partial(self._clearing.remove, entry))
         found = self._reader.entity(timeout, EVIDENCE + mark)
         return found is not None and found["Step"] == "closed"
@@ -171,7 +171,7 @@ class Changes:
         if blob is None:
             return True
         container, content = self._account.container, body or b""
-        with asking("restoring a body", place=f"container {container.container_name}"):
+        with self._account.at_container("restoring a body"):
             try:
                 container.upload_blob(
                     blob["name"],
@@ -204,9 +204,6 @@ class Changes:
                 raise
             return False
         return True
-
-    def _asking(self, doing: str) -> Any:
-        return asking(doing, place=f"table {self._account.table.table_name}")
 
 
 def _deleting(partition: str, row: str, version: str) -> Any:
@@ -245,7 +242,7 @@ class Clearing:
             StoreUnavailable: Some may be removed; repeat the call.
         """
         extras = [loaded(each.id, each.extra) for each in documents]
-        entries = (kept_from_json(each[name]) for name in ("saga", "time") for each in extras)
+        entries = (Kept.of(each[name]) for name in ("saga", "time") for each in extras)
         self._all(self._remove_entries, _by_partition(each for each in entries if each is not None))
         blobs = [each["blob"] for each in extras if each["blob"] is not None]
         self._all(self._remove_blobs, _slices(blobs, BLOBS))
@@ -261,7 +258,7 @@ class Clearing:
         if len(entries) > 1 and self._went_at_once(entries):
             return
         for entry in entries:
-            with _left_alone(f"{entry.partition}/{entry.row}"), self._asking_table():
+            with _left_alone(f"{entry.partition}/{entry.row}"), self._account.at_table(_CLEARING):
                 tolerantly(lambda: self.remove(entry))  # noqa: B023 - called at once
 
     def _went_at_once(self, entries: Sequence[Kept]) -> bool:
@@ -270,7 +267,7 @@ class Clearing:
             ("delete", {"PartitionKey": each.partition, "RowKey": each.row}, as_read(each.etag))
             for each in entries
         ]
-        with self._asking_table():
+        with self._account.at_table(_CLEARING):
             try:
                 self._account.table.submit_transaction(operations)
             except HttpResponseError as exc:
@@ -288,7 +285,7 @@ class Clearing:
     def _remove_blobs(self, blobs: Sequence[Blob]) -> None:
         left = self._not_removed_at_once(blobs) if len(blobs) > 1 else blobs
         for blob in left:
-            with _left_alone(f"blob {blob['name']}"), self._asking_container():
+            with _left_alone(f"blob {blob['name']}"), self._account.at_container("removing a body"):
                 tolerantly(lambda: self._remove_blob(blob))  # noqa: B023 - called at once
 
     def _not_removed_at_once(self, blobs: Sequence[Blob]) -> Sequence[Blob]:
@@ -299,7 +296,7 @@ class Clearing:
             {"name": each["name"], "delete_snapshots": "include", **as_read(each["etag"])}
             for each in blobs
         ]
-        with self._asking_container():
+        with self._account.at_container("removing a body"):
             try:
                 parts = list(self._account.container.delete_blobs(*wanted, **_EACH_ANSWERS))
             except HttpResponseError as exc:
@@ -315,15 +312,6 @@ class Clearing:
         self._account.container.delete_blob(
             blob["name"], delete_snapshots="include", **as_read(blob["etag"])
         )
-
-    # ── parts ───────────────────────────────────────────────────────────────────────────────
-
-    def _asking_table(self) -> AbstractContextManager[None]:
-        return asking("clearing up after a claim", place=f"table {self._account.table.table_name}")
-
-    def _asking_container(self) -> AbstractContextManager[None]:
-        place = f"container {self._account.container.container_name}"
-        return asking("removing a body", place=place)
 
 
 def tolerantly(work: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from azure.data.tables import EdmType, EntityProperty
@@ -45,14 +45,10 @@ class Kept:
     etag: str
     properties: Properties
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what ``from_json`` takes."""
-        return {
-            "partition": self.partition,
-            "row": self.row,
-            "etag": self.etag,
-            "properties": self.properties,
-        }
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
+        """Return an entity that was kept as JSON; None: there was none."""
+        return None if found is None else cls(**found)
 
     def entity(self) -> dict[str, Any]:
         """Return the entity as Azure's client takes it."""
@@ -69,18 +65,6 @@ def kept(entity: Any) -> Kept:
         properties={
             name: _from_azure(value) for name, value in entity.items() if name not in _KEYS
         },
-    )
-
-
-def kept_from_json(found: Mapping[str, Any] | None) -> Kept | None:
-    """Return an entity that was kept; None: there was none."""
-    if found is None:
-        return None
-    return Kept(
-        partition=found["partition"],
-        row=found["row"],
-        etag=found["etag"],
-        properties=found["properties"],
     )
 
 

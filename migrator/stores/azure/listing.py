@@ -21,11 +21,12 @@ from typing import Any, Final
 
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.azure.account import Account, asking, paged
+from migrator.stores.azure.account import Account, paged
 from migrator.stores.azure.entities import GUID, OWNER, blob_name, due_of, text_of
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
-from migrator.stores.documents.ports import Candidate, Unclaimable
+from migrator.stores.documents.ports import DueRange
+from migrator.stores.ports import SurveyedRow
 
 _log = logging.getLogger(__name__)
 _MAIN: Final = ["PartitionKey", "Time", "StateAddress"]
@@ -35,7 +36,6 @@ Pages = Callable[[str, Mapping[str, str], Sequence[str] | None], Iterator[Sequen
 """Lists entities in the order of their keys: by a condition, its parameters, and the columns that
 are wanted; None: all.
 """
-Listed = Candidate | Unclaimable
 KEPT_ENTRIES: Final = 8_000
 """Time entries of all endpoints together; about 3 KB each, and their headers."""
 _KEPT_TEXT: Final = 16 * 2**20
@@ -68,7 +68,7 @@ class LiveTimeouts:
         self._strays = strays
         self._pages = pages
 
-    def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[Listed]]:
+    def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[SurveyedRow]]:
         """Yield the live timeouts of *owner* in pages; see ``DocumentStore.list``.
 
         Raises:
@@ -86,21 +86,21 @@ class LiveTimeouts:
                 if due_of(main) is None:
                     suspects.add(timeout)
         if broken := frozenset(suspects):
-            yield [Unclaimable(id=TimeoutId(each), why=NO_TIME) for each in sorted(broken)]
+            yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in sorted(broken)]
         sizes = self._sizes(frozenset(blob_of.values())) if with_sizes else {}
         for page in self._pages(f"{OWNER} eq @owner and RowKey ne @none", mine, _COLUMNS):
             self._strays.refuse(page, blob_of)
             suspects |= {e["RowKey"] for e in page if due_of(e) is None and e["RowKey"] in blob_of}
             entries = [entry_of(each, self._scope) for each in page]
             found = [
-                candidate(each, sizes.get(blob_of[each.id]))
+                surveyed(each, sizes.get(blob_of[each.id]))
                 for each in entries
                 if each is not None and each.id in blob_of and each.id not in broken
             ]
             if found:
                 yield found
         if left := self._without_time_entry(owner, sorted(suspects - broken)):
-            yield [Unclaimable(id=each, why=NO_TIME) for each in left]
+            yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in left]
 
     def _without_time_entry(self, owner: str, suspects: Sequence[str]) -> Sequence[TimeoutId]:
         """Return those of *suspects* that were not listed; of the others a saga entry is odd."""
@@ -110,14 +110,13 @@ class LiveTimeouts:
 
     def _sizes(self, names: frozenset[str]) -> Mapping[str, int]:
         """Return the sizes of blobs called *names*; empty when they may not be listed."""
-        container = self._account.container
-        place = f"container {container.container_name}"
+        container, doing = self._account.container, "listing bodies"
         try:
-            with asking("listing bodies", place=place):
+            with self._account.at_container(doing):
                 pages = container.list_blobs().by_page()
             return {
                 blob.name: int(blob.size)
-                for page in paged(pages, doing="listing bodies", place=place)
+                for page in paged(pages, doing=doing, place=f"container {container.container_name}")
                 for blob in page
                 if blob.name in names
             }
@@ -131,9 +130,9 @@ class LiveTimeouts:
             return {}
 
 
-def candidate(entry: Entry, size: int | None = None) -> Candidate:
+def surveyed(entry: Entry, size: int | None = None) -> SurveyedRow:
     """Return what a listing shows of a timeout; *size* is that of its body, if it is known."""
-    return Candidate(
+    return SurveyedRow(
         id=entry.id,
         due_at=entry.due_at,
         destination=text_of(entry.entity, "Destination"),
@@ -169,10 +168,6 @@ class _Listing:
         """Return whether what is due right behind *after* was listed."""
         return self.after is None or (after is not None and self.after <= after)
 
-    def between(self, after: datetime | None, until: datetime) -> Iterator[Entry]:
-        """Yield the entries of a range, ascending."""
-        return (each for each in self.entries.values() if _is_between(each, after, until))
-
 
 class SoonestEntries:
     """The soonest time entries of every endpoint; several threads may ask."""
@@ -196,19 +191,17 @@ class SoonestEntries:
         self._listings: deque[_Listing] = deque()
         self._older_looked_s: dict[str, float] = {}
 
-    def between(
-        self, owner: str, due_after: datetime | None, due_until: datetime, at_most: int
-    ) -> Sequence[Entry]:
+    def between(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return the *at_most* soonest of *owner* in a range, ascending.
 
         May come from a listing of a moment ago, if that has so many. A look for a single one never
         does: how long it takes is what the throttle measures.
         """
-        if at_most > 1 and (known := self._known(owner, due_after, due_until, at_most)):
+        if at_most > 1 and (known := self._known(owner, due, at_most)):
             return known
-        found = self._listed(owner, due_after, due_until, at_most)
+        found = self._listed(owner, due, at_most)
         if 1 < at_most <= KEPT_ENTRIES:
-            self._remember(owner, due_after, found)
+            self._remember(owner, due.after, found)
         return found[:at_most]
 
     def entity(self, owner: str, timeout: TimeoutId) -> Any:
@@ -234,14 +227,13 @@ class SoonestEntries:
             self._listings.popleft()
         return [each for each in self._listings if each.owner == owner and each.until_s > now_s]
 
-    def _known(
-        self, owner: str, due_after: datetime | None, due_until: datetime, at_most: int
-    ) -> Sequence[Entry]:
+    def _known(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return so many entries from a listing, or none at all."""
         with self._lock:
             for listing in self._fresh(owner):
-                if listing.covers(due_after):
-                    found = list(islice(listing.between(due_after, due_until), at_most))
+                if listing.covers(due.after):
+                    entries = (e for e in listing.entries.values() if e.due_at in due)
+                    found = list(islice(entries, at_most))
                     if len(found) == at_most:
                         return found
         return ()
@@ -267,29 +259,25 @@ class SoonestEntries:
 
     # ── listing ─────────────────────────────────────────────────────────────────────────────
 
-    def _listed(
-        self, owner: str, due_after: datetime | None, due_until: datetime, at_most: int
-    ) -> Sequence[Entry]:
+    def _listed(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return at least the *at_most* soonest, if there are so many; ascending, without gap."""
         parts = [
-            self._first(owner, where, parameters, due_after, due_until, at_most)
-            for where, parameters in self._ranges(owner, due_after, due_until)
+            self._first({**parameters, "owner": owner}, where, due, at_most)
+            for where, parameters in self._ranges(owner, due)
         ]
         found = sorted(chain.from_iterable(parts), key=_order)
         # of the older ones of two parts there may be more, before the first of the other part
         return found if sum(map(bool, parts)) < 2 else found[:at_most]
 
-    def _ranges(
-        self, owner: str, due_after: datetime | None, due_until: datetime
-    ) -> Iterator[tuple[str, dict[str, str]]]:
+    def _ranges(self, owner: str, due: DueRange) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield conditions on partition keys that together cover the range."""
         if not self._scope.is_ascending:
             yield "RowKey ne @none", {"none": ""}
             return
-        first = _OLDEST_PARTITION if due_after is None else due_after
-        keys = {"first": self._scope.key_of(first), "last": self._scope.key_of(due_until)}
+        first = _OLDEST_PARTITION if due.after is None else due.after
+        keys = {"first": self._scope.key_of(first), "last": self._scope.key_of(due.until)}
         yield "PartitionKey ge @first and PartitionKey le @last", keys
-        if due_after is not None:
+        if due.after is not None:
             return
         looked_s = self._older_looked_s.get(owner, float("-inf"))
         if self._monotonic() - looked_s >= _OLDER_EVERY_S:
@@ -297,13 +285,7 @@ class SoonestEntries:
             yield "PartitionKey lt @first and RowKey ne @none", {"first": keys["first"], "none": ""}
 
     def _first(
-        self,
-        owner: str,
-        where: str,
-        parameters: Mapping[str, str],
-        due_after: datetime | None,
-        due_until: datetime,
-        at_most: int,
+        self, parameters: Mapping[str, str], where: str, due: DueRange, at_most: int
     ) -> Sequence[Entry]:
         """Return at least the *at_most* soonest of the partitions that *where* means."""
         found: list[Entry] = []
@@ -311,15 +293,14 @@ class SoonestEntries:
         count = 0
         enough: str | None = None
         """The key of the partition in which there was enough; it is read to its end."""
-        condition = f"{where} and {OWNER} eq @owner"
-        for page in self._pages(condition, {**parameters, "owner": owner}, None):
+        for page in self._pages(f"{where} and {OWNER} eq @owner", parameters, None):
             for entity in page:
                 if enough is not None and entity["PartitionKey"] != enough:
                     return found
                 entry = entry_of(entity, self._scope)
                 if entry is None or entry.id in self._leftovers:
                     continue
-                if _is_between(entry, due_after, due_until):
+                if entry.due_at in due:
                     found.append(entry)
                     count += 1
                 if enough is None and self._scope.is_ascending and count >= at_most:
@@ -335,11 +316,6 @@ def entry_of(entity: Any, scope: PartitionScope) -> Entry | None:
     if due_at is None or entity["PartitionKey"] != scope.key_of(entity["Time"]):
         return None
     return Entry(due_at=due_at, id=TimeoutId(entity["RowKey"]), entity=entity)
-
-
-def _is_between(entry: Entry, after: datetime | None, until: datetime) -> bool:
-    """*after* is exclusive, *until* inclusive."""
-    return (after is None or entry.due_at > after) and entry.due_at <= until
 
 
 def _order(entry: Entry) -> tuple[datetime, TimeoutId]:

@@ -10,38 +10,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-_FIELDS: Final = {
-    "yyyy": ("year", 4),
-    "MM": ("month", 2),
-    "dd": ("day", 2),
-    "HH": ("hour", 2),
-    "mm": ("minute", 2),
-}
-"""What a format may have, from the largest: a name and its digits."""
+_FIELDS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
+"""What a format may have, from the largest, and how Python writes it."""
 _PART: Final = re.compile("|".join([*_FIELDS, "[-_]"]))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionScope:
-    """A format in its parts."""
+    """A format of Python's, and whether keys sort as their times do."""
 
-    parts: tuple[str, ...]
+    format: str
+    is_ascending: bool
+    """Largest first, and nothing left out between."""
 
     def key_of(self, moment: datetime) -> str:
         """Return the partition key of what is due at *moment*, which is in UTC."""
-        return "".join(self._written(part, moment) for part in self.parts)
-
-    @property
-    def is_ascending(self) -> bool:
-        """Whether keys sort as their times do: largest first, and nothing left out between."""
-        fields = [part for part in self.parts if part in _FIELDS]
-        return fields == list(_FIELDS)[: len(fields)]
-
-    def _written(self, part: str, moment: datetime) -> str:
-        if part not in _FIELDS:
-            return part
-        name, digits = _FIELDS[part]
-        return f"{getattr(moment, name):0{digits}d}"
+        return moment.strftime(self.format)
 
 
 def parse_scope(text: str) -> PartitionScope:
@@ -53,4 +37,8 @@ def parse_scope(text: str) -> PartitionScope:
     parts = _PART.findall(text)
     if "".join(parts) != text or "yyyy" not in parts:
         raise ValueError("must be made of yyyy, MM, dd, HH, mm, - and _, such as yyyyMMddHH")
-    return PartitionScope(tuple(parts))
+    fields = [part for part in parts if part in _FIELDS]
+    return PartitionScope(
+        format="".join(_FIELDS.get(part, part) for part in parts),
+        is_ascending=fields == list(_FIELDS)[: len(fields)],
+    )

@@ -7,13 +7,14 @@ is ever removed.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.azure.account import Account, asking
+from migrator.stores.azure.account import Account, code_of
 from migrator.stores.azure.entities import (
     OWNER,
     Kept,
@@ -82,9 +83,9 @@ class TimeoutReader:
         body, blob, flaw = self._blob(name)
         own = kept(main)
         extra = {
-            "main": own.to_json(),
-            "time": kept(time_entry).to_json(),
-            "saga": None if saga_entry is None else kept(saga_entry).to_json(),
+            "main": asdict(own),
+            "time": asdict(kept(time_entry)),
+            "saga": None if saga_entry is None else asdict(kept(saga_entry)),
             "blob": blob,
         }
         return Document(
@@ -101,12 +102,11 @@ class TimeoutReader:
 
     def entity(self, partition: str, row: str) -> Any:
         """Return one entity of the timeouts' table; None: it is not there."""
-        table = self._account.table
-        with asking("reading a timeout", place=f"table {table.table_name}"):
+        with self._account.at_table("reading a timeout"):
             try:
-                return table.get_entity(partition, row)
+                return self._account.table.get_entity(partition, row)
             except ResourceNotFoundError as exc:
-                if not _is_entity(exc):
+                if code_of(exc) not in {"ResourceNotFound", "EntityNotFound"}:
                     raise
                 return None
 
@@ -135,20 +135,20 @@ class TimeoutReader:
         container, shown = self._account.container, repr(name[:200])
         if not _is_name(name):
             return None, None, f"no blob can be called {shown}"
-        with asking("reading a body", place=f"container {container.container_name}"):
+        with self._account.at_container("reading a body"):
             try:
                 found = container.download_blob(name)
                 if found.size > self._largest_body:
                     return None, None, f"blob {shown} has {found.size} bytes, too many to be held"
                 body = found.readall()
             except ResourceNotFoundError as exc:
-                if not _is_blob(exc):
+                if code_of(exc) != "BlobNotFound":
                     raise
                 return None, None, f"blob {shown} is not in the container"
             except HttpResponseError as exc:
-                if exc.status_code != _CONFLICT and _code(exc) not in _NO_NAME:
+                if exc.status_code != _CONFLICT and code_of(exc) not in _NO_NAME:
                     raise
-                return None, None, f"blob {shown} cannot be read: {_code(exc)}"
+                return None, None, f"blob {shown} cannot be read: {code_of(exc)}"
         settings = found.properties.content_settings
         blob = {
             "name": name,
@@ -170,16 +170,3 @@ def _were_written_together(entity: Any, main: Any) -> bool:
 
 def _is_name(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and _STEPS.isdisjoint(name.replace("\\", "/").split("/"))
-
-
-def _is_entity(exc: ResourceNotFoundError) -> bool:
-    return _code(exc) in {"ResourceNotFound", "EntityNotFound"}
-
-
-def _is_blob(exc: ResourceNotFoundError) -> bool:
-    return _code(exc) == "BlobNotFound"
-
-
-def _code(exc: HttpResponseError) -> str:
-    code = getattr(exc, "error_code", "")
-    return str(getattr(code, "value", code))

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from migrator.database.failures import retrying
 from migrator.errors import SourceElsewhere, StoreError
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import NO_SAGA, EndpointName, TimeoutId
-from migrator.stores.azure.account import Account, asking, paged
+from migrator.stores.azure.account import Account
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
 from migrator.stores.azure.listing import (
@@ -30,12 +29,13 @@ from migrator.stores.azure.listing import (
     LiveTimeouts,
     SoonestEntries,
     Strays,
-    candidate,
     entry_of,
+    surveyed,
 )
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
-from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
+from migrator.stores.documents.ports import Document, DueRange, IsMeant, Mark
+from migrator.stores.ports import SurveyedRow
 from migrator.stores.sql.seeding import SeedRow
 
 PAGE: Final = 1000
@@ -99,7 +99,7 @@ class AzureStore:
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[Candidate | Unclaimable]]:
+    ) -> Iterator[Sequence[SurveyedRow]]:
         """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Reads the table twice, first the main entries and then the time entries, and for the sizes
@@ -108,21 +108,16 @@ class AzureStore:
         return self._live.of(self._owner(endpoint), with_sizes=with_sizes)
 
     def soonest(
-        self,
-        endpoint: StoreEndpoint,
-        *,
-        due_after: datetime | None,
-        due_until: datetime,
-        at_most: int,
-    ) -> Sequence[Candidate]:
+        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
+    ) -> Sequence[SurveyedRow]:
         """Return the soonest due of a range; see ``DocumentStore``.
 
         May name leftovers, whose main entry is gone: ``read`` leaves them out, and then they are
         not named again for a while. May come from a listing of a moment ago; see ``soonest``
         beside this file.
         """
-        found = self._soonest.between(self._owner(endpoint), due_after, due_until, at_most)
-        return [candidate(each) for each in found]
+        found = self._soonest.between(self._owner(endpoint), due, at_most)
+        return [surveyed(each) for each in found]
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
         """Yield what is still there of *ids*; see ``DocumentStore``."""
@@ -217,16 +212,8 @@ class AzureStore:
         self, where: str, parameters: Mapping[str, str], columns: Sequence[str] | None
     ) -> Iterator[Sequence[Any]]:
         """Yield pages of entities with some *columns*; None: with all there are."""
-        table = self._account.table
-        place = f"table {table.table_name}"
-        with asking("listing timeouts", place=place):
-            pages = table.query_entities(
-                where,
-                parameters=dict(parameters),
-                select=None if columns is None else [*columns],
-                results_per_page=self._page,
-            ).by_page()
-        yield from paged(pages, doing="listing timeouts", place=place)
+        doing = "listing timeouts"
+        return self._account.pages(where, parameters, columns, doing=doing, size=self._page)
 
 
 def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterable[SeedRow]) -> int:
@@ -234,7 +221,7 @@ def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterab
 
     Rows without a due time cannot be written as a time entry, and are left out.
     """
-    with asking("seeding", place=f"table {account.table.table_name}"):
+    with account.at_table("seeding"):
         with suppress(ResourceExistsError):
             account.table.create_table()
         with suppress(ResourceExistsError):
@@ -262,7 +249,7 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
     keys = [(scope.key_of(row.due_at), row.id), (row.id, "")]
     if saga != NO_SAGA:
         keys.insert(1, (saga, row.id))
-    with asking("seeding", place=f"table {account.table.table_name}"):
+    with account.at_table("seeding"):
         account.container.upload_blob(row.id, row.body or b"", overwrite=True)
         for partition, name in keys:
             account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
@@ -290,11 +277,10 @@ def unfinished_vendor_runs(account: Account) -> Sequence[str]:
 
 
 def _states(account: Account) -> Iterator[Any]:
-    table = account.other_table(_STATE_TABLE)
-    place = f"table {_STATE_TABLE}"
-    pages = table.query_entities("PartitionKey ne @none", parameters={"none": ""}).by_page()
+    doing = "looking for a run of the vendor's tool"
+    none = {"none": ""}
     try:
-        for page in paged(pages, doing="looking for a run of the vendor's tool", place=place):
+        for page in account.pages("PartitionKey ne @none", none, doing=doing, table=_STATE_TABLE):
             yield from page
     except StoreError as exc:
         if not isinstance(exc.__cause__, ResourceNotFoundError):
@@ -302,12 +288,9 @@ def _states(account: Account) -> Iterator[Any]:
 
 
 def _hidden(account: Account) -> Counter[str]:
-    table = account.table
-    place = f"table {table.table_name}"
     where = f"{OWNER} ge @first and {OWNER} lt @past"
-    parameters = {"first": HIDDEN, "past": _PAST_HIDDEN}
-    pages = table.query_entities(where, parameters=parameters, select=[OWNER]).by_page()
+    hidden = {"first": HIDDEN, "past": _PAST_HIDDEN}
     found = Counter[str]()
-    for page in paged(pages, doing="looking for hidden timeouts", place=place):
+    for page in account.pages(where, hidden, [OWNER], doing="looking for hidden timeouts"):
         found.update(text_of(entity, OWNER) or "" for entity in page)
     return found

@@ -21,15 +21,15 @@ from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.documents.ports import (
-    Candidate,
     Document,
     DocumentStore,
+    DueRange,
     Mark,
     claim_mark,
     release_mark,
     return_mark,
 )
-from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned
+from migrator.stores.ports import Claim, ClaimRequest, Cursor, SurveyedRow, returned
 
 _log = logging.getLogger(__name__)
 
@@ -228,36 +228,32 @@ class DocumentClaims:
         """Return the soonest due documents that may be claimed, within the request's limits."""
         at_most = request.max_rows
         while True:
-            listed = self._documents.soonest(
-                request.endpoint,
-                due_after=_after(request),
-                due_until=request.due_until,
-                at_most=at_most,
-            )
+            due = DueRange(_after(request), request.due_until)
+            listed = self._documents.soonest(request.endpoint, due, at_most)
             chosen = self._read(request, self._free(request, listed))
             if chosen or len(listed) < at_most:
                 return chosen
             at_most *= _MORE
 
-    def _free(self, request: ClaimRequest, listed: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _free(self, request: ClaimRequest, listed: Sequence[SurveyedRow]) -> Sequence[TimeoutId]:
         fit = [
-            each
+            TimeoutId(each.id)
             for each in listed
             if each.destination not in request.not_for
             and (request.only is None or each.id in request.only)
         ]
-        known = self._records.known(request.endpoint.source, [each.id for each in fit])
-        return [each for each in fit if each.id not in known]
+        known = self._records.known(request.endpoint.source, fit)
+        return [each for each in fit if each not in known]
 
-    def _read(self, request: ClaimRequest, wanted: Sequence[Candidate]) -> Sequence[Document]:
+    def _read(self, request: ClaimRequest, wanted: Sequence[TimeoutId]) -> Sequence[Document]:
         """Return as many of *wanted* as a batch may have; none is read far beyond its bytes.
 
         Leftovers are listed, and then not there: what is behind them is read instead.
         """
         found: list[Document] = []
-        size = 0
-        for document in self._documents.read(request.endpoint, [each.id for each in wanted]):
-            if not _is_in_range(request, document):
+        size, due = 0, DueRange(request.due_after, request.due_until)
+        for document in self._documents.read(request.endpoint, wanted):
+            if document.due_at not in due:
                 continue  # it was changed since it was listed
             size += len(document.body or b"") + len((document.headers_text or "").encode())
             if found and size > request.max_bytes:
@@ -278,8 +274,3 @@ def _after(request: ClaimRequest) -> datetime | None:
         return request.due_after
     inclusive = request.cursor.due_at - _TICK
     return inclusive if request.due_after is None else max(inclusive, request.due_after)
-
-
-def _is_in_range(request: ClaimRequest, document: Document) -> bool:
-    is_soon = document.due_at <= request.due_until
-    return is_soon and (request.due_after is None or document.due_at > request.due_after)

@@ -17,6 +17,7 @@ from typing import NewType, Protocol
 
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
+from migrator.stores.ports import SurveyedRow
 
 Mark = NewType("Mark", str)
 """Names one change for ever; made by the functions below, of letters, digits and dots."""
@@ -41,26 +42,16 @@ IsMeant = Callable[[], bool]
 """Whether the ledger still says that something goes back; may raise what ends the work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A timeout as a listing shows it: enough to choose, without body."""
+@dataclass(frozen=True, slots=True)
+class DueRange:
+    """Due times from one moment, which is not in it, to another one, which is; aware, UTC."""
 
-    id: TimeoutId
-    due_at: datetime
-    """Aware, UTC."""
-    destination: str | None
-    headers_text: str | None
-    body_bytes: int | None
-    """None: the listing does not tell."""
+    after: datetime | None
+    """None: from the first of all."""
+    until: datetime
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unclaimable:
-    """A live timeout that no claim ever takes: it stays where it is."""
-
-    id: TimeoutId
-    why: str
-    """For people: ``its due time cannot be read``."""
+    def __contains__(self, due_at: datetime) -> bool:
+        return (self.after is None or due_at > self.after) and due_at <= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +101,10 @@ class DocumentStore(Protocol):
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[Candidate | Unclaimable]]:
+    ) -> Iterator[Sequence[SurveyedRow]]:
         """Yield the endpoint's live timeouts in pages, in no promised order.
+
+        Also those that no claim ever takes, with the reason.
 
         *with_sizes*: the sizes of bodies are asked for if the listing does not tell them anyhow.
         Leftovers, vendor-marked ones and those we hold evidence of are left out. What appears or
@@ -120,13 +113,8 @@ class DocumentStore(Protocol):
         ...
 
     def soonest(
-        self,
-        endpoint: StoreEndpoint,
-        *,
-        due_after: datetime | None,
-        due_until: datetime,
-        at_most: int,
-    ) -> Sequence[Candidate]:
+        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
+    ) -> Sequence[SurveyedRow]:
         """Return the *at_most* soonest due of the range, ascending by due time, then id."""
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -20,7 +21,7 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, insert_claim
-from migrator.stores.documents.ports import Candidate, Document, DocumentStore, Unclaimable
+from migrator.stores.documents.ports import Document, DocumentStore, DueRange
 from migrator.stores.ports import (
     DueTime,
     StoreRemark,
@@ -86,9 +87,9 @@ class DocumentStoreView:
         """
         has_ledger = self._has_ledger()
         for page in self._documents.list(endpoint, with_sizes=True):
-            ids = [each.id for each in page if isinstance(each, Candidate)]
+            ids = [TimeoutId(each.id) for each in page if each.why_unclaimable is None]
             known = self._records.known(endpoint.source, ids) if has_ledger else set()
-            yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
+            yield [replace(each, is_in_ledger=each.id in known) for each in page]
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
         """Return none: documents say that their times are UTC; see ``Store``."""
@@ -121,13 +122,9 @@ class DocumentStoreView:
         at_s, kept = self._counted.get(source, (0.0, None))
         if kept is not None and time.monotonic() - at_s < _KEPT_FOR_S:
             return kept
-        listed = self._documents.soonest(
-            endpoint_at(self._documents, source),
-            due_after=None,
-            due_until=LATEST,
-            at_most=most + 1,
-        )
-        found = Counter(span_of(each.due_at - now) for each in listed[:most])
+        endpoint = endpoint_at(self._documents, source)
+        listed = self._documents.soonest(endpoint, DueRange(None, LATEST), most + 1)
+        found = Counter(span_of(each.due_at - now) for each in listed[:most] if each.due_at)
         names = span_names()
         due = [(names[index], found[index]) for index in sorted(found)]
         counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
@@ -143,9 +140,7 @@ class DocumentStoreView:
         began_s = time.monotonic()
         now = datetime.now(UTC)
         try:
-            self._documents.soonest(
-                endpoint, due_after=now - timedelta(hours=1), due_until=now, at_most=1
-            )
+            self._documents.soonest(endpoint, DueRange(now - timedelta(hours=1), now), 1)
         except StoreUnavailable:
             took_s = time.monotonic() - began_s
             if took_s < patience.total_seconds():
@@ -183,27 +178,6 @@ def _invented() -> Document:
         headers_text=None,
         version="",
         extra="{}",
-    )
-
-
-def _surveyed(listed: Candidate | Unclaimable, *, is_in_ledger: bool) -> SurveyedRow:
-    if isinstance(listed, Unclaimable):
-        return SurveyedRow(
-            id=listed.id,
-            destination=None,
-            due_at=None,
-            headers_text=None,
-            body_bytes=None,
-            is_in_ledger=False,
-            why_unclaimable=listed.why,
-        )
-    return SurveyedRow(
-        id=listed.id,
-        destination=listed.destination,
-        due_at=listed.due_at,
-        headers_text=listed.headers_text,
-        body_bytes=listed.body_bytes,
-        is_in_ledger=is_in_ledger,
     )
 
 

@@ -10,15 +10,21 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.documents.ports import Candidate, Document, Unclaimable
-from migrator.stores.ravendb.families import Family, RawDocument, why_not_kept
+from migrator.stores.documents.ports import Document
+from migrator.stores.ports import SurveyedRow
+from migrator.stores.ravendb.families import (
+    MUST_BE_NEW,
+    Family,
+    Put,
+    RawDocument,
+    why_not_kept,
+)
 from migrator.stores.sql.moving import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")
@@ -29,9 +35,9 @@ _MORE_THAN_JSON: Final = frozenset({"@attachments", "@counters", "@timeseries"})
 _ARCHIVED: Final = "@archived"
 """Told by 6.0 and later; a timeout manager asks an index, which leaves such documents out."""
 _TIME: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:(Z)|([+-])(\d\d):(\d\d))?",
-    re.ASCII,
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
+"""Up to its whole second, what is finer, and the zone."""
 _STATE: Final = "State"
 
 
@@ -97,20 +103,24 @@ def timeout_of(raw: RawDocument) -> Timeout:
     )
 
 
-def candidate_of(timeout: Timeout) -> Candidate:
-    """Return what a listing shows of a timeout."""
-    return Candidate(
-        id=TimeoutId(timeout.raw.id),
+def listed_as(raw: RawDocument) -> SurveyedRow:
+    """Return what a listing shows of a document."""
+    try:
+        return surveyed(timeout_of(raw))
+    except Unreadable as exc:
+        shown = raw.id if is_storable(raw.id) else ascii(raw.id)
+        return SurveyedRow(id=shown, why_unclaimable=str(exc))
+
+
+def surveyed(timeout: Timeout) -> SurveyedRow:
+    """Return a timeout without its body."""
+    return SurveyedRow(
+        id=timeout.raw.id,
         due_at=timeout.due_at,
         destination=timeout.destination,
         headers_text=timeout.headers_text,
         body_bytes=len(timeout.body or b""),
     )
-
-
-def unclaimable_of(raw: RawDocument, why: Unreadable) -> Unclaimable:
-    """Return what a listing shows of a document that is no timeout anybody could send."""
-    return Unclaimable(id=TimeoutId(raw.id if is_storable(raw.id) else ascii(raw.id)), why=str(why))
 
 
 def document_of(timeout: Timeout) -> Document:
@@ -144,30 +154,24 @@ def document_of(timeout: Timeout) -> Document:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """A document as it shall be stored again."""
-
-    content: Mapping[str, Any]
-    metadata: Mapping[str, Any]
-
-
 def collection_of(document: Document) -> str:
     """Return the collection that *document* was read from."""
     collection = json.loads(document.extra).get("collection")
     return collection if isinstance(collection, str) else ""
 
 
-def restored(document: Document, family: Family) -> Restored:
-    """Return the document that ``document_of`` was made of: same fields, same values, same order.
+def restored(document: Document, family: Family) -> Put:
+    """Return what stores the document again that ``document_of`` was made of.
 
-    The server itself gives it a new version and a new time of change.
+    Same fields, same values, same order, and it must be new; the server itself gives it a new
+    version and a new time of change.
     """
     extra = json.loads(document.extra)
     content = dict(extra["content"])
     if extra["has_body_apart"]:
         content[_STATE] = _base64(document.body)
-    return Restored(content=content, metadata=family.kept_metadata(extra["metadata"]))
+    metadata = family.kept_metadata(extra["metadata"])
+    return Put(id=document.id, content=content, metadata=metadata, expected=MUST_BE_NEW)
 
 
 def parse_time(value: object) -> datetime:
@@ -181,25 +185,15 @@ def parse_time(value: object) -> datetime:
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise Unreadable("its due time cannot be read")
-    year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
-    fraction = (found[7] or "").ljust(9, "0")
+    whole, fraction, zone = found.groups()
     try:
-        whole = datetime(year, month, day, hour, minute, second, tzinfo=_zone(found)).astimezone(
-            UTC
-        )
+        second = datetime.fromisoformat(whole + (zone or "Z")).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise Unreadable("its due time is none") from exc
     try:
-        return whole + timedelta(microseconds=-(-int(fraction) // 1000))
+        return second + timedelta(microseconds=-(-int((fraction or "").ljust(9, "0")) // 1000))
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
-
-
-def _zone(found: re.Match[str]) -> timezone:
-    if found[9] is None:
-        return UTC
-    offset = timedelta(hours=int(found[10]), minutes=int(found[11]))
-    return timezone(-offset if found[9] == "-" else offset)
 
 
 def _destination(value: object, headers: object) -> str | None:

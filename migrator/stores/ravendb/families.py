@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 MUST_BE_NEW: Final = ""
 """As an expected version: the document must not exist."""
@@ -80,36 +81,44 @@ class BadAnswer(ValueError):
     """An answer has not the form that this family gives it."""
 
 
-class Family(Protocol):
-    """One form of the interface."""
+class Family(ABC):
+    """One form of the interface; ``Modern`` and ``Classic`` say where they differ."""
 
-    @property
-    def name(self) -> str:
-        """As in the settings: ``3.5`` or ``4``."""
-        ...
+    name: ClassVar[str]
+    """As in the settings: ``3.5`` or ``4``."""
+    _behind: ClassVar[str]
+    """The parameter that names the id behind which a page begins."""
+    _version: ClassVar[str]
+    """The metadata with a document's version, and below that with its collection."""
+    _collection: ClassVar[str]
+    _servers_own: ClassVar[frozenset[str]]
+    """Metadata that the server writes itself."""
 
     def page(self, prefix: str, *, after: str | None, size: int) -> Request:
         """Ask for *size* documents of a prefix in the order of ids, behind *after*."""
-        ...
+        query = [("startsWith", prefix), ("start", "0"), ("pageSize", str(size))]
+        if after is not None:
+            query.append((self._behind, after))
+        return Request(method="GET", path="/docs", query=tuple(query))
 
     def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
         """Ask for documents of a collection in the order of their changes; None: nobody can.
 
         Behind *start* others may come and go, so this shows what there is and lists nothing.
         """
-        ...
+        return None
 
+    @abstractmethod
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
         """Ask for documents by id, in as many requests as their number needs."""
-        ...
 
+    @abstractmethod
     def batch(self, commands: Iterable[Put | Remove]) -> Request:
         """Ask for all *commands* in one transaction; 409 says that a condition did not hold."""
-        ...
 
+    @abstractmethod
     def is_done(self, batch: Request, answer: Any) -> bool:
         """Return whether *answer* is this family's to a *batch* that was done."""
-        ...
 
     def documents(self, answer: Any) -> list[RawDocument]:
         """Return the documents of an answer to ``page`` or ``reads``; absent ones are left out.
@@ -117,35 +126,52 @@ class Family(Protocol):
         Raises:
             BadAnswer: It is not this family's answer.
         """
-        ...
+        return [self._document(each) for each in self._results(answer) if each is not None]
 
     def is_settled(self, document: RawDocument) -> bool:
         """Return False while another transaction is about to change the document."""
-        ...
+        return True
 
     def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Return what has to be given when the document is stored again."""
-        ...
+        return {key: value for key, value in metadata.items() if key not in self._servers_own}
 
     def metadata_of(self, collection: str) -> dict[str, Any]:
         """Return the metadata that puts a new document into *collection*."""
-        ...
+        return {self._collection: collection}
+
+    def _results(self, answer: Any) -> list[Any]:
+        results = answer.get("Results") if isinstance(answer, dict) else None
+        if not isinstance(results, list):
+            raise BadAnswer("no list of results")
+        return results
+
+    def _document(self, told: Any) -> RawDocument:
+        metadata = told.get("@metadata") if isinstance(told, dict) else None
+        if not isinstance(metadata, dict):
+            raise BadAnswer("a document without metadata")
+        id_, version = metadata.get("@id"), metadata.get(self._version)
+        if not isinstance(id_, str) or not isinstance(version, str) or not id_ or not version:
+            raise BadAnswer(f"a document without @id or {self._version}")
+        return RawDocument(
+            id=id_,
+            version=version,
+            collection=str(metadata.get(self._collection) or ""),
+            content={key: value for key, value in told.items() if key != "@metadata"},
+            metadata=metadata,
+        )
 
 
-class Modern:
-    """RavenDB 4 and later."""
+class Modern(Family):
+    """RavenDB 4 and later; transactions are short here, and nobody sees them from outside."""
 
-    name: Final = "4"
-    _SERVERS_OWN: Final = frozenset(
+    name = "4"
+    _behind = "startAfter"
+    _version = "@change-vector"
+    _collection = "@collection"
+    _servers_own = frozenset(
         {"@id", "@change-vector", "@etag", "@last-modified", "@flags", "@index-score"}
     )
-
-    def page(self, prefix: str, *, after: str | None, size: int) -> Request:
-        """See ``Family``."""
-        query = [("startsWith", prefix), ("start", "0"), ("pageSize", str(size))]
-        if after is not None:
-            query.append(("startAfter", after))
-        return Request(method="GET", path="/docs", query=tuple(query))
 
     def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
         """See ``Family``; the server answers this from the collection, not from an index."""
@@ -169,11 +195,19 @@ class Modern:
 
     def batch(self, commands: Iterable[Put | Remove]) -> Request:
         """See ``Family``."""
-        return Request(
-            method="POST",
-            path="/bulk_docs",
-            body={"Commands": [_modern(each) for each in commands]},
-        )
+        # a change vector of null: any version; "": must be new; else: exactly this one
+        body = [
+            {"Id": each.id, "ChangeVector": each.expected, "Type": "DELETE"}
+            if isinstance(each, Remove)
+            else {
+                "Id": each.id,
+                "ChangeVector": each.expected,
+                "Document": {**each.content, "@metadata": dict(each.metadata)},
+                "Type": "PUT",
+            }
+            for each in commands
+        ]
+        return Request(method="POST", path="/bulk_docs", body={"Commands": body})
 
     def is_done(self, batch: Request, answer: Any) -> bool:
         """See ``Family``.
@@ -184,40 +218,18 @@ class Modern:
         results = answer.get("Results") if isinstance(answer, dict) else None
         return isinstance(results, list) and len(results) >= len(batch.body["Commands"])
 
-    def documents(self, answer: Any) -> list[RawDocument]:
-        """See ``Family``."""
-        return _raw_documents(_results(answer), version="@change-vector", collection="@collection")
 
-    def is_settled(self, document: RawDocument) -> bool:
-        """See ``Family``: transactions are short here, and nobody sees them from outside."""
-        return True
+class Classic(Family):
+    """RavenDB 3.5; 3.0 has the same requests.
 
-    def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """See ``Family``."""
-        return {key: value for key, value in metadata.items() if key not in self._SERVERS_OWN}
+    Only an index knows collections here, and it may be missing or late.
+    """
 
-    def metadata_of(self, collection: str) -> dict[str, Any]:
-        """See ``Family``."""
-        return {"@collection": collection}
-
-
-def _modern(command: Put | Remove) -> dict[str, Any]:
-    # null: any version; "": must be new; else: exactly this one, and it must exist
-    if isinstance(command, Remove):
-        return {"Id": command.id, "ChangeVector": command.expected, "Type": "DELETE"}
-    return {
-        "Id": command.id,
-        "ChangeVector": command.expected,
-        "Document": {**command.content, "@metadata": dict(command.metadata)},
-        "Type": "PUT",
-    }
-
-
-class Classic:
-    """RavenDB 3.5; 3.0 has the same requests."""
-
-    name: Final = "3.5"
-    _SERVERS_OWN: Final = frozenset(
+    name = "3.5"
+    _behind = "skipAfter"
+    _version = "@etag"
+    _collection = "Raven-Entity-Name"
+    _servers_own = frozenset(
         {
             "Last-Modified",
             "Raven-Last-Modified",
@@ -227,17 +239,6 @@ class Classic:
     )
     _REFUSED_IN_KEYS: Final = frozenset("()<>@,;:\\/[]?={}\t ")
     """The server takes no metadata whose name has one of these: it would be no HTTP header."""
-
-    def page(self, prefix: str, *, after: str | None, size: int) -> Request:
-        """See ``Family``."""
-        query = [("startsWith", prefix), ("start", "0"), ("pageSize", str(size))]
-        if after is not None:
-            query.append(("skipAfter", after))
-        return Request(method="GET", path="/docs", query=tuple(query))
-
-    def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
-        """See ``Family``; only an index knows collections here, and it may be missing or late."""
-        return None
 
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
         """See ``Family``."""
@@ -251,34 +252,25 @@ class Classic:
 
     def _commands(self, command: Put | Remove) -> Iterator[dict[str, Any]]:
         if isinstance(command, Put):
-            yield {
-                "Key": command.id,
-                "Method": "PUT",
-                "Document": dict(command.content),
-                "Metadata": dict(command.metadata),
-                **_etag(command.expected),
-            }
+            yield self._putting(command, command.content, command.metadata)
             return
         if command.expected is not None:
             # A DELETE of a document that is gone succeeds here, whatever ETag it names; only a
             # PUT fails then. Its content is never seen: the DELETE is in the same transaction.
-            yield {
-                "Key": command.id,
-                "Method": "PUT",
-                "Document": {},
-                "Metadata": self.metadata_of(command.collection),
-                **_etag(command.expected),
-            }
+            yield self._putting(command, {}, self.metadata_of(command.collection))
         yield {"Key": command.id, "Method": "DELETE"}
+
+    def _putting(
+        self, command: Put | Remove, content: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {"Document": dict(content), "Metadata": dict(metadata)}
+        if command.expected is not None:
+            found["Etag"] = _EMPTY_ETAG if command.expected == MUST_BE_NEW else command.expected
+        return {"Key": command.id, "Method": "PUT", **found}
 
     def is_done(self, batch: Request, answer: Any) -> bool:
         """See ``Family``."""
         return isinstance(answer, list) and len(answer) == len(batch.body)
-
-    def documents(self, answer: Any) -> list[RawDocument]:
-        """See ``Family``."""
-        results = answer if isinstance(answer, list) else _results(answer)
-        return _raw_documents(results, version="@etag", collection="Raven-Entity-Name")
 
     def is_settled(self, document: RawDocument) -> bool:
         """See ``Family``: a distributed transaction shows in the metadata."""
@@ -287,56 +279,16 @@ class Classic:
 
     def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """See ``Family``."""
-        return {
-            key: value
-            for key, value in metadata.items()
-            if key not in self._SERVERS_OWN and not self._REFUSED_IN_KEYS.intersection(key)
-        }
+        kept = super().kept_metadata(metadata)
+        return {k: v for k, v in kept.items() if not self._REFUSED_IN_KEYS.intersection(k)}
 
-    def metadata_of(self, collection: str) -> dict[str, Any]:
-        """See ``Family``."""
-        return {"Raven-Entity-Name": collection}
+    def _results(self, answer: Any) -> list[Any]:
+        return answer if isinstance(answer, list) else super()._results(answer)
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(ids), _IDS_PER_POST):
         yield list(ids[start : start + _IDS_PER_POST])
-
-
-def _etag(expected: str | None) -> dict[str, str]:
-    if expected is None:
-        return {}
-    return {"Etag": _EMPTY_ETAG if expected == MUST_BE_NEW else expected}
-
-
-def _results(answer: Any) -> list[Any]:
-    results = answer.get("Results") if isinstance(answer, dict) else None
-    if not isinstance(results, list):
-        raise BadAnswer("no list of results")
-    return results
-
-
-def _raw_documents(results: list[Any], *, version: str, collection: str) -> list[RawDocument]:
-    found = []
-    for item in results:
-        if item is None:
-            continue
-        metadata = item.get("@metadata") if isinstance(item, dict) else None
-        if not isinstance(metadata, dict):
-            raise BadAnswer("a document without metadata")
-        id_, told = metadata.get("@id"), metadata.get(version)
-        if not isinstance(id_, str) or not isinstance(told, str) or not id_ or not told:
-            raise BadAnswer(f"a document without @id or {version}")
-        found.append(
-            RawDocument(
-                id=id_,
-                version=told,
-                collection=str(metadata.get(collection) or ""),
-                content={key: value for key, value in item.items() if key != "@metadata"},
-                metadata=metadata,
-            )
-        )
-    return found
 
 
 def family_of(build: Any) -> Family:

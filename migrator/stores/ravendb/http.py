@@ -10,7 +10,7 @@ import json
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -84,22 +84,16 @@ class RavenHttp:
         """Close the connections."""
         self._client.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def build(self) -> Any:
         """Return what the server says about its version."""
-        url = f"{self._base}/build/version"
-        return self._sent(self._client.build_request("GET", url), ANSWER_BYTES)
+        return self._got("/build/version")
 
     def names(self) -> Any:
         """Return what the server calls the database: its shards, where it has some."""
-        name = quote(self._database, safe="")
-        url = f"{self._base}/databases?name={name}&namesOnly=true"
-        return self._sent(self._client.build_request("GET", url), ANSWER_BYTES)
+        return self._got(f"/databases?name={quote(self._database, safe='')}&namesOnly=true")
+
+    def _got(self, path: str) -> Any:
+        return self._sent(self._client.build_request("GET", f"{self._base}{path}"), ANSWER_BYTES)
 
     def send(self, request: Request, *, at_most_bytes: int = ANSWER_BYTES) -> Any:
         """Return the server's answer to *request*, as JSON tells it.

@@ -23,6 +23,7 @@ from typing import Any, Final
 from migrator.database.failures import retrying
 from migrator.errors import StoreError
 from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.documents.ports import DueRange
 from migrator.stores.ravendb.families import BadAnswer, Family, RawDocument, Request
 from migrator.stores.ravendb.http import (
     ANSWER_BYTES,
@@ -183,8 +184,22 @@ class RavenReader:
         def work() -> Any:
             return self._http.send(request, at_most_bytes=at_most_bytes)
 
+        return self._told(retrying(work))
+
+    def part_of(
+        self, collection: str, start: int, size: int
+    ) -> tuple[Sequence[RawDocument], int] | None:
+        """Return some documents of a collection, and how many it has; None: nobody can tell."""
+        request = self._family.part_of_collection(collection, start=start, size=size)
+        if request is None:
+            return None
+        answer = retrying(lambda: self._http.send(request))
+        found, total = self._told(answer), answer.get("TotalResults")
+        return found, total if isinstance(total, int) else len(found)
+
+    def _told(self, answer: Any) -> list[RawDocument]:
         try:
-            return self._family.documents(retrying(work))
+            return self._family.documents(answer)
         except BadAnswer as exc:
             raise StoreError(
                 f"{self._http.where}: not an answer of version {self._family.name}: {exc}; "
@@ -219,21 +234,17 @@ class _Known:
     is_all: bool
     """False: there are later ones, too."""
 
-    def answers(self, after: datetime | None, until: datetime, at_most: int) -> bool:
+    def answers(self, due: DueRange, at_most: int) -> bool:
         """Return whether a listing now would show nothing else but what is new."""
-        if (after or _BEGINNING) < (self.after or _BEGINNING):
+        if (due.after or _BEGINNING) < (self.after or _BEGINNING):
             return False
-        if self.is_all or (self.entries and self.entries[-1][0] > until):
+        if self.is_all or (self.entries and self.entries[-1][0] > due.until):
             return True
-        return len(self.between(after, until)) >= at_most
+        return len(self.within(due)) >= at_most
 
-    def between(self, after: datetime | None, until: datetime) -> list[Entry]:
-        """Return the entries of a range, ascending; *after* is exclusive, *until* inclusive."""
-        return [
-            entry
-            for entry in self.entries
-            if (after is None or entry[0] > after) and entry[0] <= until
-        ]
+    def within(self, due: DueRange) -> list[Entry]:
+        """Return the entries of a range, ascending."""
+        return [entry for entry in self.entries if entry[0] in due]
 
 
 _NOTHING: Final = _Known(after=None, entries=(), is_all=True)
@@ -255,9 +266,7 @@ class SoonestEntries:
         self._known: dict[str, _Known] = {}
         self._stale_at_s = 0.0
 
-    def between(
-        self, endpoint: str, after: datetime | None, until: datetime, at_most: int
-    ) -> Sequence[Entry]:
+    def between(self, endpoint: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return the soonest entries of a range, ascending; at least *at_most*, if there are.
 
         What appeared since the last listing may be left out for as long as that is remembered.
@@ -265,9 +274,9 @@ class SoonestEntries:
         with self._lock:
             if self._known and self._monotonic_s() < self._stale_at_s:
                 known = self._known.get(endpoint, _NOTHING)
-                if known.answers(after, until, at_most):
-                    return known.between(after, until)
-            return self._listed(endpoint, after, at_most).between(after, until)
+                if known.answers(due, at_most):
+                    return known.within(due)
+            return self._listed(endpoint, due.after, at_most).within(due)
 
     def drop(self, endpoint: str, ids: Collection[TimeoutId]) -> None:
         """Remember that *ids* are gone."""

@@ -85,7 +85,7 @@ class Receipts:
         if not documents:
             return ()
         receipt = restore_receipt(mark)
-        puts = {document.id: self._put(document) for document in documents}
+        puts = {document.id: restored(document, self._family) for document in documents}
         for _ in range(_ROUNDS):
             opened = self._opened(receipt)
             if not is_meant():  # another one did it all before the receipt was opened here
@@ -170,15 +170,6 @@ class Receipts:
         raise StoreUnavailable(
             f"{self._http.where}: others kept changing the {len(commands)} timeouts of "
             f"{receipt!r}; nothing was done"
-        )
-
-    def _put(self, document: Document) -> Put:
-        again = restored(document, self._family)
-        return Put(
-            id=document.id,
-            content=again.content,
-            metadata=again.metadata,
-            expected=MUST_BE_NEW,
         )
 
     def _receipt(self, receipt: str, expected: str, ids: Sequence[TimeoutId]) -> Put:

@@ -11,26 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, Self
+from typing import Final
 
 from migrator.database.failures import retrying
 from migrator.errors import SourceElsewhere, StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
+from migrator.stores.documents.ports import Document, DueRange, IsMeant, Mark
+from migrator.stores.ports import SurveyedRow
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
-    candidate_of,
     document_of,
     is_hidden,
     is_marked,
+    listed_as,
     owner_of,
+    surveyed,
     timeout_of,
-    unclaimable_of,
 )
 from migrator.stores.ravendb.families import (
     BadAnswer,
@@ -104,12 +104,6 @@ class RavenStore:
         """
         return f"{self._http.host}/{self._options.server.database}:{name}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return whose timeouts there are; see ``DocumentStore``.
 
@@ -128,7 +122,7 @@ class RavenStore:
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[Candidate | Unclaimable]]:
+    ) -> Iterator[Sequence[SurveyedRow]]:
         """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Sizes are always known.
@@ -136,49 +130,40 @@ class RavenStore:
         del with_sizes
         owner = self._owner(endpoint)
         for page in self._raw_pages():
-            found = [_listed(raw) for raw in page if self._is_live(raw, owner)]
+            found = [listed_as(raw) for raw in page if self._is_live(raw, owner)]
             if found:
                 yield found
 
     def soonest(
-        self,
-        endpoint: StoreEndpoint,
-        *,
-        due_after: datetime | None,
-        due_until: datetime,
-        at_most: int,
-    ) -> Sequence[Candidate]:
+        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
+    ) -> Sequence[SurveyedRow]:
         """Return what is due next; see ``DocumentStore``, and ``soonest`` beside this file.
 
         Raises:
             StoreError: Nobody is said to own these documents.
         """
         self._require_owner(endpoint)
-        found: Sequence[Candidate] = ()
+        found: Sequence[SurveyedRow] = ()
         for _ in range(_LOOKS):
-            found, has_gone = self._look(endpoint, due_after, due_until, at_most)
+            found, has_gone = self._look(endpoint, due, at_most)
             if len(found) >= at_most or not has_gone:
                 break  # else there may be more behind what was remembered, and is not there
         return found
 
     def _look(
-        self,
-        endpoint: StoreEndpoint,
-        due_after: datetime | None,
-        due_until: datetime,
-        at_most: int,
-    ) -> tuple[Sequence[Candidate], bool]:
+        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
+    ) -> tuple[Sequence[SurveyedRow], bool]:
         """Return what is still there of what is thought to be due next, and was anything not?"""
         owner = self._owner(endpoint)
-        entries = iter(self._soonest.between(owner, due_after, due_until, at_most))
-        found: list[Candidate] = []
+        entries = iter(self._soonest.between(owner, due, at_most))
+        found: list[SurveyedRow] = []
         has_gone = False
         while len(found) < at_most and (asked := list(islice(entries, at_most - len(found)))):
             live = {
                 (timeout.due_at, TimeoutId(timeout.raw.id)): timeout
                 for timeout in self._by_id(endpoint, [id_ for _, id_ in asked])
             }
-            found += (candidate_of(live[entry]) for entry in asked if entry in live)
+            found += (surveyed(live[entry]) for entry in asked if entry in live)
             gone = [entry[1] for entry in asked if entry not in live]
             self._soonest.drop(owner, gone)
             has_gone = has_gone or bool(gone)
@@ -277,8 +262,43 @@ class RavenStore:
             yield ListedPage(documents=len(page), entries=entries)
 
     def _refuse_what_cannot_be_claimed(self) -> None:
-        refuse_shards(self._http, self._family)
-        refuse_strays(self._http, self._family, self._options.collections, self._prefixes)
+        """Refuse a sharded database, and collections that have ids with none of the prefixes.
+
+        Before 4 there are no shards, and nobody can be asked for a collection.
+        """
+        if isinstance(self._family, Modern) and any(_SHARD in name for name in self._names()):
+            raise StoreError(
+                f"{self._http.where} is sharded: a claim would be no single transaction there, and "
+                "timeouts could be lost; nothing was changed. Move it to a database without shards "
+                "first"
+            )
+        known = tuple(prefix.lower() for prefix in self._prefixes)
+        for collection in self._options.collections:
+            for raw in self._ends_of(collection):
+                if not raw.id.lower().startswith(known):
+                    raise StoreError(
+                        f"{self._http.where}: {raw.id[:200]!r} is in collection {collection!r} and "
+                        f"begins with none of {', '.join(self._prefixes)}; say in "
+                        "store.ravendb.prefixes what ids begin with"
+                    )
+
+    def _names(self) -> Sequence[str]:
+        """Return what the server calls the database; what it does not tell shows later."""
+        try:
+            told = retrying(self._http.names)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return ()
+        listed = told.get("Databases") if isinstance(told, dict) else None
+        return [e for e in listed if isinstance(e, str)] if isinstance(listed, list) else ()
+
+    def _ends_of(self, collection: str) -> Sequence[RawDocument]:
+        first = self._reader.part_of(collection, 0, _LOOKED_AT)
+        if first is None or first[1] <= _LOOKED_AT:
+            return () if first is None else first[0]
+        last = self._reader.part_of(collection, first[1] - _LOOKED_AT, _LOOKED_AT)
+        return [*first[0], *(last[0] if last else ())]
 
     def _raw_pages(self) -> Iterator[Sequence[RawDocument]]:
         for prefix in self._prefixes:
@@ -327,13 +347,6 @@ class RavenStore:
         return Receipts(self._http, self._family, self._reader)
 
 
-def _listed(raw: RawDocument) -> Candidate | Unclaimable:
-    try:
-        return candidate_of(timeout_of(raw))
-    except Unreadable as exc:
-        return unclaimable_of(raw, exc)
-
-
 def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:
     """Return *prefixes* without those that another one covers: nothing shall be listed twice."""
     kept: list[str] = []
@@ -341,82 +354,3 @@ def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:
         if not kept or not prefix.lower().startswith(kept[-1].lower()):
             kept.append(prefix)
     return kept
-
-
-def refuse_strays(
-    http: RavenHttp, family: Family, collections: Sequence[str], prefixes: Sequence[str]
-) -> None:
-    """Refuse collections that have ids with none of *prefixes*; a 3.5 server cannot be asked.
-
-    Raises:
-        StoreError: There are such; names one and the setting.
-        StoreUnavailable: No answer.
-    """
-    known = tuple(prefix.lower() for prefix in prefixes)
-    for collection in collections:
-        for raw in _ends_of(http, family, collection):
-            if not raw.id.lower().startswith(known):
-                raise StoreError(
-                    f"{http.where}: {raw.id[:200]!r} is in collection {collection!r} and begins "
-                    f"with none of {', '.join(prefixes)}; say in store.ravendb.prefixes what ids "
-                    "begin with"
-                )
-
-
-def _ends_of(http: RavenHttp, family: Family, collection: str) -> Sequence[RawDocument]:
-    first, total = _part_of(http, family, collection, 0)
-    if total <= _LOOKED_AT:
-        return first
-    last, _ = _part_of(http, family, collection, total - _LOOKED_AT)
-    return [*first, *last]
-
-
-def _part_of(
-    http: RavenHttp, family: Family, collection: str, start: int
-) -> tuple[Sequence[RawDocument], int]:
-    request = family.part_of_collection(collection, start=start, size=_LOOKED_AT)
-    if request is None:
-        return (), 0
-
-    def work() -> Any:
-        return http.send(request)
-
-    answer = retrying(work)
-    try:
-        found = family.documents(answer)
-    except BadAnswer as exc:
-        raise StoreError(
-            f"{http.where}: not an answer of version {family.name}: {exc}; "
-            "check store.ravendb.version"
-        ) from exc
-    total = answer.get("TotalResults")
-    return found, total if isinstance(total, int) else len(found)
-
-
-def refuse_shards(http: RavenHttp, family: Family) -> None:
-    """Refuse a sharded database; before 6 there are none.
-
-    What the server does not want to tell is left to the next request, which says what is wrong.
-
-    Raises:
-        StoreError: It has shards, or is one.
-        StoreUnavailable: No answer.
-    """
-    if not isinstance(family, Modern):
-        return
-    try:
-        told = retrying(http.names)
-    except StoreUnavailable:
-        raise
-    except StoreError:
-        return
-    if any(_SHARD in name for name in _names_in(told)):
-        raise StoreError(
-            f"{http.where} is sharded: a claim would be no single transaction there, and timeouts "
-            "could be lost; nothing was changed. Move it to a database without shards first"
-        )
-
-
-def _names_in(told: Any) -> list[str]:
-    listed = told.get("Databases") if isinstance(told, dict) else None
-    return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []

@@ -10,20 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    and_,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from migrator.database.engine import reading, writing
 from migrator.database.portable import among, first_for_update, flag
@@ -35,11 +22,10 @@ from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Move, Moved, ids_for, wanted
+from migrator.stores.sql.moving import Move, demand, ids_for, wanted
 
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
@@ -62,7 +48,7 @@ class SqlClaims:
     """Implements ``DispatchClaims`` over one database."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
+        self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
     ) -> None:
         """Move rows between legacy tables and *ledger*, both in the database of *engine*.
 
@@ -98,7 +84,7 @@ class SqlClaims:
     def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         doing = "looking for rows to claim"
         try:
-            query = select(*(self._is_there(each) for each in requests))
+            query = sa.select(*(self._is_there(each) for each in requests))
             with reading(self._engine, StoreError, doing=doing) as connection:
                 self._dialect.prefer_indexes(connection)
                 found = connection.execute(query).one()
@@ -108,12 +94,12 @@ class SqlClaims:
             return requests
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
 
-    def _is_there(self, request: ClaimRequest) -> ColumnElement[int]:
+    def _is_there(self, request: ClaimRequest) -> sa.ColumnElement[int]:
         legacy = self._table_of(request.endpoint.source)
-        return flag(exists().select_from(legacy.table).where(*wanted(legacy, request)))
+        return flag(sa.exists().select_from(legacy.table).where(*wanted(legacy, request)))
 
     def claim_within(
-        self, connection: Connection, legacy: LegacyTable, request: ClaimRequest
+        self, connection: sa.Connection, legacy: LegacyTable, request: ClaimRequest
     ) -> Claim | None:
         """Claim as part of the caller's transaction, without looking at the lease.
 
@@ -133,15 +119,21 @@ class SqlClaims:
         moved = self._dialect.move(connection, move)
         if moved is None:
             return None
-        self._complete_batch(connection, batch.id, moved)
-        return Claim(
-            batch=replace(batch, size=moved.size, body_bytes=moved.body_bytes),
-            cursor=Cursor(due_at=moved.last_due, id=moved.last_id),
+        claimed = replace(batch, size=moved.size, body_bytes=moved.body_bytes)
+        table = self._ledger.batch
+        statement = sa.update(table).where(table.c.id == batch.id)
+        connection.execute(
+            statement.values(
+                size=moved.size,
+                body_bytes=moved.body_bytes,
+                first_due=moved.first_due,
+                last_due=moved.last_due,
+            )
         )
+        return Claim(batch=claimed, cursor=Cursor(due_at=moved.last_due, id=moved.last_id))
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Refuse: one transaction leaves nothing half-done."""
-        del lease
         raise IllegalTransition(f"no batch of a SQL store is ever {batch.state}")
 
     def release(self, batch: Batch, lease: Lease) -> int:
@@ -153,7 +145,7 @@ class SqlClaims:
             self._engine, StoreError, doing=f"releasing batch {batch.id} to {batch.source}"
         ) as connection:
             changed = connection.execute(
-                update(table)
+                sa.update(table)
                 .where(
                     table.c.id == batch.id,
                     table.c.state == batch.state,
@@ -180,17 +172,20 @@ class SqlClaims:
             raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
         legacy, row = self._table_of(batch.source), self._ledger.timeout
         these = among(row.c.row_index, rows)
-        which = and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
+        which = sa.and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
         doing = f"giving back rows of batch {batch.id} to {batch.source}"
         with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
-            measured = select(func.coalesce(func.sum(byte_length(row.c.body)), 0)).where(which)
+            measured = sa.select(sa.func.coalesce(sa.func.sum(byte_length(row.c.body)), 0)).where(
+                which
+            )
             body_bytes -= int(connection.execute(measured).scalar_one())
             put = self._insert(connection, legacy, which)
-            _demand(legacy, put, of=connection.execute(delete(row).where(which)).rowcount)
+            deleted = connection.execute(sa.delete(row).where(which)).rowcount
+            demand(legacy, "put back", put, of=deleted)
             table, after = self._ledger.batch, {"size": size - put, "body_bytes": body_bytes}
-            connection.execute(update(table).where(table.c.id == batch.id).values(after))
+            connection.execute(sa.update(table).where(table.c.id == batch.id).values(after))
         return replace(batch, size=size - put, body_bytes=body_bytes)
 
     def release_quarantined(
@@ -205,9 +200,9 @@ class SqlClaims:
 
     def put_back(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         legacy: LegacyTable,
-        which: ColumnElement[bool],
+        which: sa.ColumnElement[bool],
         *,
         state: RowState = RowState.RELEASED,
     ) -> int:
@@ -217,27 +212,27 @@ class SqlClaims:
         """
         row = self._ledger.timeout
         put = self._insert(connection, legacy, which)
-        marked = connection.execute(update(row).where(which).values(state=state))
-        _demand(legacy, put, of=marked.rowcount)
+        marked = connection.execute(sa.update(row).where(which).values(state=state))
+        demand(legacy, "put back", put, of=marked.rowcount)
         return put
 
     def _insert(
-        self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
+        self, connection: sa.Connection, legacy: LegacyTable, which: sa.ColumnElement[bool]
     ) -> int:
         row = self._ledger.timeout
         values = {
             key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
             for key in legacy.keys
         } | {
-            key: func.coalesce(
-                cast(self._dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
-                literal(value),
+            key: sa.func.coalesce(
+                sa.cast(self._dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
+                sa.literal(value),
             )
             for key, value in legacy.constants.items()
         }
         put = connection.execute(
-            insert(legacy.table).from_select(
-                [legacy.table.c[key] for key in values], select(*values.values()).where(which)
+            sa.insert(legacy.table).from_select(
+                [legacy.table.c[key] for key in values], sa.select(*values.values()).where(which)
             ),
             execution_options={"preserve_rowcount": True},
         )
@@ -245,7 +240,7 @@ class SqlClaims:
 
     def _sources(self, which: QuarantineFilter) -> list[str]:
         row, batch = self._ledger.timeout, self._ledger.batch
-        query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
+        query = sa.select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
         doing = "reading the quarantine"
         with reading(self._engine, StoreError, doing=doing) as connection:
             return sorted(connection.scalars(query))
@@ -255,7 +250,7 @@ class SqlClaims:
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         query = (
-            select(row.c.id)
+            sa.select(row.c.id)
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
                 *in_quarantine(row, batch, which),
@@ -276,28 +271,9 @@ class SqlClaims:
                     return released
                 released += self.put_back(connection, legacy, row.c.id.in_(ids))
 
-    def _complete_batch(self, connection: Connection, batch_id: BatchId, moved: Moved) -> None:
-        table = self._ledger.batch
-        connection.execute(
-            update(table)
-            .where(table.c.id == batch_id)
-            .values(
-                size=moved.size,
-                body_bytes=moved.body_bytes,
-                first_due=moved.first_due,
-                last_due=moved.last_due,
-            )
-        )
-
-
-def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
-    """Return when the legacy table took all rows."""
-    if put != of:
-        raise StoreError(f"{legacy.source} took {put} of {of} rows; rolled back")
-
 
 def trial_claim(
-    engine: Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
+    engine: sa.Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
 ) -> None:
     """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``."""
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
@@ -312,7 +288,7 @@ def trial_claim(
         connection.rollback()
 
 
-def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
+def _check_rights(connection: sa.Connection, legacy: LegacyTable) -> None:
     """Tell which right is missing; the server's own message names only the table."""
     dialect = dialect_for(connection.dialect.name)
     obstacle = dialect.obstacle(connection, legacy)

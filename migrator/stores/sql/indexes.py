@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Index, Inspector, Table, Text
+import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
 from migrator.stores.ports import StoreRemark
@@ -54,87 +54,53 @@ ID_INDEX: Final = WantedIndex(
 )
 
 
-def has_index(inspector: Inspector, table: Table, key: str) -> bool:
-    """Return whether the column *key* is the first of an index, whole."""
+def has_index(inspector: sa.Inspector, table: sa.Table, key: str) -> bool:
+    """Return whether the column *key* is the first of an index."""
     name = table.c[key].name
-    return any(
-        each.columns[:1] == (name,) and name not in each.prefixes
-        for each in _indexes(inspector, table)
-    )
+    return any(columns[:1] == [name] for _, columns, _ in _indexes(inspector, table))
 
 
 def missing_indexes(
-    inspector: Inspector, table: Table, source: str, wanted: Sequence[WantedIndex]
+    inspector: sa.Inspector, table: sa.Table, source: str, wanted: Sequence[WantedIndex]
 ) -> Iterator[StoreRemark]:
     """Yield what is to be said of each index in *wanted* that *table* does not have."""
     there = _indexes(inspector, table)
     for each in wanted:
-        columns = tuple(table.c[key].name for key in each.keys)
+        columns = [table.c[key].name for key in each.keys]
         if any(
-            found.columns[: len(columns)] == columns
-            if not each.is_unique
-            else found.is_unique and found.columns == columns
-            for found in there
+            (is_unique and its == columns) if each.is_unique else its[: len(columns)] == columns
+            for _, its, is_unique in there
         ):
             continue
-        near = [f for f in there if {*f.columns[:2]} & {*columns}]
+        near = [
+            f"{name} on ({', '.join(its)})" for name, its, _ in there if {*its[:2]} & {*columns}
+        ]
+        instead = "; there is " + ", ".join(near) if near else ""
         yield StoreRemark(
             subject=source,
-            text=f"no index on ({', '.join(columns)}){_instead(near)}: {each.without}",
+            text=f"no index on ({', '.join(columns)}){instead}: {each.without}",
             remedy=f"have your DBA run: {_statement(inspector, table, each)}",
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    name: str
-    columns: tuple[str, ...]
-    is_unique: bool
-    prefixes: Mapping[str, int]
-
-
-def _indexes(inspector: Inspector, table: Table) -> Sequence[_Found]:
+def _indexes(inspector: sa.Inspector, table: sa.Table) -> Sequence[tuple[str, list[str], bool]]:
+    """Return name and columns of each index that covers all rows, and whether it is unique."""
     primary = inspector.get_pk_constraint(table.name, schema=table.schema)
-    found = [
-        _Found(
-            name="the primary key",
-            columns=tuple(primary["constrained_columns"]),
-            is_unique=True,
-            prefixes={},
-        )
-    ]
+    found = [("the primary key", [*primary["constrained_columns"]], True)]
     for each in inspector.get_indexes(table.name, schema=table.schema):
         options: Mapping[str, Any] = each.get("dialect_options", {})
-        if options.get("postgresql_where") or options.get("sqlite_where"):
-            continue
-        found.append(
-            _Found(
-                name=str(each["name"]),
-                columns=tuple(name or "" for name in each["column_names"]),
-                is_unique=bool(each["unique"]),
-                prefixes=options.get("mysql_length", {}),
-            )
-        )
+        if not (options.get("postgresql_where") or options.get("sqlite_where")):
+            columns = [name or "" for name in each["column_names"]]
+            found.append((str(each["name"]), columns, bool(each["unique"])))
     return found
 
 
-def _instead(near: Sequence[_Found]) -> str:
-    if not near:
-        return ""
-    return "; there is " + ", ".join(f"{each.name} on ({', '.join(each.columns)})" for each in near)
-
-
-def _statement(inspector: Inspector, table: Table, wanted: WantedIndex) -> str:
-    types = {
-        column["name"]: column["type"]
-        for column in inspector.get_columns(table.name, schema=table.schema)
-    }
-    columns = [table.c[key] for key in wanted.keys]
-    name = f"{table.name}_{wanted.name}"
-    prefixes = {
-        column.name: _PREFIX_CHARS for column in columns if isinstance(types[column.name], Text)
-    }
-    index = Index(
+def _statement(inspector: sa.Inspector, table: sa.Table, wanted: WantedIndex) -> str:
+    found = inspector.get_columns(table.name, schema=table.schema)
+    is_long = {column["name"]: isinstance(column["type"], sa.Text) for column in found}
+    columns, name = [table.c[key] for key in wanted.keys], f"{table.name}_{wanted.name}"
+    prefixes = {column.name: _PREFIX_CHARS for column in columns if is_long[column.name]}
+    index = sa.Index(
         name.lower() if table.name.islower() else name,
         *columns,
         unique=wanted.is_unique,

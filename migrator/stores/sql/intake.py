@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, delete
+import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError
 
 from migrator.database.engine import writing
@@ -35,10 +35,10 @@ PERSISTENCE_VERSION: Final = "6.6.5.0"
 class Applied:
     """What one call of ``SqlIntake.apply`` did."""
 
-    stored: int
-    known: int
+    stored: int = 0
+    known: int = 0
     """Rows that were there already, or have been dispatched already: a redelivered message."""
-    cleared: int
+    cleared: int = 0
     """Rows removed from the store for the sake of ``ClearTimeouts``."""
 
     def __add__(self, other: Applied) -> Applied:
@@ -54,7 +54,7 @@ class SqlIntake:
     """What the timeout manager's store satellite does to its table."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
+        self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
     ) -> None:
         """Write into tables of the store beside *ledger*, both in the database of *engine*.
 
@@ -81,24 +81,33 @@ class SqlIntake:
             RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
                 column, or the zero saga was to be cleared. Nothing was changed.
         """
-        stored = known = cleared = 0
         if not changes:
-            return Applied(stored=stored, known=known, cleared=cleared)
+            return Applied()
+        stored = known = cleared = 0
         legacy = self._table_of(endpoint.source)
-        steps = _steps(changes)
+        steps: list[tuple[type, list[Any]]] = [
+            (
+                kind,
+                [_row(each) if isinstance(each, DelayedMessage) else _saga(each) for each in group],
+            )
+            for kind, group in groupby(changes, key=type)
+        ]
         doing = f"storing timeouts in {legacy.source}"
         with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             self._dialect.prefer_indexes(connection)
-            for rows, sagas in steps:
-                inserted = self._insert(connection, legacy, rows) if rows else 0
-                stored += inserted
-                known += len(rows) - inserted
-                cleared += _clear(connection, legacy, sagas) if sagas else 0
+            for kind, values in steps:
+                if kind is DelayedMessage:
+                    inserted = self._insert(connection, legacy, values)
+                    stored += inserted
+                    known += len(values) - inserted
+                else:
+                    clearing = sa.delete(legacy.table).where(legacy.table.c.SagaId.in_(values))
+                    cleared += connection.execute(clearing).rowcount
         return Applied(stored=stored, known=known, cleared=cleared)
 
     def _insert(
-        self, connection: Connection, legacy: LegacyTable, rows: Sequence[Mapping[str, Any]]
+        self, connection: sa.Connection, legacy: LegacyTable, rows: Sequence[Mapping[str, Any]]
     ) -> int:
         """Write rows that neither table nor ledger has; return how many.
 
@@ -116,33 +125,11 @@ class SqlIntake:
         except (DataError, IntegrityError):
             with translating(RowRefused, doing=f"a row for {legacy.source}"):
                 raise
-        known = delete(table).where(
+        known = sa.delete(table).where(
             table.c.Id.in_(written), in_ledger(legacy, self._ledger).is_not(None)
         )
         removed = connection.execute(known).rowcount if written else 0
         return len(written) - removed
-
-
-def _clear(connection: Connection, legacy: LegacyTable, sagas: Sequence[str]) -> int:
-    table = legacy.table
-    return connection.execute(delete(table).where(table.c.SagaId.in_(sagas))).rowcount
-
-
-def _steps(
-    changes: Sequence[DelayedMessage | ClearTimeouts],
-) -> list[tuple[list[dict[str, Any]], list[str]]]:
-    """Return what to do one after the other: rows to insert, or sagas to clear, in each step."""
-    found = []
-    for _, group in groupby(changes, key=type):
-        rows: list[dict[str, Any]] = []
-        sagas: list[str] = []
-        for change in group:
-            if isinstance(change, DelayedMessage):
-                rows.append(_row(change))
-            else:
-                sagas.append(_saga(change))
-        found.append((rows, sagas))
-    return found
 
 
 def _row(new: DelayedMessage) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, String, Table, Text
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
@@ -35,16 +35,15 @@ COLUMNS: Final = (
 """Of a table of SQL Persistence."""
 SHARED_COLUMNS: Final = (*COLUMNS[:4], "Endpoint", *COLUMNS[4:6])
 """Of NHibernate's table, which endpoints share."""
-_GUIDS: Final = frozenset({"Id", "SagaId"})
+_GUIDS: Final = ("Id", "SagaId")
 EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
 """Where the timeout manager's search begins; what is due before it is never sent."""
 LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 _ORACLE_TIME: Final = "expiretime"
 _TYPED: Final = frozenset({"mssql", "oracle"})
-_PLAIN: Final = re.compile(r'[^."]+')
-_PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
-_OWNER: Final = "#"
-_SHARED: Final = re.compile(r'((?:"(?:[^"]|"")*"|[^"#])+)#(.*)', re.DOTALL)
+_PLAIN: Final = re.compile(r'[^."#]+')
+_PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^."#]+)')
+_SHARED: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^"#])+#(.*)', re.DOTALL)
 
 
 class NotATimeoutsTable(ValueError):
@@ -59,13 +58,13 @@ class LegacyTable:
     """``schema.table``, of a shared table with ``#`` and its owner behind it; what the ledger
     remembers, unique in the database.
     """
-    table: Table
+    table: sa.Table
     """Columns keyed by the vendor's names."""
     owner: str | None = None
     """In a table that endpoints share: whose rows are meant. None: all rows are one endpoint's."""
 
     @property
-    def is_owned(self) -> tuple[ColumnElement[bool], ...]:
+    def is_owned(self) -> tuple[sa.ColumnElement[bool], ...]:
         """The conditions under which a row is the endpoint's; none where all of them are."""
         return () if self.owner is None else (self.table.c.Endpoint == self.owner,)
 
@@ -86,133 +85,85 @@ class LegacyTable:
         return {} if self.owner is None else {"Endpoint": self.owner}
 
 
-def build_source(schema: str | None, table: str) -> str:
-    """Return ``schema.table``, with double quotes round a part that holds a dot or a quote."""
+def build_source(schema: str | None, table: str, owner: str | None = None) -> str:
+    """Return ``schema.table``, of a shared table with ``#`` and *owner* behind it.
+
+    Double quotes are round a part that holds a dot, a quote or a ``#``.
+    """
     parts = [table] if schema is None else [schema, table]
-    return ".".join(part if _PLAIN.fullmatch(part) else _quote(part) for part in parts)
+    named = ".".join(part if _PLAIN.fullmatch(part) else _quote(part) for part in parts)
+    return named if owner is None else f"{named}#{owner}"
 
 
 def parse_source(source: str) -> tuple[str | None, str]:
     """Return the schema (None: the database has none) and table that *source* was built from.
 
     Raises:
-        ValueError: It was not built by ``build_source``.
+        ValueError: It was not built by ``build_source``, or with an owner.
     """
     parts = [plain or quoted.replace('""', '"') for quoted, plain in _PART.findall(source)]
-    if not 1 <= len(parts) <= 2 or build_source(*(_padded(parts))) != source:
+    if not 1 <= len(parts) <= 2 or build_source(*(place := _place(parts))) != source:
         raise ValueError(f"{source!r} names no table")
-    return _padded(parts)
+    return place
 
 
-def build_shared_source(table: str, owner: str) -> str:
-    """Return the source of the rows of *owner* in the table that ``shared_name`` calls *table*."""
-    return f"{table}{_OWNER}{owner}"
-
-
-def parse_shared_source(source: str) -> tuple[str, str]:
-    """Return the table, as ``shared_name`` calls it, and the owner that *source* was built from.
+def owner_of(source: str) -> str:
+    """Return the owner that *source* was built from.
 
     Raises:
-        ValueError: It was not built by ``build_shared_source``.
+        ValueError: There is none.
     """
     found = _SHARED.fullmatch(source)
     if found is None:
         raise ValueError(f"{source!r} names no endpoint's part of a table")
-    return found[1], found[2]
-
-
-def shared_name(schema: str | None, table: str) -> str:
-    """Return ``schema.table`` as ``build_source`` does, with quotes round a part with a ``#``."""
-    parts = [table] if schema is None else [schema, table]
-    return ".".join(
-        part if _PLAIN.fullmatch(part) and _OWNER not in part else _quote(part) for part in parts
-    )
+    return found[1]
 
 
 def timeouts_table(
     schema: str | None,
     name: str,
     columns: Iterable[Mapping[str, Any]],
+    wanted: Mapping[str, str],
     *,
     dialect: str = "",
     time_zone: str | None = None,
-) -> LegacyTable:
+) -> sa.Table:
     """Return the table called *name* with *columns* as an inspector reports them.
 
     Args:
         schema: None: the database has none, or it is the user's own.
         name: As an inspector reports it.
         columns: The same.
+        wanted: Which columns there must be, by the vendor's names, and what they are called.
         dialect: The kind of database; where it matters, columns are compared as what they are.
         time_zone: Of a due column that holds local time; None: it holds UTC.
 
     Raises:
-        NotATimeoutsTable: Not all seven columns are there.
-    """
-    wanted = {key: key for key in COLUMNS}
-    table = _table(schema, name, columns, wanted, dialect, time_zone)
-    return LegacyTable(source=build_source(schema, name), table=table)
-
-
-def shared_table(
-    schema: str | None,
-    name: str,
-    columns: Iterable[Mapping[str, Any]],
-    renamed: Mapping[str, str],
-    *,
-    dialect: str = "",
-    time_zone: str | None = None,
-) -> Table:
-    """Return NHibernate's table called *name* with *columns* as an inspector reports them.
-
-    Args:
-        schema: Where it is; None: the database has none.
-        name: How it is called.
-        columns: What it has.
-        renamed: How columns are called, by the vendor's names, where that differs.
-        dialect: As for ``timeouts_table``.
-        time_zone: The same.
-
-    Raises:
         NotATimeoutsTable: A column is missing, or its ids are of no type that holds a GUID.
     """
-    columns = list(columns)
-    wanted = {key: renamed.get(key, key) for key in SHARED_COLUMNS}
-    table = _table(schema, name, columns, wanted, dialect, time_zone)
-    types = {column["name"]: column["type"] for column in columns}
-    for column in (table.c.Id, table.c.SagaId):
-        if not isinstance(types[column.name], Uuid | Binary | String):
-            raise NotATimeoutsTable(f"{name}.{column.name} is of no type that holds a GUID")
-    return table
-
-
-def _table(
-    schema: str | None,
-    name: str,
-    columns: Iterable[Mapping[str, Any]],
-    wanted: Mapping[str, str],
-    dialect: str,
-    time_zone: str | None,
-) -> Table:
     actual = {column["name"].casefold(): column for column in columns}
     if _ORACLE_TIME in actual:
         actual.setdefault("time", actual[_ORACLE_TIME])
     missing = [called for called in wanted.values() if called.casefold() not in actual]
     if missing:
         raise NotATimeoutsTable(f"{name} has no column {', '.join(missing)}")
-    found = [
-        _column(key, actual[called.casefold()], dialect, time_zone)
-        for key, called in wanted.items()
-    ]
-    return Table(name, MetaData(), *found, schema=schema)
+    by_key = {key: actual[called.casefold()] for key, called in wanted.items()}
+    for key in _GUIDS:
+        if not isinstance(by_key[key]["type"], Uuid | Binary | sa.String):
+            called = by_key[key]["name"]
+            raise NotATimeoutsTable(f"{name}.{called} is of no type that holds a GUID")
+    found = [_column(key, each, dialect, time_zone) for key, each in by_key.items()]
+    return sa.Table(name, sa.MetaData(), *found, schema=schema)
 
 
-def _column(key: str, found: Mapping[str, Any], dialect: str, time_zone: str | None) -> Column[Any]:
+def _column(
+    key: str, found: Mapping[str, Any], dialect: str, time_zone: str | None
+) -> sa.Column[Any]:
     type_of = _own_type_of if dialect in _TYPED else _type_of
     kind = type_of(key, found["type"])
     if key == "Time" and time_zone is not None and not getattr(found["type"], "timezone", False):
         kind = LocalTime(time_zone)
-    return Column(found["name"], kind, key=key)
+    return sa.Column(found["name"], kind, key=key)
 
 
 def _own_type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
@@ -235,12 +186,12 @@ def _type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
             # MySQL's DATETIME has none unless it says so
             fraction_digits=(found.fsp or 0) if isinstance(found, mysql.DATETIME) else 6,
         )
-    return LargeBinary() if key == "State" else Text()
+    return sa.LargeBinary() if key == "State" else sa.Text()
 
 
 def _quote(part: str) -> str:
     return '"' + part.replace('"', '""') + '"'
 
 
-def _padded(parts: list[str]) -> tuple[str | None, str]:
+def _place(parts: list[str]) -> tuple[str | None, str]:
     return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])

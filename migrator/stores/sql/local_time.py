@@ -15,18 +15,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    DateTime,
-    Dialect,
-    Text,
-    and_,
-    func,
-    literal,
-    literal_column,
-    or_,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -37,7 +26,7 @@ from migrator.database.types import UtcDateTime
 
 _SEPARATOR: Final = "chr(31)"
 """Between how a row spells its owner and what its column had; no name of an endpoint has it."""
-_NOTHING: Final[ColumnElement[str]] = literal_column("''", Text())
+_NOTHING: Final[sa.ColumnElement[str]] = sa.literal_column("''", sa.Text())
 _NEAR: Final = "interval '4 hours'"
 """Longer than clocks are ever put forward or back; no two changes are that near to each other."""
 
@@ -48,7 +37,7 @@ class LocalTime(TypeDecorator[datetime]):
     PostgreSQL only. Python sees aware UTC datetimes.
     """
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
     with_zone = False
 
@@ -57,17 +46,17 @@ class LocalTime(TypeDecorator[datetime]):
         super().__init__()
         self.zone = zone
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return what the driver exchanges: moments."""
-        return dialect.type_descriptor(DateTime(timezone=True))
+        return dialect.type_descriptor(sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         """Return *value* as the driver takes it; refuse a naive one."""
         return UtcDateTime().process_bind_param(value, dialect)
 
-    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+    def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
         """Return the parameter as local time."""
-        return func.timezone(zone_name(self.zone), bindvalue)
+        return sa.func.timezone(zone_name(self.zone), bindvalue)
 
 
 class local_due(FunctionElement[datetime]):
@@ -100,87 +89,91 @@ def _local_due(element: local_due, compiler: SQLCompiler, **kw: Any) -> str:
     )
 
 
-def zone_name(zone: str) -> ColumnElement[str]:
+def zone_name(zone: str) -> sa.ColumnElement[str]:
     """Return *zone* as SQL has it."""
-    return literal_column("'" + zone.replace("'", "''") + "'", Text())
+    return sa.literal_column("'" + zone.replace("'", "''") + "'", sa.Text())
 
 
-def zone_of(column: ColumnElement[Any]) -> str | None:
+def zone_of(column: sa.ColumnElement[Any]) -> str | None:
     """Return the zone of a due column; None: it holds UTC, or knows its zone itself."""
     return column.type.zone if isinstance(column.type, LocalTime) else None
 
 
-def due_of(row: Any) -> ColumnElement[datetime]:
+def due_of(row: Any) -> sa.ColumnElement[datetime]:
     """Return the moment at which a *row* of a legacy table is due."""
     zone = zone_of(row.Time)
     return row.Time if zone is None else local_due(zone_name(zone), row.Time, row.Headers)
 
 
-def due_from(row: Any, moment: datetime) -> ColumnElement[bool]:
+def due_from(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
     """Return the condition of rows due at *moment* or later, and perhaps a few due before it.
 
     For a cursor: whatever was behind it is not before it, in the column's order.
     """
     zone = zone_of(row.Time)
-    column: ColumnElement[Any] = row.Time
-    return column >= (moment if zone is None else func.least(*_local(zone, moment)))
+    column: sa.ColumnElement[Any] = row.Time
+    return column >= (moment if zone is None else sa.func.least(*_local(zone, moment)))
 
 
-def due_after(row: Any, moment: datetime) -> ColumnElement[bool]:
+def due_after(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
     """Return the condition of rows due after *moment*."""
     zone = zone_of(row.Time)
-    column: ColumnElement[Any] = row.Time
+    column: sa.ColumnElement[Any] = row.Time
     if zone is None:
         return column > moment
     at = _local(zone, moment)
-    is_after = or_(and_(_is_even(zone, moment), column > at[0]), due_of(row) > _moment(moment))
-    return and_(column >= func.least(*at), is_after)
+    is_after = sa.or_(
+        sa.and_(_is_even(zone, moment), column > at[0]), due_of(row) > _moment(moment)
+    )
+    return sa.and_(column >= sa.func.least(*at), is_after)
 
 
-def due_until(row: Any, moment: datetime) -> ColumnElement[bool]:
+def due_until(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
     """Return the condition of rows due at *moment* or before."""
     zone = zone_of(row.Time)
-    column: ColumnElement[Any] = row.Time
+    column: sa.ColumnElement[Any] = row.Time
     if zone is None:
         return column <= moment
-    is_until = or_(_is_even(zone, moment), due_of(row) <= _moment(moment))
-    return and_(column <= func.greatest(*_local(zone, moment)), is_until)
+    is_until = sa.or_(_is_even(zone, moment), due_of(row) <= _moment(moment))
+    return sa.and_(column <= sa.func.greatest(*_local(zone, moment)), is_until)
 
 
-def kept_extra(row: Any) -> ColumnElement[str]:
+def kept_extra(row: Any) -> sa.ColumnElement[str]:
     """Return what the ledger keeps beside a *row* of local time: its owner, and its column."""
-    owner = func.coalesce(row.Endpoint, _NOTHING) if "Endpoint" in row else _NOTHING
-    column = func.to_char(row.Time, literal_column("'YYYY-MM-DD HH24:MI:SS.US'"))
-    return owner.concat(literal_column(_SEPARATOR, Text())).concat(column)
+    owner = sa.func.coalesce(row.Endpoint, _NOTHING) if "Endpoint" in row else _NOTHING
+    column = sa.func.to_char(row.Time, sa.literal_column("'YYYY-MM-DD HH24:MI:SS.US'"))
+    return owner.concat(sa.literal_column(_SEPARATOR, sa.Text())).concat(column)
 
 
-def kept_owner(extra: ColumnElement[str]) -> ColumnElement[str]:
+def kept_owner(extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
     """Return how a row spelled its owner, out of what the ledger keeps."""
-    return func.split_part(extra, literal_column(_SEPARATOR), literal_column("1"), type_=Text())
-
-
-def kept_time(extra: ColumnElement[str]) -> ColumnElement[Any]:
-    """Return what the column had, out of what the ledger keeps; NULL where that was UTC."""
-    kept = func.split_part(extra, literal_column(_SEPARATOR), literal_column("2"))
-    return func.nullif(kept, _NOTHING, type_=Text()).cast(TIMESTAMP())
-
-
-def _moment(moment: datetime) -> ColumnElement[datetime]:
-    return literal(moment, UtcDateTime())
-
-
-def _local(zone: str, moment: datetime) -> tuple[ColumnElement[Any], ...]:
-    """Return *moment* by the offset of the zone then, and by those of hours before and after."""
-    at, name = _moment(moment), zone_name(zone)
-    near: ColumnElement[Any] = literal_column(_NEAR)
-    return (
-        func.timezone(name, at, type_=TIMESTAMP()),
-        func.timezone(name, at.op("-")(near), type_=TIMESTAMP()).op("+")(near),
-        func.timezone(name, at.op("+")(near), type_=TIMESTAMP()).op("-")(near),
+    return sa.func.split_part(
+        extra, sa.literal_column(_SEPARATOR), sa.literal_column("1"), type_=sa.Text()
     )
 
 
-def _is_even(zone: str, moment: datetime) -> ColumnElement[bool]:
+def kept_time(extra: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
+    """Return what the column had, out of what the ledger keeps; NULL where that was UTC."""
+    kept = sa.func.split_part(extra, sa.literal_column(_SEPARATOR), sa.literal_column("2"))
+    return sa.func.nullif(kept, _NOTHING, type_=sa.Text()).cast(TIMESTAMP())
+
+
+def _moment(moment: datetime) -> sa.ColumnElement[datetime]:
+    return sa.literal(moment, UtcDateTime())
+
+
+def _local(zone: str, moment: datetime) -> tuple[sa.ColumnElement[Any], ...]:
+    """Return *moment* by the offset of the zone then, and by those of hours before and after."""
+    at, name = _moment(moment), zone_name(zone)
+    near: sa.ColumnElement[Any] = sa.literal_column(_NEAR)
+    return (
+        sa.func.timezone(name, at, type_=TIMESTAMP()),
+        sa.func.timezone(name, at.op("-")(near), type_=TIMESTAMP()).op("+")(near),
+        sa.func.timezone(name, at.op("+")(near), type_=TIMESTAMP()).op("-")(near),
+    )
+
+
+def _is_even(zone: str, moment: datetime) -> sa.ColumnElement[bool]:
     """Return whether clocks are not changed around *moment*: the column is in the order of time."""
     _, before, after = _local(zone, moment)
     return before == after

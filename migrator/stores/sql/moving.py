@@ -22,24 +22,7 @@ from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Delete,
-    FromClause,
-    Row,
-    Select,
-    String,
-    delete,
-    func,
-    literal,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.types import Uuid
 
 from migrator.database.guids import GuidBytes, guid_as_text
@@ -96,7 +79,7 @@ Copier = Callable[[Sequence[Copied]], int]
 """Copies rows of the legacy table into the ledger; returns how many there were."""
 
 
-def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> ColumnElement[int | None]:
+def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> sa.ColumnElement[int | None]:
     """Return 1 for rows the ledger has in an open state, else NULL.
 
     A correlated scalar subquery on purpose: a planner must not turn it into a join with the
@@ -104,7 +87,7 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> ColumnElement[int | 
     """
     known = ledger.timeout.alias("known")
     return (
-        select(literal_column("1"))
+        sa.select(sa.literal_column("1"))
         .where(
             known.c.source == legacy.source,
             ledger.is_open(known, id_text(legacy)),
@@ -115,25 +98,25 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> ColumnElement[int | 
     )
 
 
-def id_text(legacy: LegacyTable) -> ColumnElement[str]:
+def id_text(legacy: LegacyTable) -> sa.ColumnElement[str]:
     """Return the row's id as text, exactly as the ledger keeps it."""
     return as_text(legacy.table.c.Id)
 
 
-def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
+def as_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     """Return an id of whatever type as text."""
-    if isinstance(column.type, String):
+    if isinstance(column.type, sa.String):
         return column
     is_bytes = isinstance(column.type, GuidBytes)
     return guid_as_text(column) if is_bytes else uuid_as_text(column)
 
 
-def sized(move: Move) -> CTE:
+def sized(move: Move) -> sa.CTE:
     """Return locked candidates with their position and the sum of bytes up to each."""
     legacy, request = move.legacy, move.request
     row = legacy.table.c
     picked = (
-        select(
+        sa.select(
             row.Id,
             row.Time,
             (byte_length(row.State) + byte_length(row.Headers)).label("bytes"),
@@ -145,19 +128,21 @@ def sized(move: Move) -> CTE:
         .cte("picked")
     )
     order = (picked.c.Time, picked.c.Id)
-    return select(
+    return sa.select(
         picked.c.Id,
-        (func.row_number().over(order_by=order) - 1).label("row_index"),
-        func.sum(picked.c.bytes).over(order_by=order).label("total"),
+        (sa.func.row_number().over(order_by=order) - 1).label("row_index"),
+        sa.func.sum(picked.c.bytes).over(order_by=order).label("total"),
     ).cte("sized")
 
 
-def fits(chosen: CTE, request: ClaimRequest) -> ColumnElement[bool]:
+def fits(chosen: sa.CTE, request: ClaimRequest) -> sa.ColumnElement[bool]:
     """Return whether a row of ``sized`` is within the bytes; the first is, however large."""
-    return (chosen.c.total <= literal(request.max_bytes, BigInteger)) | (chosen.c.row_index == 0)
+    return (chosen.c.total <= sa.literal(request.max_bytes, sa.BigInteger)) | (
+        chosen.c.row_index == 0
+    )
 
 
-def ledger_values(move: Move, row: Any) -> dict[str, ColumnElement[Any]]:
+def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
     """Return columns of the ledger, and what a *row* of the legacy table has for them.
 
     In a shared table a row spells its owner in its own way, where the database does not mind; that
@@ -165,39 +150,41 @@ def ledger_values(move: Move, row: Any) -> dict[str, ColumnElement[Any]]:
     """
     legacy = move.legacy
     spelled = {} if legacy.owner is None else {"store_extra": row.Endpoint}
-    found: dict[str, ColumnElement[Any]] = {
-        "source": literal(legacy.source),
-        "endpoint": literal(str(move.request.endpoint.name)),
+    found: dict[str, sa.ColumnElement[Any]] = {
+        "source": sa.literal(legacy.source),
+        "endpoint": sa.literal(str(move.request.endpoint.name)),
         "store_id": as_text(row.Id),
-        "batch_id": literal(move.batch_id, BigInteger),
+        "batch_id": sa.literal(move.batch_id, sa.BigInteger),
         "destination": row.Destination,
         "saga_id": as_text(row.SagaId),
         "due": row.Time,
         "body": row.State,
         "headers": row.Headers,
-        "persistence_version": row.get("PersistenceVersion", null()),
+        "persistence_version": row.get("PersistenceVersion", sa.null()),
     }
     return found | spelled
 
 
-def body_bytes(kept: FromClause) -> ColumnElement[int]:
+def body_bytes(kept: sa.FromClause) -> sa.ColumnElement[int]:
     """Return the size of a body in the ledger, as ``sums`` wants it."""
     return byte_length(kept.c.body).label("body_bytes")
 
 
-def sums(kept: FromClause) -> Select[Any]:
+def sums(kept: sa.FromClause) -> sa.Select[Any]:
     """Return one row about all that was *kept* in a batch."""
-    last_id = select(kept.c.store_id).order_by(kept.c.row_index.desc()).limit(1).scalar_subquery()
-    return select(
-        func.count().label("size"),
-        func.sum(kept.c.body_bytes).label("body_bytes"),
-        func.min(kept.c.due).label("first_due"),
-        func.max(kept.c.due).label("last_due"),
+    last_id = (
+        sa.select(kept.c.store_id).order_by(kept.c.row_index.desc()).limit(1).scalar_subquery()
+    )
+    return sa.select(
+        sa.func.count().label("size"),
+        sa.func.sum(kept.c.body_bytes).label("body_bytes"),
+        sa.func.min(kept.c.due).label("first_due"),
+        sa.func.max(kept.c.due).label("last_due"),
         last_id.label("last_id"),
     ).select_from(kept)
 
 
-def moved(row: Row[Any]) -> Moved | None:
+def moved(row: sa.Row[Any]) -> Moved | None:
     """Return what a row of ``sums`` says; None: nothing was moved."""
     if not row.size:
         return None
@@ -210,7 +197,7 @@ def moved(row: Row[Any]) -> Moved | None:
     )
 
 
-def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[bool]]:
     """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
     found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
@@ -238,7 +225,7 @@ def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
     return sorted(found)
 
 
-def _called(legacy: LegacyTable, ids: Collection[str]) -> list[ColumnElement[bool]]:
+def _called(legacy: LegacyTable, ids: Collection[str]) -> list[sa.ColumnElement[bool]]:
     """Return the conditions on rows that are called one of *ids*.
 
     The key is searched by its own collation; text that is no GUID is then compared letter by
@@ -249,7 +236,7 @@ def _called(legacy: LegacyTable, ids: Collection[str]) -> list[ColumnElement[boo
     if not texts:
         return [key.in_(wanted_ids)]
     guids = [each for each in wanted_ids if guid_text(each) is not None]
-    return [key.in_(wanted_ids), or_(key.in_(guids), exactly(key).in_(texts))]
+    return [key.in_(wanted_ids), sa.or_(key.in_(guids), exactly(key).in_(texts))]
 
 
 def guid_text(text: str) -> str | None:
@@ -269,7 +256,7 @@ def is_storable(text: str) -> bool:
     return _NUL not in text
 
 
-def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[bool]]:
     """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
     row, after = legacy.table.c, request.due_after
     found = [
@@ -281,7 +268,7 @@ def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[
     return found
 
 
-def picking(move: Move) -> Select[Any]:
+def picking(move: Move) -> sa.Select[Any]:
     """Return what finds the rows that are wanted, soonest first, with their sizes.
 
     Neither limit nor lock: how they are asked for is the dialect's.
@@ -289,7 +276,7 @@ def picking(move: Move) -> Select[Any]:
     legacy = move.legacy
     row = legacy.table.c
     return (
-        select(
+        sa.select(
             id_text(legacy).label("id"),
             row.Time.label("due"),
             byte_length(row.State).label("body_bytes"),
@@ -300,21 +287,21 @@ def picking(move: Move) -> Select[Any]:
     )
 
 
-def reading_content(legacy: LegacyTable, ids: Sequence[str]) -> Select[Any]:
+def reading_content(legacy: LegacyTable, ids: Sequence[str]) -> sa.Select[Any]:
     """Return what reads what a hash is made of."""
     row = legacy.table.c
-    return select(
+    return sa.select(
         id_text(legacy).label("id"), row.Headers.label("headers"), row.State.label("body")
     ).where(row.Id.in_(ids))
 
 
-def removing(legacy: LegacyTable, ids: Sequence[str]) -> Delete:
+def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
     """Return what removes rows."""
-    return delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+    return sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
 
 
 def move_rows(
-    connection: Connection, move: Move, picked: Sequence[Row[Any]], copy: Copier
+    connection: sa.Connection, move: Move, picked: Sequence[sa.Row[Any]], copy: Copier
 ) -> Moved | None:
     """Move the first rows of *picked*, as many as the request has bytes for; one at least.
 
@@ -331,17 +318,22 @@ def move_rows(
             found.id: content_hash(found.headers, found.body)
             for found in connection.execute(reading_content(legacy, ids))
         }
-        _demand(legacy, "read", len(hashes), of=len(chunk))
+        demand(legacy, "read", len(hashes), of=len(chunk))
         copied = copy(
             [
                 Copied(id=row.id, row_index=position + place, content_hash=hashes[row.id])
                 for place, row in enumerate(chunk)
             ]
         )
-        _demand(legacy, "copied", copied, of=len(chunk))
+        demand(legacy, "copied", copied, of=len(chunk))
         removed = connection.execute(removing(legacy, ids)).rowcount
-        _demand(legacy, "removed", removed, of=len(chunk))
+        demand(legacy, "removed", removed, of=len(chunk))
         position += len(chunk)
+    return summed(rows)
+
+
+def summed(rows: Sequence[sa.Row[Any]]) -> Moved:
+    """Return what *rows* of ``picking``, one at least, are together."""
     return Moved(
         size=len(rows),
         body_bytes=sum(row.body_bytes for row in rows),
@@ -351,23 +343,23 @@ def move_rows(
     )
 
 
-def place_of(name: str) -> Any:
-    """Return a column of what the copying statement calls ``picked``."""
-    return literal_column(f"picked.{name}")
+def demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
+    """Return when what was *done* to rows was done to all of them.
 
-
-def _demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
+    Raises:
+        StoreError: It was not; the caller rolls back.
+    """
     if count != of:
         raise StoreError(f"{legacy.source}: of {of} rows, {count} were {done}; rolled back")
 
 
-def fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
+def fitting(picked: Sequence[sa.Row[Any]], max_bytes: int) -> Sequence[sa.Row[Any]]:
     """Return the first rows, as many as have no more bytes together; one at least."""
     totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
     return picked[: max(sum(total <= max_bytes for total in totals), 1)]
 
 
-def _chunks(rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
+def _chunks(rows: Sequence[sa.Row[Any]]) -> Iterator[Sequence[sa.Row[Any]]]:
     begin, size = 0, 0
     for end, row in enumerate(rows):
         own = row.body_bytes + row.headers_bytes

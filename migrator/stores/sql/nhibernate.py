@@ -11,21 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Index,
-    MetaData,
-    Select,
-    Table,
-    func,
-    inspect,
-    literal,
-    literal_column,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ledger.tables import LedgerTables
@@ -43,13 +29,11 @@ from migrator.stores.sql.legacy_table import (
     SHARED_COLUMNS,
     LegacyTable,
     NotATimeoutsTable,
-    build_shared_source,
-    parse_shared_source,
-    shared_name,
-    shared_table,
+    build_source,
+    owner_of,
+    timeouts_table,
 )
 from migrator.stores.sql.store import Blank, TableStore
-from migrator.stores.sql.vendor_runs import unfinished_shared_runs
 
 T = TypeVar("T")
 TABLE: Final = "TimeoutEntity"
@@ -80,9 +64,9 @@ class NHibernateOptions:
 class _Shared:
     """The table that was found."""
 
-    table: Table
+    table: sa.Table
     name: str
-    """As ``shared_name`` calls it."""
+    """With its schema."""
     ignores_case: bool
     """Whether the database takes endpoints for equal that differ in letter case alone."""
     is_indexed: bool
@@ -94,7 +78,7 @@ class _Shared:
 
     def source(self, owner: str) -> str:
         """Return where the rows of *owner* are."""
-        return build_shared_source(self.name, self.key(owner))
+        return build_source(self.table.schema, self.table.name, self.key(owner))
 
 
 class NHibernateStore(TableStore):
@@ -103,7 +87,7 @@ class NHibernateStore(TableStore):
     kind = "nhibernate"
     shares_table = True
 
-    def __init__(self, engine: Engine, ledger: LedgerTables, options: NHibernateOptions) -> None:
+    def __init__(self, engine: sa.Engine, ledger: LedgerTables, options: NHibernateOptions) -> None:
         """Look at the table in the database of *engine*, where *options* say."""
         super().__init__(engine, ledger)
         self._options = options
@@ -141,12 +125,8 @@ class NHibernateStore(TableStore):
         """Return where the rows of the endpoint *name* are, or would be."""
         shared = self._shared()
         if shared is None:
-            return build_shared_source(shared_name(*self._place(None)), name)
+            return build_source(*self._place(None), name)
         return shared.source(name)
-
-    def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``Store``."""
-        return unfinished_shared_runs(self._engine)
 
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, and rows of nobody; see ``Store``."""
@@ -154,9 +134,9 @@ class NHibernateStore(TableStore):
         if shared is None:
             return []
 
-        def look(connection: Connection) -> list[StoreRemark]:
+        def look(connection: sa.Connection) -> list[StoreRemark]:
             wanted = (ENDPOINT_INDEX, SAGA_INDEX, ID_INDEX)
-            found = missing_indexes(inspect(connection), shared.table, shared.name, wanted)
+            found = missing_indexes(sa.inspect(connection), shared.table, shared.name, wanted)
             of_nobody = _of_nobody(shared, unowned_rows(connection, shared.table))
             return [*found, *of_nobody, *self._dialect.remarks(connection)]
 
@@ -171,7 +151,7 @@ class NHibernateStore(TableStore):
             StoreError: The table is gone, or *source* is of another one.
         """
         shared, key = self._shared(), self._owner(source)
-        if shared is None or build_shared_source(shared.name, key) != source:
+        if shared is None or shared.source(key) != source:
             raise StoreError(f"{source} is no part of a timeouts table, or that is gone")
         if shared.ignores_case and key not in self._spelled:
             self.endpoints()
@@ -180,8 +160,8 @@ class NHibernateStore(TableStore):
     def location(self, source: str) -> tuple[str | None, str]:
         """Return schema and name of the table; see ``TableStore``."""
         place = self._place(self._shared())
-        if build_shared_source(shared_name(*place), self._owner(source)) != source:
-            raise StoreError(f"{source} is of another table than {shared_name(*place)}")
+        if build_source(*place, self._owner(source)) != source:
+            raise StoreError(f"{source} is of another table than {build_source(*place)}")
         return place
 
     def blank(self, source: str) -> Blank:
@@ -189,12 +169,12 @@ class NHibernateStore(TableStore):
         schema, name = self.location(source)
         types, names = self._dialect.shared_column_types(), self._names(name)
         columns = [
-            Column(names[key], types[key], key=key, primary_key=key == "Id")
+            sa.Column(names[key], types[key], key=key, primary_key=key == "Id")
             for key in SHARED_COLUMNS
         ]
-        table = Table(name, MetaData(), *columns, schema=schema, mysql_engine="InnoDB")
-        Index(f"{name}_{_folded('SagaIdIdx', name)}", table.c.SagaId)
-        Index(f"{name}_{_folded('EndpointIdx', name)}", table.c.Endpoint, table.c.Time)
+        table = sa.Table(name, sa.MetaData(), *columns, schema=schema, mysql_engine="InnoDB")
+        sa.Index(f"{name}_{_folded('SagaIdIdx', name)}", table.c.SagaId)
+        sa.Index(f"{name}_{_folded('EndpointIdx', name)}", table.c.Endpoint, table.c.Time)
         owner = self._owner(source)
         return Blank(
             table=table,
@@ -219,23 +199,23 @@ class NHibernateStore(TableStore):
 
     def _owner(self, source: str) -> str:
         try:
-            return parse_shared_source(source)[1]
+            return owner_of(source)
         except ValueError as exc:
             raise StoreError(str(exc)) from exc
 
-    def _owners(self, connection: Connection, shared: _Shared) -> list[str]:
+    def _owners(self, connection: sa.Connection, shared: _Shared) -> list[str]:
         """Return names of endpoints, the most trusted spelling first; some more than once."""
         in_ledger = self._in_ledger(connection, shared)
         in_table = owners_in(connection, shared.table, is_indexed=shared.is_indexed)
         return [*self._options.names, *in_ledger, *in_table]
 
-    def _in_ledger(self, connection: Connection, shared: _Shared) -> list[str]:
+    def _in_ledger(self, connection: sa.Connection, shared: _Shared) -> list[str]:
         """Return the endpoints of batches from this table; none without a ledger."""
         batch = self._ledger.batch
-        if not inspect(connection).has_table(batch.name, schema=batch.schema):
+        if not sa.inspect(connection).has_table(batch.name, schema=batch.schema):
             return []
-        newest = func.max(batch.c.endpoint)
-        found = connection.execute(select(batch.c.source, newest).group_by(batch.c.source))
+        newest = sa.func.max(batch.c.endpoint)
+        found = connection.execute(sa.select(batch.c.source, newest).group_by(batch.c.source))
         return [name for source, name in found if source == shared.source(name)]
 
     def _shared(self) -> _Shared | None:
@@ -243,21 +223,21 @@ class NHibernateStore(TableStore):
             self._found = self._asked("looking for the timeouts table", self._look)
         return self._found
 
-    def _look(self, connection: Connection) -> _Shared | None:
-        inspector = inspect(connection)
+    def _look(self, connection: sa.Connection) -> _Shared | None:
+        inspector = sa.inspect(connection)
         if self._schema is None and self._dialect.has_schemas:
             self._schema = inspector.default_schema_name
         name = _called(inspector.get_table_names(schema=self._schema), self._options.table)
         if name is None:
             return None
-        called = shared_name(self._schema, name)
+        called = build_source(self._schema, name)
         columns = inspector.get_columns(name, schema=self._schema)
         try:
-            table = shared_table(
+            table = timeouts_table(
                 self._schema,
                 name,
                 columns,
-                self._options.columns,
+                {key: self._options.columns.get(key, key) for key in SHARED_COLUMNS},
                 dialect=self._dialect.name,
                 time_zone=self._options.time_zone,
             )
@@ -303,22 +283,24 @@ def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
     )
 
 
-def owners_in(connection: Connection, table: Table, *, is_indexed: bool) -> Sequence[str]:
-    """Return each value of the column ``Endpoint``, one of those that the database finds equal.
+def owners_in(connection: sa.Connection, table: sa.Table, *, is_indexed: bool) -> Iterator[str]:
+    """Yield each value of the column ``Endpoint``, one of those that the database finds equal.
 
-    Neither NULL nor empty text is one.
-
-    Args:
-        connection: Whose transaction it is part of.
-        table: The shared table.
-        is_indexed: An index begins with the column: it is walked from name to name, one look
-            each. Else the whole table is read, once.
+    Neither NULL nor empty text is one. With an index they are walked from name to name, one look
+    each; without one the whole table is read, once.
     """
-    found = _walked(connection, table) if is_indexed else _scanned(connection, table)
-    return [owner for owner in found if owner]
+    if not is_indexed:
+        owner = table.c.Endpoint
+        yield from filter(None, connection.scalars(sa.select(owner).distinct()))
+        return
+    last: str | None = connection.scalar(owner_after(table, None))
+    while last is not None:
+        if last:
+            yield last
+        last = connection.scalar(owner_after(table, last))
 
 
-def ignores_case(connection: Connection, table: Table) -> bool:
+def ignores_case(connection: sa.Connection, table: sa.Table) -> bool:
     """Return whether the database takes names for equal that differ in letter case alone.
 
     Asked of the column without looking at a row, so that the answer is always the same.
@@ -326,39 +308,25 @@ def ignores_case(connection: Connection, table: Table) -> bool:
     return bool(connection.scalar(case_probe(table)))
 
 
-def case_probe(table: Table) -> Select[Any]:
+def case_probe(table: sa.Table) -> sa.Select[Any]:
     """Return what counts 1 where the column's comparison ignores letter case, else 0."""
     owner = table.c.Endpoint
     lower, upper = _PROBE
-    one = select(owner.label("owner")).where(literal_column("1") == literal_column("0"))
+    one = sa.select(owner.label("owner")).where(sa.literal_column("1") == sa.literal_column("0"))
     # of the column's own type: Oracle mixes no national text with other text
-    probe = union_all(one, select(literal(lower, owner.type))).subquery("probe")
-    return select(func.count()).where(probe.c.owner == upper)
+    probe = sa.union_all(one, sa.select(sa.literal(lower, owner.type))).subquery("probe")
+    return sa.select(sa.func.count()).where(probe.c.owner == upper)
 
 
-def owner_after(table: Table, last: str | None) -> Select[Any]:
+def owner_after(table: sa.Table, last: str | None) -> sa.Select[Any]:
     """Return what finds the first owner behind *last*; None: the very first."""
     owner = table.c.Endpoint
-    query = select(func.min(owner))
+    query = sa.select(sa.func.min(owner))
     return query if last is None else query.where(owner > last)
 
 
-def unowned_rows(connection: Connection, table: Table) -> int:
+def unowned_rows(connection: sa.Connection, table: sa.Table) -> int:
     """Return how many rows belong to no endpoint; ``MOST_UNOWNED`` stands for more, too."""
     owner = table.c.Endpoint
-    some = select(owner).where(owner.is_(None) | (owner == "")).limit(MOST_UNOWNED).subquery()
-    return connection.execute(select(func.count()).select_from(some)).scalar_one()
-
-
-def _walked(connection: Connection, table: Table) -> Sequence[str]:
-    found = list[str]()
-    last: str | None = connection.scalar(owner_after(table, None))
-    while last is not None:
-        found.append(last)
-        last = connection.scalar(owner_after(table, last))
-    return found
-
-
-def _scanned(connection: Connection, table: Table) -> Sequence[str]:
-    owner = table.c.Endpoint
-    return connection.scalars(select(owner).where(owner.is_not(None)).distinct()).all()
+    some = sa.select(owner).where(owner.is_(None) | (owner == "")).limit(MOST_UNOWNED).subquery()
+    return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()

@@ -15,14 +15,7 @@ from typing import Any, Final
 from uuid import UUID as Guid
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import (
-    Column,
-    Engine,
-    MetaData,
-    Table,
-    Text,
-    insert,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, oracle
 from sqlalchemy.types import TypeEngine
 
@@ -69,7 +62,7 @@ class Invention:
     """The same seed invents the same rows."""
 
 
-def create_table(engine: Engine, blank: Blank) -> None:
+def create_table(engine: sa.Engine, blank: Blank) -> None:
     """Create the legacy table exactly as the vendor does; keep one that exists.
 
     Raises:
@@ -80,7 +73,7 @@ def create_table(engine: Engine, blank: Blank) -> None:
         blank.table.metadata.create_all(connection, checkfirst=True)
 
 
-def insert_rows(engine: Engine, blank: Blank, rows: Iterable[SeedRow]) -> int:
+def insert_rows(engine: sa.Engine, blank: Blank, rows: Iterable[SeedRow]) -> int:
     """Insert *rows* in chunks, each committed on its own; return how many there were."""
     pending, inserted = iter(rows), 0
     while chunk := list(islice(pending, _CHUNK_ROWS)):
@@ -176,22 +169,24 @@ def _compact(headers: str | None) -> str | None:
     return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).replace("/", r"\/")
 
 
-def _write(engine: Engine, blank: Blank, rows: Sequence[SeedRow]) -> None:
+def _write(engine: sa.Engine, blank: Blank, rows: Sequence[SeedRow]) -> None:
     values, table = [_values(row, blank) for row in rows], blank.table
     with writing(engine) as connection:
         in_order = [tuple(each.values()) for each in values]
         if dialect_for(engine.dialect.name).write_rows(connection, table, in_order):
             return
-        typed = Table(table.name, MetaData(), *map(_typed, table.columns), schema=table.schema)
-        connection.execute(insert(typed), values)
+        typed = sa.Table(
+            table.name, sa.MetaData(), *map(_typed, table.columns), schema=table.schema
+        )
+        connection.execute(sa.insert(typed), values)
 
 
-def _typed(column: Column[Any]) -> Column[Any]:
+def _typed(column: sa.Column[Any]) -> sa.Column[Any]:
     # headers are text already, whatever the database makes of it
     due = UtcDateTime(with_zone=False)
     is_rounded = isinstance(column.type, mssql.DATETIME | oracle.DATE)
     types: dict[str, TypeEngine[Any]] = {
         "Time": ColumnTime(column.type) if is_rounded else due,
-        "Headers": Text(),
+        "Headers": sa.Text(),
     }
-    return Column(column.name, types.get(column.key, column.type), key=column.key)
+    return sa.Column(column.name, types.get(column.key, column.type), key=column.key)

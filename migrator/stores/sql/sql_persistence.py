@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, Engine, Index, Inspector, MetaData, Table, inspect
+import sqlalchemy as sa
 from sqlalchemy.exc import NoSuchTableError
 
 from migrator.errors import StoreError, UnknownEndpoint
@@ -30,7 +30,7 @@ from migrator.stores.sql.legacy_table import (
     timeouts_table,
 )
 from migrator.stores.sql.store import Blank, TableStore
-from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
+from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class SqlStore(TableStore):
     kind = "sql"
     shares_table = False
 
-    def __init__(self, engine: Engine, ledger: LedgerTables, options: SqlOptions) -> None:
+    def __init__(self, engine: sa.Engine, ledger: LedgerTables, options: SqlOptions) -> None:
         """Look at the tables in the database of *engine*, where *options* say."""
         super().__init__(engine, ledger)
         self._options = options
@@ -105,10 +105,6 @@ class SqlStore(TableStore):
                 return endpoint
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
 
-    def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``Store``."""
-        return unfinished_vendor_runs(self._engine)
-
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, as in tables of version 1, and what else is to be known.
 
@@ -117,7 +113,7 @@ class SqlStore(TableStore):
         tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
         wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
 
-        def look(inspector: Inspector) -> list[StoreRemark]:
+        def look(inspector: sa.Inspector) -> list[StoreRemark]:
             return [
                 remark
                 for each in tables
@@ -176,7 +172,7 @@ class SqlStore(TableStore):
     def _table_at(self, source: str) -> LegacyTable | None:
         schema, name = parse_source(source)
 
-        def look(inspector: Inspector) -> LegacyTable | None:
+        def look(inspector: sa.Inspector) -> LegacyTable | None:
             try:
                 found = inspector.get_columns(name, schema=schema)
                 return self._timeouts_table(schema, name, found)
@@ -189,11 +185,11 @@ class SqlStore(TableStore):
         suffix = self._dialect.spelled(self._dialect.table_suffix)
         suffix = suffix.lower() if self._folds_names else suffix
 
-        def look(inspector: Inspector) -> list[LegacyTable]:
+        def look(inspector: sa.Inspector) -> list[LegacyTable]:
             names = [
                 name
                 for name in inspector.get_table_names(schema=self._schema)
-                if name.endswith(suffix) and VENDOR_RUN_TABLE not in name
+                if name.endswith(suffix) and VENDOR_RUN_TABLE not in name.casefold()
             ]
             if not names:
                 return []
@@ -207,11 +203,13 @@ class SqlStore(TableStore):
         return self._inspected(look)
 
     def _timeouts_table(self, schema: str | None, name: str, columns: Any) -> LegacyTable:
-        zone = self._options.time_zone
-        return timeouts_table(schema, name, columns, dialect=self._dialect.name, time_zone=zone)
+        wanted, zone = {key: key for key in COLUMNS}, self._options.time_zone
+        kind = self._dialect.name
+        table = timeouts_table(schema, name, columns, wanted, dialect=kind, time_zone=zone)
+        return LegacyTable(source=build_source(schema, name), table=table)
 
-    def _inspected(self, look: Callable[[Inspector], T]) -> T:
-        return self._asked("looking for timeouts tables", lambda c: look(inspect(c)))
+    def _inspected(self, look: Callable[[sa.Inspector], T]) -> T:
+        return self._asked("looking for timeouts tables", lambda c: look(sa.inspect(c)))
 
 
 def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
@@ -219,18 +217,18 @@ def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
     return endpoint.replace(".", "_") + "_" + suffix
 
 
-def blank_table(engine: Engine, source: str) -> Blank:
+def blank_table(engine: sa.Engine, source: str) -> Blank:
     """Return the table *source* exactly as the vendor's script makes it."""
     schema, name = parse_source(source)
     dialect = dialect_for(engine.dialect.name)
     types, names = dialect.column_types(), dialect.column_names()
     options: dict[str, Any] = {**dialect.table_options()}
-    columns: list[Column[Any]] = [
-        Column(names[key], types[key], key=key, primary_key=key == "Id") for key in COLUMNS
+    columns: list[sa.Column[Any]] = [
+        sa.Column(names[key], types[key], key=key, primary_key=key == "Id") for key in COLUMNS
     ]
-    table = Table(name, MetaData(), *columns, schema=schema, **options)
-    Index(f"{name}_SagaIdx", table.c.SagaId)
-    Index(f"{name}_TimeIdx", table.c.Time)
+    table = sa.Table(name, sa.MetaData(), *columns, schema=schema, **options)
+    sa.Index(f"{name}_SagaIdx", table.c.SagaId)
+    sa.Index(f"{name}_TimeIdx", table.c.Time)
     return Blank(table=table)
 
 

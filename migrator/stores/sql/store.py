@@ -14,23 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, TypeVar
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
-    Select,
-    Table,
-    case,
-    delete,
-    func,
-    inspect,
-    literal,
-    literal_column,
-    null,
-    select,
-    type_coerce,
-)
+import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import flag
@@ -52,6 +36,7 @@ from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_from, due_of
 from migrator.stores.sql.moving import id_text, in_ledger
+from migrator.stores.sql.vendor_runs import unfinished_vendor_runs
 
 T = TypeVar("T")
 
@@ -60,7 +45,7 @@ CHUNK_ROWS: Final = 2000
 MOST_ROWS: Final = 200_000
 """Rows that are counted; a larger table is told by the database's own estimate."""
 _SAMPLED: Final = 40
-_NEVER: Final = literal_column("1") == literal_column("0")
+_NEVER: Final = sa.literal_column("1") == sa.literal_column("0")
 """In words that each database takes for a condition; Oracle knows no ``false``."""
 
 
@@ -68,7 +53,7 @@ _NEVER: Final = literal_column("1") == literal_column("0")
 class Blank:
     """A table as the vendor makes it, to be created and filled for rehearsals."""
 
-    table: Table
+    table: sa.Table
     """With its types and indexes; columns keyed by the vendor's names."""
     constants: Mapping[str, str] = field(default_factory=dict)
     """What every row of the endpoint has beyond what a timeout has."""
@@ -85,7 +70,7 @@ class TableStore(ABC):
     shares_table: ClassVar[bool]
     """Whether endpoints share one table."""
 
-    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
+    def __init__(self, engine: sa.Engine, ledger: LedgerTables) -> None:
         """Look at tables in the database of *engine*, beside *ledger*."""
         self._engine = engine
         self._ledger = ledger
@@ -126,10 +111,6 @@ class TableStore(ABC):
         """Return the table of *source* as the vendor would make it."""
 
     @abstractmethod
-    def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``Store``."""
-
-    @abstractmethod
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, and what else is to be known; see ``Store``."""
 
@@ -146,7 +127,10 @@ class TableStore(ABC):
         while True:
             rows = self._read(legacy, _chunk(legacy, ledger, last_id))
             if rows:
-                yield [_surveyed(row) for row in rows]
+                yield [
+                    SurveyedRow(**{**row._mapping, "is_in_ledger": bool(row.is_in_ledger)})
+                    for row in rows
+                ]
             if len(rows) < CHUNK_ROWS:
                 return
             last_id = rows[-1].id
@@ -157,8 +141,8 @@ class TableStore(ABC):
         row, due = legacy.table.c, legacy.table.c.Time
         if self._dialect.name != "postgresql" or getattr(due.type, "with_zone", False):
             return ()
-        all_rows = select(
-            type_coerce(due, UtcDateTime(with_zone=False)).label("stored"),
+        all_rows = sa.select(
+            sa.type_coerce(due, UtcDateTime(with_zone=False)).label("stored"),
             due_of(row).label("due_at"),
             row.Headers.label("headers_text"),
         ).where(*legacy.is_owned, due.between(EARLIEST, LATEST))
@@ -183,6 +167,10 @@ class TableStore(ABC):
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Claim one row and roll back; see ``Store``."""
         trial_claim(self._engine, self._ledger, self.legacy_table(endpoint.source), endpoint)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``Store``."""
+        return self._asked("looking for runs of the vendor's tool", unfinished_vendor_runs)
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────
 
@@ -212,7 +200,7 @@ class TableStore(ABC):
             with writing(self._engine, StoreError, doing=f"asking for {source}") as connection:
                 self._dialect.wait_at_most(connection, patience)
                 is_let_in = True
-                connection.execute(delete(legacy.table).where(_NEVER))
+                connection.execute(sa.delete(legacy.table).where(_NEVER))
         except StoreUnavailable:
             if not is_let_in:
                 raise
@@ -221,24 +209,24 @@ class TableStore(ABC):
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
-    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
+    def _asked(self, doing: str, work: Callable[[sa.Connection], T]) -> T:
         return retrying_read(self._engine, work, failed=StoreError, doing=doing)
 
-    def _read(self, legacy: LegacyTable, statement: Select[Any]) -> Sequence[Row[Any]]:
+    def _read(self, legacy: LegacyTable, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         return self._asked(f"reading {legacy.source}", lambda c: c.execute(statement).all())
 
     def _has_ledger(self) -> bool:
         table = self._ledger.timeout
         with reading(self._engine, StoreError, doing="looking for the ledger") as connection:
-            return inspect(connection).has_table(table.name, schema=table.schema)
+            return sa.inspect(connection).has_table(table.name, schema=table.schema)
 
 
-def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> Select[Any]:
+def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> sa.Select[Any]:
     row = legacy.table.c
-    known: ColumnElement[Any] = null() if ledger is None else in_ledger(legacy, ledger)
+    known: sa.ColumnElement[Any] = sa.null() if ledger is None else in_ledger(legacy, ledger)
     # a driver cannot read infinity or the year 10 000
-    readable = case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=null())
-    found = select(
+    readable = sa.case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=sa.null())
+    found = sa.select(
         id_text(legacy).label("id"),
         row.Destination.label("destination"),
         readable.label("due_at"),
@@ -247,31 +235,20 @@ def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None
         flag(known.is_not(None)).label("is_in_ledger"),
     ).where(*legacy.is_owned)
     if last_id is not None:
-        found = found.where(row.Id > literal(last_id, row.Id.type))
+        found = found.where(row.Id > sa.literal(last_id, row.Id.type))
     return found.order_by(row.Id).limit(CHUNK_ROWS)
 
 
 def _by_span(
-    connection: Connection, legacy: LegacyTable, now: datetime, most: int
+    connection: sa.Connection, legacy: LegacyTable, now: datetime, most: int
 ) -> list[tuple[int, int]]:
     due = due_of(legacy.table.c).label("due")
-    some = select(due).where(*legacy.is_owned).limit(most + 1).subquery()
+    some = sa.select(due).where(*legacy.is_owned).limit(most + 1).subquery()
     ends: list[tuple[Any, Any]] = [
         (some.c.due <= now + span, index) for index, (_, span) in enumerate(DUE_SPANS)
     ]
     # by a column, not by an expression: a driver that numbers its parameters makes another
     # expression of it each time it is written
-    spans = select(case(*ends, else_=len(DUE_SPANS)).label("span")).subquery()
-    by_span = select(spans.c.span, func.count()).group_by(spans.c.span)
+    spans = sa.select(sa.case(*ends, else_=len(DUE_SPANS)).label("span")).subquery()
+    by_span = sa.select(spans.c.span, sa.func.count()).group_by(spans.c.span)
     return [(int(index), int(rows)) for index, rows in connection.execute(by_span)]
-
-
-def _surveyed(row: Row[Any]) -> SurveyedRow:
-    return SurveyedRow(
-        id=row.id,
-        destination=row.destination,
-        due_at=row.due_at,
-        headers_text=row.headers_text,
-        body_bytes=row.body_bytes,
-        is_in_ledger=bool(row.is_in_ledger),
-    )

@@ -1,3 +1,91 @@
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT TOP :param_1 migrator.run.status
+FROM migrator.run
+WHERE migrator.run.source = :source_1 ORDER BY migrator.run.id DESC;
+
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT count(*) AS count_1, max(migrator.timeout.due) AS max_1
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due > SYSUTCDATETIME();
+
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1;
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT count(*) AS count_1
+FROM migrator.batch
+WHERE migrator.batch.source != :source_1 AND migrator.batch.state IN (:state_1);
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT count(*) AS count_1
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1;
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT sum(migrator.batch.size) AS sum_1
+FROM migrator.batch
+WHERE migrator.batch.source = :source_1 AND migrator.batch.state IN (:state_1);
+
+-- decommission/queries.py DecommissionDatabase._has_rows
+SELECT TOP :param_1 [public].timeoutentity.id
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1;
+
+-- decommission/queries.py DecommissionDatabase._has_rows
+SELECT TOP :param_1 timeouts.[Id]
+FROM timeouts;
+
+-- decommission/queries.py DecommissionDatabase._leases
+SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.serves
+FROM migrator.lease
+WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME() ORDER BY migrator.lease.name;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM [public].plain;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM timeouts;
+
+-- decommission/queries.py DecommissionDatabase._unfinished
+SELECT migrator.event.detail
+FROM migrator.event
+WHERE migrator.event.kind IN (:kind_1) ORDER BY migrator.event.id DESC;
+
+-- dispatcher/ledger.py DispatchedBatches._absorb
+DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
+
+-- dispatcher/ledger.py DispatchedBatches._absorb
+UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
+
+-- dispatcher/ledger.py DispatchedBatches._forget
+DELETE FROM migrator.timeout OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
+
+-- dispatcher/ledger.py DispatchedBatches._merge
+SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch
+WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.run_id IN (:run_id_1) AND migrator.batch.id <= :id_1 AND (SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = migrator.batch.id) IS NULL ORDER BY migrator.batch.id;
+
+-- dispatcher/ledger.py DispatchedBatches._prunable
+SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.size
+FROM migrator.batch
+WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.dispatched_at < :dispatched_at_1 AND (SELECT TOP :param_2 migrator.timeout.id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = migrator.batch.id AND migrator.timeout.state IS NULL) IS NOT NULL ORDER BY migrator.batch.id;
+
+-- dispatcher/ledger.py DispatchedBatches.prune
+SELECT SYSUTCDATETIME() AS anon_1;
+
 -- ledger/adoption.py SqlAdoption._demand_no_recall
 SELECT count(*) AS count_1
 FROM migrator.timeout
@@ -30,10 +118,6 @@ FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.state;
 
 -- ledger/adoption.py SqlAdoption._look
-SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves
-FROM migrator.lease;
-
--- ledger/adoption.py SqlAdoption._look
 SELECT migrator.ledger.id, migrator.ledger.[identity], migrator.ledger.created_at
 FROM migrator.ledger;
 
@@ -43,11 +127,6 @@ FROM migrator.lease WITH (UPDLOCK, ROWLOCK);
 
 -- ledger/adoption.py SqlAdoption._record
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
-
--- ledger/batches.py SqlBatches._hold_batch
-SELECT migrator.batch.id
-FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.batch.id = :id_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator.batch SET state=:state, attempt=:attempt, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
@@ -68,18 +147,12 @@ UPDATE migrator.batch SET state=:state, attempt=:attempt, handed_over_at=SYSUTCD
 UPDATE migrator.batch SET state=:state, attempt=:attempt, publishing_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.advance
-UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
-
--- ledger/batches.py SqlBatches.advance
-UPDATE migrator.batch SET state=:state, attempt=:attempt, releasing_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
-
--- ledger/batches.py SqlBatches.advance
 UPDATE migrator.batch SET state=:state, attempt=:attempt, staged_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator.batch SET state=:state, attempt=:attempt, staging_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- ledger/batches.py SqlBatches.find.<locals>.work
+-- ledger/batches.py SqlBatches.find
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = :id_1;
@@ -89,8 +162,10 @@ SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrat
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1) ORDER BY migrator.batch.id;
 
--- ledger/batches.py SqlBatches.open_batches
-UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1) AND migrator.batch.lease_token != :lease_token_1;
+-- ledger/batches.py SqlBatches.put_in
+SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch
+WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.put_in
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
@@ -100,177 +175,61 @@ WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migr
 -- ledger/batches.py SqlBatches.put_in
 UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.id IN (:id_1);
 
--- ledger/batches.py SqlBatches.put_in.<locals>.is_there
-SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
-FROM migrator.batch
-WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.lease_token = :lease_token_1;
-
 -- ledger/batches.py SqlBatches.quarantine
-UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index = :row_index_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- ledger/batches.py SqlBatches.rows.<locals>.work
+-- ledger/batches.py SqlBatches.rows
 SELECT migrator.timeout.store_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.row_index;
 
--- ledger/queries.py SqlBooks._doubtful
-SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.doubtful_at, migrator.batch.id;
+-- ledger/claims.py hold_batch
+SELECT migrator.batch.size, migrator.batch.body_bytes
+FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- ledger/queries.py SqlBooks._endpoints
-SELECT migrator.progress.endpoint, migrator.progress.state, migrator.progress.rows
-FROM migrator.progress;
+-- ledger/claims.py hold_lease
+SELECT migrator.lease.token
+FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- ledger/queries.py SqlBooks._held
-SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
-FROM migrator.held_destination;
+-- ledger/claims.py insert_run
+INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
 
--- ledger/queries.py SqlBooks._lanes
-SELECT migrator.batch.lane, count(*) AS count_1
-FROM migrator.batch
-WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
+-- ledger/claims.py open_batch
+INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, first_due, last_due, owner, lease_token, claiming_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :first_due, :last_due, :owner, :lease_token, SYSUTCDATETIME());
 
--- ledger/queries.py SqlBooks._lanes
-SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves
-FROM migrator.lease;
+-- ledger/claims.py open_batch
+INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, owner, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :owner, :lease_token, SYSUTCDATETIME());
 
--- ledger/queries.py SqlBooks._oldest_open_age
-SELECT min(migrator.batch.claimed_at) AS min_1
-FROM migrator.batch
-WHERE migrator.batch.state IN (:state_1);
+-- ledger/claims.py take_over
+UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1) AND migrator.batch.lease_token != :lease_token_1;
 
--- ledger/queries.py SqlBooks._quarantine
-SELECT migrator.timeout.endpoint, migrator.timeout.reason, count(*) AS count_1
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 GROUP BY migrator.timeout.endpoint, migrator.timeout.reason ORDER BY migrator.timeout.endpoint, migrator.timeout.reason;
-
--- ledger/queries.py SqlBooks.commits_of_others
-SELECT migrator.batch.id, migrator.batch.lane, migrator.batch.run_id
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id;
-
--- ledger/queries.py SqlBooks.commits_of_others
-SELECT migrator.run.id, migrator.run.options
-FROM migrator.run
-WHERE migrator.run.id >= :id_1;
-
--- ledger/queries.py SqlBooks.doubtful
-SELECT count(*) AS count_1
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND migrator.batch.source IN (:source_1);
-
--- ledger/queries.py SqlBooks.events
-SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
-FROM migrator.event
-WHERE migrator.event.id > :id_1 ORDER BY migrator.event.id;
-
--- ledger/queries.py SqlBooks.latest_event
-SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
-FROM migrator.event
-WHERE migrator.event.kind = :kind_1 ORDER BY migrator.event.id DESC;
-
--- ledger/queries.py SqlBooks.latest_event_of_each
-SELECT migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
-FROM migrator.event
-WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
-FROM migrator.event
-WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
-
--- ledger/queries.py SqlBooks.progress
-SELECT SYSUTCDATETIME() AS anon_1;
-
--- ledger/queries.py SqlBooks.quarantined
-SELECT count(*) AS count_1
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source IN (:source_1);
-
--- ledger/queries.py SqlBooks.runs
-SELECT TOP :param_1 migrator.run.id, migrator.run.endpoint, migrator.run.source, migrator.run.options, migrator.run.tool_version, migrator.run.status, migrator.run.begun_at, migrator.run.ended_at, (SELECT coalesce(sum(migrator.batch.size), :coalesce_2) AS coalesce_1
-FROM migrator.batch
-WHERE migrator.batch.run_id = migrator.run.id) AS claimed
-FROM migrator.run ORDER BY migrator.run.id DESC;
+-- ledger/claims.py under_lease
+SELECT migrator.lease.token
+FROM migrator.lease
+WHERE migrator.lease.name = :name_1;
 
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- decommission/queries.py DecommissionLedger._is_running
-SELECT TOP :param_1 migrator.run.status
-FROM migrator.run
-WHERE migrator.run.source = :source_1 ORDER BY migrator.run.id DESC;
-
--- decommission/queries.py DecommissionLedger._leases
-SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.serves
+-- ledger/failover.py demand_same_server
+SELECT migrator.lease.position
 FROM migrator.lease
-WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME() ORDER BY migrator.lease.name;
+WHERE migrator.lease.position IS NOT NULL;
 
--- decommission/queries.py DecommissionLedger._records
-SELECT migrator.event.detail
-FROM migrator.event
-WHERE migrator.event.kind IN (:kind_1) ORDER BY migrator.event.id;
+-- ledger/failover.py record_position
+INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
 
--- decommission/queries.py DecommissionLedger.look
-SELECT count(*) AS count_1, max(migrator.timeout.due) AS max_1
-FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due > SYSUTCDATETIME();
-
--- decommission/queries.py DecommissionLedger.look
-SELECT migrator.batch.id
-FROM migrator.batch
-WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1;
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT count(*) AS count_1
-FROM migrator.batch
-WHERE migrator.batch.source != :source_1 AND migrator.batch.state IN (:state_1);
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT count(*) AS count_1
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1;
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT sum(migrator.batch.size) AS sum_1
-FROM migrator.batch
-WHERE migrator.batch.source = :source_1 AND migrator.batch.state IN (:state_1);
-
--- dispatcher/ledger.py DispatchedBatches._absorb
-DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
-
--- dispatcher/ledger.py DispatchedBatches._absorb
-UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
-
--- dispatcher/ledger.py DispatchedBatches._prunable
-SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.size
-FROM migrator.batch
-WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.dispatched_at < :dispatched_at_1 AND (SELECT TOP :param_2 migrator.timeout.id
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = migrator.batch.id AND migrator.timeout.state IS NULL) IS NOT NULL ORDER BY migrator.batch.id;
-
--- dispatcher/ledger.py DispatchedBatches._forget
-DELETE FROM migrator.timeout OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
-
--- ledger/leases.py SqlLeases._lane_of
-SELECT migrator.lease.name
-FROM migrator.lease
-WHERE migrator.lease.serves = :serves_1;
-
--- dispatcher/ledger.py DispatchedBatches._merge
-SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
-FROM migrator.batch
-WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.run_id IN (:run_id_1) AND migrator.batch.id <= :id_1 AND (SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = migrator.batch.id) IS NULL ORDER BY migrator.batch.id;
-
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
-
--- ledger/leases.py SqlLeases._insert
+-- ledger/failover.py record_position
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/leases.py SqlLeases._new_lane
-SELECT migrator.lease.name
+-- ledger/failover.py record_position
+SELECT TOP :param_1 migrator.lease.name
 FROM migrator.lease;
+
+-- ledger/failover.py record_position
+UPDATE migrator.lease SET position=:position;
 
 -- ledger/held_destinations.py SqlHeldDestinations._record
 INSERT INTO migrator.held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
@@ -278,37 +237,13 @@ INSERT INTO migrator.held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator.held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py DispatchedBatches.prune
-SELECT SYSUTCDATETIME() AS anon_1;
-
 -- ledger/held_destinations.py SqlHeldDestinations.free
 DELETE FROM migrator.held_destination WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination IN (:destination_1);
 
--- ledger/held_destinations.py SqlHeldDestinations.held.<locals>.work
+-- ledger/held_destinations.py SqlHeldDestinations.held
 SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
 FROM migrator.held_destination
 WHERE migrator.held_destination.source = :source_1 ORDER BY migrator.held_destination.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.first_due < :first_due_1 AND migrator.timeout.due < :due_2 GROUP BY migrator.timeout.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator.timeout.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL GROUP BY migrator.timeout.destination;
-
--- ledger/identity.py _system_identifier
-RELEASE SAVEPOINT sa_savepoint_1;
-
--- ledger/identity.py _system_identifier
-SAVE TRANSACTION sa_savepoint_1;
 
 -- ledger/identity.py check_identity
 SELECT migrator.ledger.id, migrator.ledger.[identity], migrator.ledger.created_at
@@ -318,28 +253,56 @@ FROM migrator.ledger;
 INSERT INTO migrator.ledger (id, [identity], created_at) VALUES (:id, :identity, SYSUTCDATETIME());
 
 -- ledger/identity.py enter_identity
+SELECT count(migrator.lease.position) AS count_1
+FROM migrator.lease;
+
+-- ledger/identity.py enter_identity
 SELECT migrator.ledger.id
 FROM migrator.ledger;
-
--- ledger/leases.py SqlLeases._adopt_batches
-UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1);
 
 -- ledger/leases.py SqlLeases._demand_same_ledger
 SELECT migrator.ledger.id
 FROM migrator.ledger;
 
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
+-- ledger/leases.py SqlLeases._end
+UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.owner = :owner_1;
+
+-- ledger/leases.py SqlLeases._end
+UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_2;
 
 -- ledger/leases.py SqlLeases._ensure
 SELECT migrator.lease.name
 FROM migrator.lease
 WHERE migrator.lease.name = :name_1;
 
+-- ledger/leases.py SqlLeases._insert
+INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
+
+-- ledger/leases.py SqlLeases._insert
+INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
+
+-- ledger/leases.py SqlLeases._insert
+SELECT SYSUTCDATETIME() AS anon_1;
+
 -- ledger/leases.py SqlLeases._is_recalling
 SELECT CASE WHEN (migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME()) THEN 1 ELSE 0 END AS anon_1
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1;
+
+-- ledger/leases.py SqlLeases._lane_of
+SELECT migrator.lease.name
+FROM migrator.lease
+WHERE migrator.lease.serves = :serves_1;
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator.batch.lane
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1);
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator.batch.lane
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1) AND migrator.batch.source IN (:source_1) AND migrator.batch.lane < :lane_1;
 
 -- ledger/leases.py SqlLeases._locked
 SELECT migrator.lease.name
@@ -356,36 +319,17 @@ SELECT migrator.lease.owner, CASE WHEN (migrator.lease.until > SYSUTCDATETIME())
 FROM migrator.lease
 WHERE migrator.lease.name = :name_1;
 
--- ledger/leases.py SqlLeases.abandoned_lanes.<locals>.work
-SELECT DISTINCT migrator.batch.lane
-FROM migrator.batch
-WHERE migrator.batch.state IN (:state_1);
-
--- ledger/leases.py SqlLeases.abandoned_lanes.<locals>.work
+-- ledger/leases.py SqlLeases._new_lane
 SELECT migrator.lease.name
-FROM migrator.lease
-WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
+FROM migrator.lease;
 
 -- ledger/leases.py SqlLeases.acquire
 UPDATE migrator.lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1;
 
--- ledger/leases.py SqlLeases.evict
-UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.owner = :owner_1;
-
--- ledger/leases.py SqlLeases.holders.<locals>.work
+-- ledger/leases.py SqlLeases.holders
 SELECT migrator.lease.name, migrator.lease.owner
 FROM migrator.lease
 WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
-
--- ledger/leases.py SqlLeases.lanes_with_work.<locals>.work
-SELECT DISTINCT migrator.batch.lane
-FROM migrator.batch
-WHERE migrator.batch.state IN (:state_1) AND migrator.batch.source IN (:source_1) AND migrator.batch.lane < :lane_1;
-
--- ledger/leases.py SqlLeases.owner_of.<locals>.work
-SELECT migrator.lease.owner
-FROM migrator.lease
-WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
 
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 SELECT SYSUTCDATETIME() AS anon_1;
@@ -393,13 +337,68 @@ SELECT SYSUTCDATETIME() AS anon_1;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator.lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- ledger/leases.py SqlLeases.surrender
-UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_2;
+-- ledger/operator_actions.py SqlUpkeep._delete
+DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
 
--- ledger/claims.py hold_lease
-SELECT migrator.lease.token
+-- ledger/operator_actions.py SqlUpkeep._ever_claimed_documents
+SELECT TOP :param_1 migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.claiming_at IS NOT NULL;
+
+-- ledger/operator_actions.py SqlUpkeep._locked
+SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.batch.id = :id_1 AND migrator.batch.state IN (:state_1);
+
+-- ledger/operator_actions.py SqlUpkeep._owner
+SELECT migrator.lease.name
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
+WHERE migrator.lease.name = :name_1;
+
+-- ledger/operator_actions.py SqlUpkeep._owner
+SELECT migrator.lease.owner
+FROM migrator.lease
+WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
+
+-- ledger/operator_actions.py SqlUpkeep._step
+UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
+
+-- ledger/operator_actions.py SqlUpkeep._step
+UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- ledger/operator_actions.py SqlUpkeep.going_back
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
+-- ledger/operator_actions.py SqlUpkeep.going_back
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
+-- ledger/operator_actions.py SqlUpkeep.ids_going_back
+SELECT migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
+
+-- ledger/operator_actions.py SqlUpkeep.purge
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL;
+
+-- ledger/operator_actions.py SqlUpkeep.purge
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL AND migrator.batch.run_id = :run_id_1;
 
 -- ledger/operator_actions.py count_purged
 UPDATE migrator.batch SET size=(migrator.batch.size - :fewer), purged=(migrator.batch.purged + :more) WHERE migrator.batch.id = :of_batch;
@@ -413,6 +412,33 @@ WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpo
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.due, migrator.batch.run_id, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, coalesce(DATALENGTH(migrator.timeout.headers), 0) AS headers_bytes
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.state = :state_1 AND migrator.timeout.due > :due_1 AND migrator.timeout.going_back IS NULL AND migrator.timeout.reason != :reason_1 AND migrator.batch.mode != :mode_1 AND (migrator.batch.state NOT IN (:state_2)) AND migrator.batch.id <= :id_1 ORDER BY migrator.timeout.due, migrator.timeout.id;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.reason = :reason_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
 -- ledger/quarantine.py SqlQuarantine._groups
 SELECT DISTINCT migrator.timeout.source, migrator.timeout.endpoint
@@ -428,38 +454,6 @@ UPDATE migrator.timeout SET batch_id=:batch_id, row_index=:row_index, state=:sta
 -- ledger/quarantine.py SqlQuarantine._new_batch
 INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, first_due, last_due, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :first_due, :last_due, :lease_token, SYSUTCDATETIME());
 
--- ledger/quarantine.py SqlQuarantine.full
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.reason = :reason_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
 -- ledger/quarantine.py SqlQuarantine.retry
 SELECT SYSUTCDATETIME() AS anon_1;
 
@@ -467,47 +461,86 @@ SELECT SYSUTCDATETIME() AS anon_1;
 SELECT max(migrator.batch.id) AS max_1
 FROM migrator.batch;
 
--- ledger/operator_actions.py SqlReturning._demand_no_recall
-SELECT migrator.lease.name
-FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.lease.name = :name_1;
-
--- ledger/operator_actions.py SqlReturning._demand_no_recall
-SELECT migrator.lease.owner
-FROM migrator.lease
-WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
-
--- ledger/operator_actions.py SqlReturning._ever_claimed_documents
-SELECT TOP :param_1 migrator.batch.id
+-- ledger/queries.py SqlBooks._count
+SELECT count(*) AS count_1
 FROM migrator.batch
-WHERE migrator.batch.claiming_at IS NOT NULL;
+WHERE migrator.batch.state = :state_1 AND migrator.batch.source IN (:source_1);
 
--- ledger/operator_actions.py SqlReturning.close
-INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
-
--- ledger/operator_actions.py SqlReturning.close
-UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py SqlReturning.close
-UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py SqlReturning.ids
-SELECT migrator.timeout.store_id
+-- ledger/queries.py SqlBooks._count
+SELECT count(*) AS count_1
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source IN (:source_1);
 
--- ledger/operator_actions.py SqlReturning.under_way
-SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
-FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+-- ledger/queries.py SqlBooks._doubtful
+SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.doubtful_at, migrator.batch.id;
 
--- ledger/operator_actions.py SqlReturning.under_way
-SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
-FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+-- ledger/queries.py SqlBooks._endpoints
+SELECT migrator.progress.endpoint, migrator.progress.state, migrator.progress.rows
+FROM migrator.progress;
 
--- ledger/runs.py SqlRuns.begin
-INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
+-- ledger/queries.py SqlBooks._held
+SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
+FROM migrator.held_destination;
+
+-- ledger/queries.py SqlBooks._oldest_open_age
+SELECT min(migrator.batch.claimed_at) AS min_1
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1);
+
+-- ledger/queries.py SqlBooks._quarantine
+SELECT migrator.timeout.endpoint, migrator.timeout.reason, count(*) AS count_1
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 GROUP BY migrator.timeout.endpoint, migrator.timeout.reason ORDER BY migrator.timeout.endpoint, migrator.timeout.reason;
+
+-- ledger/queries.py SqlBooks.commits_of_others
+SELECT migrator.batch.id, migrator.batch.lane, migrator.run.options
+FROM migrator.batch JOIN migrator.run ON migrator.run.id >= migrator.batch.run_id
+WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id;
+
+-- ledger/queries.py SqlBooks.latest_event
+SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
+FROM migrator.event
+WHERE migrator.event.kind = :kind_1 ORDER BY migrator.event.id DESC;
+
+-- ledger/queries.py SqlBooks.latest_event_of_each
+SELECT migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
+FROM migrator.event
+WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
+FROM migrator.event
+WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
+
+-- ledger/queries.py SqlBooks.latest_events
+SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
+FROM migrator.event ORDER BY migrator.event.id DESC;
+
+-- ledger/queries.py SqlBooks.progress
+SELECT SYSUTCDATETIME() AS anon_1;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.first_due < :first_due_1 AND migrator.timeout.due < :due_2 GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py lane_statuses
+SELECT migrator.batch.lane, count(*) AS count_1
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
+
+-- ledger/queries.py lane_statuses
+SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves, migrator.lease.position
+FROM migrator.lease;
 
 -- ledger/runs.py SqlRuns.end
 UPDATE migrator.run SET status=:status, ended_at=SYSUTCDATETIME() WHERE migrator.run.id = :id_1;
@@ -515,239 +548,95 @@ UPDATE migrator.run SET status=:status, ended_at=SYSUTCDATETIME() WHERE migrator
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
--- ledger/operator_actions.py SqlUpkeep._delete
-DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
-
--- ledger/operator_actions.py SqlUpkeep.purge
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL;
-
--- ledger/operator_actions.py SqlUpkeep.purge
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL AND migrator.batch.run_id = :run_id_1;
-
--- ledger/operator_actions.py SqlUpkeep.resolve
-UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attempt_1), lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1;
-
--- ledger/operator_actions.py SqlUpkeep.resolve
-UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1;
-
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator.alembic_version;
 
--- stores/sql/claims.py SqlClaims._complete_batch
-UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator.batch.id = :id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
+-- recall/queries.py Forecaster._add_rows
+SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
+-- recall/queries.py Forecaster._add_rows
+SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
+-- recall/queries.py Forecaster._add_whole
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
+-- recall/queries.py Forecaster._add_whole
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
+-- recall/queries.py Forecaster._add_whole
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
+FROM migrator.timeout AS timeout_1
+WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1;
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
+-- recall/queries.py Forecaster._add_whole
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
+FROM migrator.timeout AS timeout_1
+WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+-- recall/queries.py Forecaster._between
+SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IS NULL;
+-- recall/queries.py Forecaster._between
+SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
-FROM migrator.timeout
-WHERE migrator.timeout.id IN (:id_1);
+-- recall/queries.py Forecaster._between
+SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 ORDER BY migrator.batch.id DESC;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1;
+-- recall/queries.py Forecaster._between
+SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id DESC;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+-- recall/queries.py Forecaster._may_find
+SELECT TOP :param_1 migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+-- recall/queries.py Forecaster._may_find
+SELECT TOP :param_1 migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
+-- recall/restore.py SqlRecalls._put_back
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
 FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
+WHERE [public].timeoutentity.id IN (:Id_1);
 
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_2 AND [public].timeoutentity.time <= :Time_3 AND [public].timeoutentity.time >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
+-- recall/restore.py SqlRecalls._put_back
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
 FROM timeouts
-WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM timeouts
-WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
-FROM timeouts
-WHERE timeouts.[Time] <= :Time_3 AND timeouts.[Time] >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator.timeout.source
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator.timeout.source
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator.timeout.source
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1);
-
--- stores/sql/claims.py SqlClaims.give_back
-DELETE FROM migrator.timeout WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims.release
-UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM [public].plain;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_1;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM timeouts;
-
--- decommission/queries.py _is_empty
-SELECT TOP :param_1 [public].timeoutentity.id
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_1;
-
--- decommission/queries.py _is_empty
-SELECT TOP :param_1 timeouts.[Id]
-FROM timeouts;
+WHERE timeouts.[Id] IN (:Id_1);
 
 -- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator.timeout.store_id
@@ -842,121 +731,169 @@ WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NUL
 -- stores/documents/ledger.py insert_claim
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) OUTPUT inserted.id VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra);
 
--- recall/restore.py DocumentRecalls._begin
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
-
--- recall/restore.py DocumentRecalls._begin
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
-
 -- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
 SELECT TOP :param_1 migrator.run.id
 FROM migrator.run
 WHERE migrator.run.source = :source_1;
 
--- verify/stores.py DocumentVerifications._open_here.<locals>.read
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched')) AND (migrator.timeout.going_back IS NULL OR migrator.timeout.going_back = :going_back_1) AND (migrator.batch.state NOT IN (:state_3)) ORDER BY migrator.timeout.id;
-
--- ledger/claims.py hold_batch
-SELECT migrator.batch.size, migrator.batch.body_bytes
-FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
-
--- ledger/claims.py hold_lease
-SELECT migrator.lease.token
-FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
-
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].[my.own timeouts] ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
 FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
 FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1) AS anon_1;
+WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
-FROM migrator.timeout AS timeout_1
-WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
 FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
-FROM migrator.timeout AS timeout_1
-WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
 FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1) AS anon_1;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- recall/queries.py Forecaster._between
-SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IS NULL;
 
--- recall/queries.py Forecaster._between
-SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.id IN (:id_1);
 
--- recall/queries.py Forecaster._between
-SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 ORDER BY migrator.batch.id DESC;
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- recall/queries.py Forecaster._between
-SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id DESC;
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- recall/queries.py Forecaster._may_find
-SELECT TOP :param_1 migrator.batch.id
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- recall/queries.py Forecaster._may_find
-SELECT TOP :param_1 migrator.batch.id
-FROM migrator.batch
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IS NULL;
 
--- stores/sql/indexes.py _indexes
-SELECT pg_catalog.pg_am.oid, pg_catalog.pg_am.amname
-FROM pg_catalog.pg_am
-WHERE pg_catalog.pg_am.amname = :amname_1;
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.id IN (:id_1);
 
--- stores/sql/indexes.py _indexes
-SELECT pg_catalog.pg_opclass.oid, pg_catalog.pg_opclass.opcname
-FROM pg_catalog.pg_opclass
-WHERE pg_catalog.pg_opclass.opcdefault = 0;
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_2 AND [public].timeoutentity.time <= :Time_3 AND [public].timeoutentity.time >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_3 AND timeouts.[Time] >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
+
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator.timeout.source
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator.timeout.source
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator.timeout.source
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1);
+
+-- stores/sql/claims.py SqlClaims.claim_within
+UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator.batch.id = :id_1;
+
+-- stores/sql/claims.py SqlClaims.give_back
+DELETE FROM migrator.timeout WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims.give_back
+SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims.give_back
+UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id IS NULL;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims.release
+UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
@@ -968,41 +905,15 @@ DELETE FROM timeouts WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL;
 
--- stores/sql/intake.py _clear
+-- stores/sql/intake.py SqlIntake.apply
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.sagaid IN (:SagaId_1);
 
--- stores/sql/intake.py _clear
+-- stores/sql/intake.py SqlIntake.apply
 DELETE FROM timeouts WHERE timeouts.[SagaId] IN (:SagaId_1);
 
 -- stores/sql/nhibernate.py NHibernateStore._in_ledger
 SELECT migrator.batch.source, max(migrator.batch.endpoint) AS max_1
 FROM migrator.batch GROUP BY migrator.batch.source;
-
--- ledger/claims.py open_batch
-INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, owner, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :owner, :lease_token, SYSUTCDATETIME());
-
--- stores/sql/nhibernate.py _scanned
-SELECT DISTINCT [public].timeoutentity.endpoint
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint IS NOT NULL;
-
--- stores/sql/nhibernate.py _walked
-SELECT min([public].nsb_timeouts.owner) AS min_1
-FROM [public].nsb_timeouts;
-
--- stores/sql/nhibernate.py _walked
-SELECT min([public].nsb_timeouts.owner) AS min_1
-FROM [public].nsb_timeouts
-WHERE [public].nsb_timeouts.owner > :Endpoint_1;
-
--- stores/sql/nhibernate.py _walked
-SELECT min([public].timeoutentity.endpoint) AS min_1
-FROM [public].timeoutentity;
-
--- stores/sql/nhibernate.py _walked
-SELECT min([public].timeoutentity.endpoint) AS min_1
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint > :Endpoint_1;
 
 -- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
@@ -1018,31 +929,33 @@ FROM [public].timeoutentity
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1) AS probe
 WHERE probe.owner = :owner_1;
 
+-- stores/sql/nhibernate.py owners_in
+SELECT DISTINCT [public].timeoutentity.endpoint
+FROM [public].timeoutentity;
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min([public].nsb_timeouts.owner) AS min_1
+FROM [public].nsb_timeouts;
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min([public].nsb_timeouts.owner) AS min_1
+FROM [public].nsb_timeouts
+WHERE [public].nsb_timeouts.owner > :Endpoint_1;
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min([public].timeoutentity.endpoint) AS min_1
+FROM [public].timeoutentity;
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min([public].timeoutentity.endpoint) AS min_1
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint > :Endpoint_1;
+
 -- stores/sql/nhibernate.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint = :Endpoint_1) AS anon_1;
-
--- recall/restore.py SqlRecalls._put_back
-SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.id IN (:Id_1);
-
--- recall/restore.py SqlRecalls._put_back
-SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
-FROM timeouts
-WHERE timeouts.[Id] IN (:Id_1);
-
--- recall/restore.py SqlRecalls.restore
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
-
--- recall/restore.py SqlRecalls.restore
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
@@ -1071,47 +984,83 @@ FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts ORDER BY timeouts.[Id];
 
--- ledger/claims.py insert_trial_run
-INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
-
--- stores/sql/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_undone
 SELECT TOP :param_1 [public].[TimeoutData_migration_abc].[Status]
 FROM [public].[TimeoutData_migration_abc]
 WHERE CAST([public].[TimeoutData_migration_abc].[Status] AS NVARCHAR(500)) != :param_2;
 
--- stores/sql/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_undone
 SELECT TOP :param_1 [public].stagedtimeoutentity.batchstate
 FROM [public].stagedtimeoutentity
 WHERE CAST([public].stagedtimeoutentity.batchstate AS NVARCHAR(500)) != :param_2;
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST([public].[TimeoutsMigration_State].[MigrationRunId] AS NVARCHAR(500)) AS [MigrationRunId], CAST([public].[TimeoutsMigration_State].[EndpointName] AS NVARCHAR(500)) AS [EndpointName]
 FROM [public].[TimeoutsMigration_State]
 WHERE CAST([public].[TimeoutsMigration_State].[Status] AS NVARCHAR(500)) IN (:param_1);
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST([public].migrationsentity.[MigrationRunId] AS NVARCHAR(500)) AS [MigrationRunId], CAST([public].migrationsentity.[EndpointName] AS NVARCHAR(500)) AS [EndpointName]
 FROM [public].migrationsentity
 WHERE CAST([public].migrationsentity.[Status] AS NVARCHAR(500)) IN (:param_1);
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST([public].migrationsentity.migrationrunid AS NVARCHAR(500)) AS migrationrunid, CAST([public].migrationsentity.endpointname AS NVARCHAR(500)) AS endpointname
 FROM [public].migrationsentity
 WHERE CAST([public].migrationsentity.status AS NVARCHAR(500)) IN (:param_1);
 
--- stores/sql/vendor_runs.py _schemas
-SELECT pg_catalog.pg_namespace.nspname
-FROM pg_catalog.pg_namespace
-WHERE (pg_catalog.pg_namespace.nspname NOT LIKE :nspname_1 + '%' ESCAPE '/') ORDER BY pg_catalog.pg_namespace.nspname;
-
--- verify/queries.py Verifications._sources
+-- verify/queries.py Verifications._rows.<locals>.read
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch;
 
--- verify/queries.py Verifications._sources
+-- verify/queries.py Verifications._rows.<locals>.read
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch
 WHERE migrator.batch.endpoint IN (:endpoint_1);
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
+FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
+FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT migrator.timeout.endpoint, migrator.timeout.destination, count(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due > :due_1) THEN :param_1 END) AS waiting, count(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due <= :due_2) THEN :param_2 END) AS [left], count(CASE WHEN (migrator.timeout.state = :state_2) THEN :param_3 END) AS quarantined
+FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 OR migrator.timeout.state = :state_2 GROUP BY migrator.timeout.endpoint, migrator.timeout.destination;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+WITH kept AS
+(SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
+ SELECT TOP :param_1 gap.batch, gap.endpoint, gap.state, gap.size, gap.purged, gap.rows, count(*) OVER () AS total
+FROM (SELECT migrator.batch.id AS batch, migrator.batch.endpoint AS endpoint, migrator.batch.state AS state, migrator.batch.size AS size, migrator.batch.purged AS purged, coalesce(kept.rows, :coalesce_1) AS rows
+FROM migrator.batch LEFT OUTER JOIN kept ON kept.batch_id = migrator.batch.id
+WHERE migrator.batch.size - migrator.batch.purged != coalesce(kept.rows, :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator.timeout.endpoint) AS min_1
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept.rows AS rows
+FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
+WHERE migrator.batch.id IS NULL) AS gap
+WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.batch;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+WITH kept AS
+(SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
+ SELECT TOP :param_1 gap.batch, gap.endpoint, gap.state, gap.size, gap.purged, gap.rows, count(*) OVER () AS total
+FROM (SELECT migrator.batch.id AS batch, migrator.batch.endpoint AS endpoint, migrator.batch.state AS state, migrator.batch.size AS size, migrator.batch.purged AS purged, coalesce(kept.rows, :coalesce_1) AS rows
+FROM migrator.batch LEFT OUTER JOIN kept ON kept.batch_id = migrator.batch.id
+WHERE migrator.batch.size - migrator.batch.purged != coalesce(kept.rows, :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator.timeout.endpoint) AS min_1
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept.rows AS rows
+FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
+WHERE migrator.batch.id IS NULL) AS gap ORDER BY gap.batch;
 
 -- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator.batch.endpoint, migrator.batch.source, sum(migrator.batch.size) AS sum_1, sum(migrator.batch.purged) AS sum_2
@@ -1120,50 +1069,6 @@ FROM migrator.batch GROUP BY migrator.batch.endpoint, migrator.batch.source;
 -- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id GROUP BY migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful');
-
--- verify/queries.py Verifications.destinations.<locals>.read
-SELECT migrator.timeout.endpoint, migrator.timeout.destination, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator.timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 OR migrator.timeout.state = :state_2 GROUP BY migrator.timeout.endpoint, migrator.timeout.destination;
-
--- verify/queries.py Verifications.gaps.<locals>.read
-WITH kept AS
-(SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
- SELECT TOP :param_1 gap.id, gap.endpoint, gap.state, gap.size, gap.purged, gap.rows, count(*) OVER () AS total
-FROM (SELECT migrator.batch.id AS id, migrator.batch.endpoint AS endpoint, migrator.batch.state AS state, migrator.batch.size AS size, migrator.batch.purged AS purged, coalesce(kept.rows, :coalesce_1) AS rows
-FROM migrator.batch LEFT OUTER JOIN kept ON kept.batch_id = migrator.batch.id
-WHERE migrator.batch.size - migrator.batch.purged != coalesce(kept.rows, :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator.timeout.endpoint) AS min_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept.rows AS rows
-FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
-WHERE migrator.batch.id IS NULL) AS gap
-WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id;
-
--- verify/queries.py Verifications.gaps.<locals>.read
-WITH kept AS
-(SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
- SELECT TOP :param_1 gap.id, gap.endpoint, gap.state, gap.size, gap.purged, gap.rows, count(*) OVER () AS total
-FROM (SELECT migrator.batch.id AS id, migrator.batch.endpoint AS endpoint, migrator.batch.state AS state, migrator.batch.size AS size, migrator.batch.purged AS purged, coalesce(kept.rows, :coalesce_1) AS rows
-FROM migrator.batch LEFT OUTER JOIN kept ON kept.batch_id = migrator.batch.id
-WHERE migrator.batch.size - migrator.batch.purged != coalesce(kept.rows, :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator.timeout.endpoint) AS min_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept.rows AS rows
-FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
-WHERE migrator.batch.id IS NULL) AS gap ORDER BY gap.id;
-
--- verify/queries.py Verifications.rows.<locals>.read
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
-FROM migrator.batch
-WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
-
--- verify/queries.py Verifications.rows.<locals>.read
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
 -- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
@@ -1175,7 +1080,7 @@ SELECT count(*) AS count_1
 FROM timeouts;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
@@ -1185,7 +1090,7 @@ WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
@@ -1195,7 +1100,7 @@ WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
@@ -1204,7 +1109,7 @@ FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known

@@ -1,3 +1,94 @@
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT count(*) AS count_1, max(migrator_timeout.due) AS max_1
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due > SYS_EXTRACT_UTC(SYSTIMESTAMP);
+
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1;
+
+-- decommission/queries.py DecommissionDatabase._counts
+SELECT migrator_run.status
+FROM migrator_run
+WHERE migrator_run.source = :source_1 ORDER BY migrator_run.id DESC
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT count(*) AS count_1
+FROM migrator_batch
+WHERE migrator_batch.source != :source_1 AND migrator_batch.state IN (:state_1);
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT count(*) AS count_1
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source = :source_1;
+
+-- decommission/queries.py DecommissionDatabase._counts.<locals>.one
+SELECT sum(migrator_batch."size") AS sum_1
+FROM migrator_batch
+WHERE migrator_batch.source = :source_1 AND migrator_batch.state IN (:state_1);
+
+-- decommission/queries.py DecommissionDatabase._has_rows
+SELECT "TimeoutEntity"."Id"
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND ROWNUM <= :param_1;
+
+-- decommission/queries.py DecommissionDatabase._has_rows
+SELECT timeouts."Id"
+FROM timeouts
+WHERE ROWNUM <= :param_1;
+
+-- decommission/queries.py DecommissionDatabase._leases
+SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.serves
+FROM migrator_lease
+WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY migrator_lease.name;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM plain;
+
+-- decommission/queries.py DecommissionDatabase._rows
+SELECT count(*) AS count_1
+FROM timeouts;
+
+-- decommission/queries.py DecommissionDatabase._unfinished
+SELECT migrator_event.detail
+FROM migrator_event
+WHERE migrator_event.kind IN (:kind_1) ORDER BY migrator_event.id DESC;
+
+-- dispatcher/ledger.py DispatchedBatches._absorb
+DELETE FROM migrator_batch WHERE migrator_batch.id IN (:id_1);
+
+-- dispatcher/ledger.py DispatchedBatches._absorb
+UPDATE migrator_batch SET "size"=:"size", purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator_batch.id = :id_1;
+
+-- dispatcher/ledger.py DispatchedBatches._forget
+DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL RETURNING migrator_timeout.batch_id INTO :ret_0;
+
+-- dispatcher/ledger.py DispatchedBatches._merge
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.run_id IN (:run_id_1) AND migrator_batch.id <= :id_1 AND (SELECT migrator_timeout.id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = migrator_batch.id AND ROWNUM <= :param_1) IS NULL ORDER BY migrator_batch.id;
+
+-- dispatcher/ledger.py DispatchedBatches._prunable
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch."size"
+FROM migrator_batch
+WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.dispatched_at < :dispatched_at_1 AND (SELECT migrator_timeout.id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = migrator_batch.id AND migrator_timeout.state IS NULL AND ROWNUM <= :param_1) IS NOT NULL ORDER BY migrator_batch.id
+ FETCH FIRST :param_2 ROWS ONLY;
+
+-- dispatcher/ledger.py DispatchedBatches.prune
+SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
+
 -- ledger/adoption.py SqlAdoption._demand_no_recall
 SELECT count(*) AS count_1
 FROM migrator_timeout
@@ -30,10 +121,6 @@ FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.state;
 
 -- ledger/adoption.py SqlAdoption._look
-SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves
-FROM migrator_lease;
-
--- ledger/adoption.py SqlAdoption._look
 SELECT migrator_ledger.id, migrator_ledger.identity, migrator_ledger.created_at
 FROM migrator_ledger;
 
@@ -43,11 +130,6 @@ FROM migrator_lease FOR UPDATE OF migrator_lease.name WAIT 5;
 
 -- ledger/adoption.py SqlAdoption._record
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
-
--- ledger/batches.py SqlBatches._hold_batch
-SELECT migrator_batch.id
-FROM migrator_batch
-WHERE migrator_batch.id = :id_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1 FOR UPDATE OF migrator_batch.id WAIT 5;
 
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator_batch SET state=:state, attempt=:attempt, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
@@ -68,18 +150,12 @@ UPDATE migrator_batch SET state=:state, attempt=:attempt, handed_over_at=SYS_EXT
 UPDATE migrator_batch SET state=:state, attempt=:attempt, publishing_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.advance
-UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
-
--- ledger/batches.py SqlBatches.advance
-UPDATE migrator_batch SET state=:state, attempt=:attempt, releasing_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
-
--- ledger/batches.py SqlBatches.advance
 UPDATE migrator_batch SET state=:state, attempt=:attempt, staged_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator_batch SET state=:state, attempt=:attempt, staging_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
--- ledger/batches.py SqlBatches.find.<locals>.work
+-- ledger/batches.py SqlBatches.find
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1;
@@ -89,8 +165,10 @@ SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrat
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1) ORDER BY migrator_batch.id;
 
--- ledger/batches.py SqlBatches.open_batches
-UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1) AND migrator_batch.lease_token != :lease_token_1;
+-- ledger/batches.py SqlBatches.put_in
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.lease_token = :lease_token_1 AND ROWNUM <= :param_1;
 
 -- ledger/batches.py SqlBatches.put_in
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
@@ -100,182 +178,62 @@ WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migr
 -- ledger/batches.py SqlBatches.put_in
 UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.id IN (:id_1);
 
--- ledger/batches.py SqlBatches.put_in.<locals>.is_there
-SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
-FROM migrator_batch
-WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.lease_token = :lease_token_1 AND ROWNUM <= :param_1;
-
 -- ledger/batches.py SqlBatches.quarantine
-UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index = :row_index_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- ledger/batches.py SqlBatches.rows.<locals>.work
+-- ledger/batches.py SqlBatches.rows
 SELECT migrator_timeout.store_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.row_index;
 
--- ledger/queries.py SqlBooks._doubtful
-SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+-- ledger/claims.py hold_batch
+SELECT migrator_batch."size", migrator_batch.body_bytes
 FROM migrator_batch
-WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.doubtful_at, migrator_batch.id;
+WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1 FOR UPDATE OF migrator_batch.id WAIT 5;
 
--- ledger/queries.py SqlBooks._endpoints
-SELECT migrator_progress.endpoint, migrator_progress.state, migrator_progress."rows"
-FROM migrator_progress;
+-- ledger/claims.py hold_lease
+SELECT migrator_lease.token
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- ledger/queries.py SqlBooks._held
-SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
-FROM migrator_held_destination;
+-- ledger/claims.py insert_run
+INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
 
--- ledger/queries.py SqlBooks._lanes
-SELECT migrator_batch.lane, count(*) AS count_1
-FROM migrator_batch
-WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
+-- ledger/claims.py open_batch
+INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, owner, lease_token, claiming_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- ledger/queries.py SqlBooks._lanes
-SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves
-FROM migrator_lease;
+-- ledger/claims.py open_batch
+INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, owner, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- ledger/queries.py SqlBooks._oldest_open_age
-SELECT min(migrator_batch.claimed_at) AS min_1
-FROM migrator_batch
-WHERE migrator_batch.state IN (:state_1);
+-- ledger/claims.py take_over
+UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1) AND migrator_batch.lease_token != :lease_token_1;
 
--- ledger/queries.py SqlBooks._quarantine
-SELECT migrator_timeout.endpoint, migrator_timeout.reason, count(*) AS count_1
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 GROUP BY migrator_timeout.endpoint, migrator_timeout.reason ORDER BY migrator_timeout.endpoint, migrator_timeout.reason;
-
--- ledger/queries.py SqlBooks.commits_of_others
-SELECT migrator_batch.id, migrator_batch.lane, migrator_batch.run_id
-FROM migrator_batch
-WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id;
-
--- ledger/queries.py SqlBooks.commits_of_others
-SELECT migrator_run.id, migrator_run.options
-FROM migrator_run
-WHERE migrator_run.id >= :id_1;
-
--- ledger/queries.py SqlBooks.doubtful
-SELECT count(*) AS count_1
-FROM migrator_batch
-WHERE migrator_batch.state = :state_1 AND migrator_batch.source IN (:source_1);
-
--- ledger/queries.py SqlBooks.events
-SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
-FROM migrator_event
-WHERE migrator_event.id > :id_1 ORDER BY migrator_event.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/queries.py SqlBooks.latest_event
-SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
-FROM migrator_event
-WHERE migrator_event.kind = :kind_1 ORDER BY migrator_event.id DESC
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/queries.py SqlBooks.latest_event_of_each
-SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
-FROM migrator_event
-WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
-FROM migrator_event
-WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
-
--- ledger/queries.py SqlBooks.progress
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
-
--- ledger/queries.py SqlBooks.quarantined
-SELECT count(*) AS count_1
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source IN (:source_1);
-
--- ledger/queries.py SqlBooks.runs
-SELECT migrator_run.id, migrator_run.endpoint, migrator_run.source, migrator_run.options, migrator_run.tool_version, migrator_run.status, migrator_run.begun_at, migrator_run.ended_at, (SELECT coalesce(sum(migrator_batch."size"), :coalesce_2) AS coalesce_1
-FROM migrator_batch
-WHERE migrator_batch.run_id = migrator_run.id) AS claimed
-FROM migrator_run ORDER BY migrator_run.id DESC
- FETCH FIRST :param_1 ROWS ONLY;
+-- ledger/claims.py under_lease
+SELECT migrator_lease.token
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1;
 
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- decommission/queries.py DecommissionLedger._is_running
-SELECT migrator_run.status
-FROM migrator_run
-WHERE migrator_run.source = :source_1 ORDER BY migrator_run.id DESC
- FETCH FIRST :param_1 ROWS ONLY;
-
--- decommission/queries.py DecommissionLedger._leases
-SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.serves
+-- ledger/failover.py demand_same_server
+SELECT migrator_lease.position
 FROM migrator_lease
-WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY migrator_lease.name;
+WHERE migrator_lease.position IS NOT NULL;
 
--- decommission/queries.py DecommissionLedger._records
-SELECT migrator_event.detail
-FROM migrator_event
-WHERE migrator_event.kind IN (:kind_1) ORDER BY migrator_event.id;
+-- ledger/failover.py record_position
+INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
 
--- decommission/queries.py DecommissionLedger.look
-SELECT count(*) AS count_1, max(migrator_timeout.due) AS max_1
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due > SYS_EXTRACT_UTC(SYSTIMESTAMP);
-
--- decommission/queries.py DecommissionLedger.look
-SELECT migrator_batch.id
-FROM migrator_batch
-WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1;
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT count(*) AS count_1
-FROM migrator_batch
-WHERE migrator_batch.source != :source_1 AND migrator_batch.state IN (:state_1);
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT count(*) AS count_1
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source = :source_1;
-
--- decommission/queries.py DecommissionLedger.look.<locals>.one
-SELECT sum(migrator_batch."size") AS sum_1
-FROM migrator_batch
-WHERE migrator_batch.source = :source_1 AND migrator_batch.state IN (:state_1);
-
--- dispatcher/ledger.py DispatchedBatches._absorb
-DELETE FROM migrator_batch WHERE migrator_batch.id IN (:id_1);
-
--- dispatcher/ledger.py DispatchedBatches._absorb
-UPDATE migrator_batch SET "size"=:"size", purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator_batch.id = :id_1;
-
--- dispatcher/ledger.py DispatchedBatches._prunable
-SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch."size"
-FROM migrator_batch
-WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.dispatched_at < :dispatched_at_1 AND (SELECT migrator_timeout.id
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = migrator_batch.id AND migrator_timeout.state IS NULL AND ROWNUM <= :param_1) IS NOT NULL ORDER BY migrator_batch.id
- FETCH FIRST :param_2 ROWS ONLY;
-
--- dispatcher/ledger.py DispatchedBatches._forget
-DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL RETURNING migrator_timeout.batch_id INTO :ret_0;
-
--- ledger/leases.py SqlLeases._lane_of
-SELECT migrator_lease.name
-FROM migrator_lease
-WHERE migrator_lease.serves = :serves_1;
-
--- dispatcher/ledger.py DispatchedBatches._merge
-SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
-FROM migrator_batch
-WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.run_id IN (:run_id_1) AND migrator_batch.id <= :id_1 AND (SELECT migrator_timeout.id
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = migrator_batch.id AND ROWNUM <= :param_1) IS NULL ORDER BY migrator_batch.id;
-
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
-
--- ledger/leases.py SqlLeases._insert
+-- ledger/failover.py record_position
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/leases.py SqlLeases._new_lane
+-- ledger/failover.py record_position
 SELECT migrator_lease.name
-FROM migrator_lease;
+FROM migrator_lease
+WHERE ROWNUM <= :param_1;
+
+-- ledger/failover.py record_position
+UPDATE migrator_lease SET position=:position;
 
 -- ledger/held_destinations.py SqlHeldDestinations._record
 INSERT INTO migrator_held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
@@ -283,37 +241,13 @@ INSERT INTO migrator_held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator_held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py DispatchedBatches.prune
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
-
 -- ledger/held_destinations.py SqlHeldDestinations.free
 DELETE FROM migrator_held_destination WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination IN (:destination_1);
 
--- ledger/held_destinations.py SqlHeldDestinations.held.<locals>.work
+-- ledger/held_destinations.py SqlHeldDestinations.held
 SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
 FROM migrator_held_destination
 WHERE migrator_held_destination.source = :source_1 ORDER BY migrator_held_destination.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.first_due < :first_due_1 AND migrator_timeout.due < :due_2 GROUP BY migrator_timeout.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator_timeout.destination;
-
--- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL GROUP BY migrator_timeout.destination;
-
--- ledger/identity.py _system_identifier
-RELEASE SAVEPOINT sa_savepoint_1;
-
--- ledger/identity.py _system_identifier
-SAVEPOINT sa_savepoint_1;
 
 -- ledger/identity.py check_identity
 SELECT migrator_ledger.id, migrator_ledger.identity, migrator_ledger.created_at
@@ -323,28 +257,56 @@ FROM migrator_ledger;
 INSERT INTO migrator_ledger (id, identity, created_at) VALUES (:id, :identity, SYS_EXTRACT_UTC(SYSTIMESTAMP));
 
 -- ledger/identity.py enter_identity
+SELECT count(migrator_lease.position) AS count_1
+FROM migrator_lease;
+
+-- ledger/identity.py enter_identity
 SELECT migrator_ledger.id
 FROM migrator_ledger;
-
--- ledger/leases.py SqlLeases._adopt_batches
-UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1);
 
 -- ledger/leases.py SqlLeases._demand_same_ledger
 SELECT migrator_ledger.id
 FROM migrator_ledger;
 
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
+-- ledger/leases.py SqlLeases._end
+UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.owner = :owner_1;
+
+-- ledger/leases.py SqlLeases._end
+UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_2;
 
 -- ledger/leases.py SqlLeases._ensure
 SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
 
+-- ledger/leases.py SqlLeases._insert
+INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
+
+-- ledger/leases.py SqlLeases._insert
+INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
+
+-- ledger/leases.py SqlLeases._insert
+SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
+
 -- ledger/leases.py SqlLeases._is_recalling
 SELECT CASE WHEN (migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 1 ELSE 0 END AS anon_1
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
+
+-- ledger/leases.py SqlLeases._lane_of
+SELECT migrator_lease.name
+FROM migrator_lease
+WHERE migrator_lease.serves = :serves_1;
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator_batch.lane
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1);
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator_batch.lane
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1) AND migrator_batch.source IN (:source_1) AND migrator_batch.lane < :lane_1;
 
 -- ledger/leases.py SqlLeases._locked
 SELECT migrator_lease.name
@@ -361,36 +323,17 @@ SELECT migrator_lease.owner, CASE WHEN (migrator_lease.until > SYS_EXTRACT_UTC(S
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
 
--- ledger/leases.py SqlLeases.abandoned_lanes.<locals>.work
-SELECT DISTINCT migrator_batch.lane
-FROM migrator_batch
-WHERE migrator_batch.state IN (:state_1);
-
--- ledger/leases.py SqlLeases.abandoned_lanes.<locals>.work
+-- ledger/leases.py SqlLeases._new_lane
 SELECT migrator_lease.name
-FROM migrator_lease
-WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
+FROM migrator_lease;
 
 -- ledger/leases.py SqlLeases.acquire
 UPDATE migrator_lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator_lease.name = :name_1;
 
--- ledger/leases.py SqlLeases.evict
-UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.owner = :owner_1;
-
--- ledger/leases.py SqlLeases.holders.<locals>.work
+-- ledger/leases.py SqlLeases.holders
 SELECT migrator_lease.name, migrator_lease.owner
 FROM migrator_lease
 WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
-
--- ledger/leases.py SqlLeases.lanes_with_work.<locals>.work
-SELECT DISTINCT migrator_batch.lane
-FROM migrator_batch
-WHERE migrator_batch.state IN (:state_1) AND migrator_batch.source IN (:source_1) AND migrator_batch.lane < :lane_1;
-
--- ledger/leases.py SqlLeases.owner_of.<locals>.work
-SELECT migrator_lease.owner
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
@@ -398,16 +341,103 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator_lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1;
 
--- ledger/leases.py SqlLeases.surrender
-UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_2;
+-- ledger/operator_actions.py SqlUpkeep._delete
+DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
 
--- ledger/claims.py hold_lease
-SELECT migrator_lease.token
+-- ledger/operator_actions.py SqlUpkeep._ever_claimed_documents
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
+
+-- ledger/operator_actions.py SqlUpkeep._locked
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.id = :id_1 AND migrator_batch.state IN (:state_1) FOR UPDATE OF migrator_batch.id WAIT 5;
+
+-- ledger/operator_actions.py SqlUpkeep._owner
+SELECT migrator_lease.name
 FROM migrator_lease
-WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
+WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
+
+-- ledger/operator_actions.py SqlUpkeep._owner
+SELECT migrator_lease.owner
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
+
+-- ledger/operator_actions.py SqlUpkeep._step
+UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- ledger/operator_actions.py SqlUpkeep._step
+UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- ledger/operator_actions.py SqlUpkeep.close_going_back
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- ledger/operator_actions.py SqlUpkeep.going_back
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
+-- ledger/operator_actions.py SqlUpkeep.going_back
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
+-- ledger/operator_actions.py SqlUpkeep.ids_going_back
+SELECT migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
+
+-- ledger/operator_actions.py SqlUpkeep.purge
+SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
+
+-- ledger/operator_actions.py SqlUpkeep.purge
+SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND migrator_batch.run_id = :run_id_1 AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
 -- ledger/operator_actions.py count_purged
 UPDATE migrator_batch SET "size"=(migrator_batch."size" - :fewer), purged=(migrator_batch.purged + :more) WHERE migrator_batch.id = :of_batch;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.reason = :reason_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/quarantine.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
+FROM migrator_batch of_mode
+WHERE of_mode."mode" = :mode_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
 
 -- ledger/quarantine.py SqlQuarantine._groups
 SELECT DISTINCT migrator_timeout.source, migrator_timeout.endpoint
@@ -423,44 +453,6 @@ UPDATE migrator_timeout SET batch_id=:batch_id, row_index=:row_index, state=:sta
 -- ledger/quarantine.py SqlQuarantine._new_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- ledger/quarantine.py SqlQuarantine.full
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.reason = :reason_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
-FROM migrator_batch of_mode
-WHERE of_mode."mode" = :mode_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine.page
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
 -- ledger/quarantine.py SqlQuarantine.retry
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
@@ -468,47 +460,88 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 SELECT max(migrator_batch.id) AS max_1
 FROM migrator_batch;
 
--- ledger/operator_actions.py SqlReturning._demand_no_recall
-SELECT migrator_lease.name
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
-
--- ledger/operator_actions.py SqlReturning._demand_no_recall
-SELECT migrator_lease.owner
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
-
--- ledger/operator_actions.py SqlReturning._ever_claimed_documents
-SELECT migrator_batch.id
+-- ledger/queries.py SqlBooks._count
+SELECT count(*) AS count_1
 FROM migrator_batch
-WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
+WHERE migrator_batch.state = :state_1 AND migrator_batch.source IN (:source_1);
 
--- ledger/operator_actions.py SqlReturning.close
-INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
-
--- ledger/operator_actions.py SqlReturning.close
-UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py SqlReturning.close
-UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py SqlReturning.ids
-SELECT migrator_timeout.store_id
+-- ledger/queries.py SqlBooks._count
+SELECT count(*) AS count_1
 FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source IN (:source_1);
 
--- ledger/operator_actions.py SqlReturning.under_way
-SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+-- ledger/queries.py SqlBooks._doubtful
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.doubtful_at, migrator_batch.id;
 
--- ledger/operator_actions.py SqlReturning.under_way
-SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+-- ledger/queries.py SqlBooks._endpoints
+SELECT migrator_progress.endpoint, migrator_progress.state, migrator_progress."rows"
+FROM migrator_progress;
 
--- ledger/runs.py SqlRuns.begin
-INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
+-- ledger/queries.py SqlBooks._held
+SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
+FROM migrator_held_destination;
+
+-- ledger/queries.py SqlBooks._oldest_open_age
+SELECT min(migrator_batch.claimed_at) AS min_1
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1);
+
+-- ledger/queries.py SqlBooks._quarantine
+SELECT migrator_timeout.endpoint, migrator_timeout.reason, count(*) AS count_1
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 GROUP BY migrator_timeout.endpoint, migrator_timeout.reason ORDER BY migrator_timeout.endpoint, migrator_timeout.reason;
+
+-- ledger/queries.py SqlBooks.commits_of_others
+SELECT migrator_batch.id, migrator_batch.lane, migrator_run.options
+FROM migrator_batch JOIN migrator_run ON migrator_run.id >= migrator_batch.run_id
+WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id;
+
+-- ledger/queries.py SqlBooks.latest_event
+SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
+FROM migrator_event
+WHERE migrator_event.kind = :kind_1 ORDER BY migrator_event.id DESC
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/queries.py SqlBooks.latest_event_of_each
+SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
+FROM migrator_event
+WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
+FROM migrator_event
+WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
+
+-- ledger/queries.py SqlBooks.latest_events
+SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
+FROM migrator_event ORDER BY migrator_event.id DESC
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- ledger/queries.py SqlBooks.progress
+SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.first_due < :first_due_1 AND migrator_timeout.due < :due_2 GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py lane_statuses
+SELECT migrator_batch.lane, count(*) AS count_1
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
+
+-- ledger/queries.py lane_statuses
+SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves, migrator_lease.position
+FROM migrator_lease;
 
 -- ledger/runs.py SqlRuns.end
 UPDATE migrator_run SET status=:status, ended_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_run.id = :id_1;
@@ -516,326 +549,9 @@ UPDATE migrator_run SET status=:status, ended_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) W
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
--- ledger/operator_actions.py SqlUpkeep._delete
-DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
-
--- ledger/operator_actions.py SqlUpkeep.purge
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- ledger/operator_actions.py SqlUpkeep.purge
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND migrator_batch.run_id = :run_id_1 AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- ledger/operator_actions.py SqlUpkeep.resolve
-UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attempt_1), lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1;
-
--- ledger/operator_actions.py SqlUpkeep.resolve
-UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1;
-
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator_alembic_version;
-
--- stores/sql/claims.py SqlClaims._complete_batch
-UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator_batch.id = :id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_2 AND "TimeoutEntity"."Time" <= :Time_3 AND "TimeoutEntity"."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM timeouts
-WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
-
--- stores/sql/claims.py SqlClaims._promising
-SELECT CASE WHEN (EXISTS (SELECT *
-FROM timeouts
-WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
-FROM timeouts
-WHERE timeouts."Time" <= :Time_3 AND timeouts."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator_timeout.source
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator_timeout.source
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1;
-
--- stores/sql/claims.py SqlClaims._sources
-SELECT DISTINCT migrator_timeout.source
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
-FROM migrator_batch of_mode
-WHERE of_mode."mode" = :mode_1);
-
--- stores/sql/claims.py SqlClaims.give_back
-DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes WHERE migrator_batch.id = :id_1;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims.release
-UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM plain;
-
--- decommission/queries.py DecommissionStore._rows
-SELECT count(*) AS count_1
-FROM timeouts;
-
--- decommission/queries.py _is_empty
-SELECT "TimeoutEntity"."Id"
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND ROWNUM <= :param_1;
-
--- decommission/queries.py _is_empty
-SELECT timeouts."Id"
-FROM timeouts
-WHERE ROWNUM <= :param_1;
-
--- stores/documents/ledger.py DocumentLedger._known
-SELECT migrator_timeout.store_id
-FROM migrator_timeout
-WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched'));
-
--- stores/documents/ledger.py DocumentLedger._settle
-UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
-
--- stores/documents/ledger.py DocumentLedger._settle
-UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
-
--- stores/documents/ledger.py DocumentLedger._settle
-UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
-
--- stores/documents/ledger.py DocumentLedger._settle
-UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
-
--- stores/documents/ledger.py DocumentLedger._settle
-UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
-
--- stores/documents/ledger.py DocumentLedger.begin_release
-UPDATE migrator_batch SET state=:state, attempt=:attempt, releasing_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
-
--- stores/documents/ledger.py DocumentLedger.confirm_claim
-DELETE FROM migrator_batch WHERE migrator_batch.id = :id_1;
-
--- stores/documents/ledger.py DocumentLedger.confirm_claim
-DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
-
--- stores/documents/ledger.py DocumentLedger.confirm_claim
-SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.due, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/documents/ledger.py DocumentLedger.confirm_claim
-UPDATE migrator_batch SET state=:state, "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
-
--- stores/documents/ledger.py DocumentLedger.confirm_release
-UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
-
--- stores/documents/ledger.py DocumentLedger.is_going.<locals>.<lambda>
-SELECT migrator_timeout.id
-FROM migrator_timeout
-WHERE migrator_timeout.id = :id_1 AND migrator_timeout.going_back = :going_back_1;
-
--- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.<lambda>
-SELECT migrator_batch.id
-FROM migrator_batch
-WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1;
-
--- stores/documents/ledger.py DocumentLedger.kept.<locals>.<listcomp>
-SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
-FROM migrator_batch
-WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
-
--- stores/documents/ledger.py DocumentLedger.mark_going
-UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
-
--- stores/documents/ledger.py DocumentLedger.quarantined_sources
-SELECT DISTINCT migrator_timeout.source
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1;
-
--- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.<lambda>
-SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
-FROM migrator_batch
-WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) ORDER BY migrator_timeout.row_index;
-
--- stores/documents/ledger.py insert_claim
-INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
-
--- recall/restore.py DocumentRecalls._begin
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- recall/restore.py DocumentRecalls._begin
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
-SELECT migrator_run.id
-FROM migrator_run
-WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
-
--- verify/stores.py DocumentVerifications._open_here.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
-
--- ledger/claims.py hold_batch
-SELECT migrator_batch."size", migrator_batch.body_bytes
-FROM migrator_batch
-WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1 FOR UPDATE OF migrator_batch.id WAIT 5;
-
--- ledger/claims.py hold_lease
-SELECT migrator_lease.token
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
-
--- ledger/claims.py under_lease
-SELECT migrator_lease.token
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1;
 
 -- recall/queries.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
@@ -913,6 +629,246 @@ SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
 
+-- recall/queries.py rows_of
+SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
+
+-- recall/queries.py rows_of
+SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.destination = :destination_1) THEN 1 ELSE 0 END AS is_meant
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
+
+-- recall/queries.py rows_of
+SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
+
+-- recall/restore.py SqlRecalls._put_back
+SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Id" IN (:Id_1);
+
+-- recall/restore.py SqlRecalls._put_back
+SELECT timeouts."Id"
+FROM timeouts
+WHERE timeouts."Id" IN (:Id_1);
+
+-- stores/documents/ledger.py DocumentLedger._known
+SELECT migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched'));
+
+-- stores/documents/ledger.py DocumentLedger._settle
+UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
+
+-- stores/documents/ledger.py DocumentLedger._settle
+UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/ledger.py DocumentLedger._settle
+UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
+
+-- stores/documents/ledger.py DocumentLedger._settle
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/ledger.py DocumentLedger._settle
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
+
+-- stores/documents/ledger.py DocumentLedger.begin_release
+UPDATE migrator_batch SET state=:state, attempt=:attempt, releasing_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
+DELETE FROM migrator_batch WHERE migrator_batch.id = :id_1;
+
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
+DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
+SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.due, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
+UPDATE migrator_batch SET state=:state, "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- stores/documents/ledger.py DocumentLedger.confirm_release
+UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- stores/documents/ledger.py DocumentLedger.is_going.<locals>.<lambda>
+SELECT migrator_timeout.id
+FROM migrator_timeout
+WHERE migrator_timeout.id = :id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.<lambda>
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1;
+
+-- stores/documents/ledger.py DocumentLedger.kept.<locals>.<listcomp>
+SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/ledger.py DocumentLedger.mark_going
+UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/ledger.py DocumentLedger.quarantined_sources
+SELECT DISTINCT migrator_timeout.source
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1;
+
+-- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.<lambda>
+SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) ORDER BY migrator_timeout.row_index;
+
+-- stores/documents/ledger.py insert_claim
+INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
+
+-- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
+SELECT migrator_run.id
+FROM migrator_run
+WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IS NULL;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO "my.own timeouts" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IS NULL;
+
+-- stores/sql/claims.py SqlClaims._insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_2 AND "TimeoutEntity"."Time" <= :Time_3 AND "TimeoutEntity"."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
+-- stores/sql/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_3 AND timeouts."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator_timeout.source
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator_timeout.source
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1;
+
+-- stores/sql/claims.py SqlClaims._sources
+SELECT DISTINCT migrator_timeout.source
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
+FROM migrator_batch of_mode
+WHERE of_mode."mode" = :mode_1);
+
+-- stores/sql/claims.py SqlClaims.claim_within
+UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator_batch.id = :id_1;
+
+-- stores/sql/claims.py SqlClaims.give_back
+DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims.give_back
+SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/claims.py SqlClaims.give_back
+UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes WHERE migrator_batch.id = :id_1;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id IS NULL;
+
+-- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims.release
+UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
+
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
@@ -923,44 +879,15 @@ DELETE FROM timeouts WHERE timeouts."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL;
 
--- stores/sql/intake.py _clear
+-- stores/sql/intake.py SqlIntake.apply
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."SagaId" IN (:SagaId_1);
 
--- stores/sql/intake.py _clear
+-- stores/sql/intake.py SqlIntake.apply
 DELETE FROM timeouts WHERE timeouts."SagaId" IN (:SagaId_1);
 
 -- stores/sql/nhibernate.py NHibernateStore._in_ledger
 SELECT migrator_batch.source, max(migrator_batch.endpoint) AS max_1
 FROM migrator_batch GROUP BY migrator_batch.source;
-
--- ledger/claims.py open_batch
-INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, owner, lease_token, claiming_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
-
--- ledger/claims.py open_batch
-INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, owner, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
-
--- stores/sql/nhibernate.py _scanned
-SELECT DISTINCT "TimeoutEntity"."Endpoint"
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" IS NOT NULL;
-
--- stores/sql/nhibernate.py _walked
-SELECT min("NSB_Timeouts"."Owner") AS min_1
-FROM "NSB_Timeouts";
-
--- stores/sql/nhibernate.py _walked
-SELECT min("NSB_Timeouts"."Owner") AS min_1
-FROM "NSB_Timeouts"
-WHERE "NSB_Timeouts"."Owner" > :Endpoint_1;
-
--- stores/sql/nhibernate.py _walked
-SELECT min("TimeoutEntity"."Endpoint") AS min_1
-FROM "TimeoutEntity";
-
--- stores/sql/nhibernate.py _walked
-SELECT min("TimeoutEntity"."Endpoint") AS min_1
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" > :Endpoint_1;
 
 -- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
@@ -976,52 +903,39 @@ FROM "TimeoutEntity"
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe
 WHERE probe.owner = :owner_1;
 
+-- stores/sql/nhibernate.py owners_in
+SELECT DISTINCT "TimeoutEntity"."Endpoint"
+FROM "TimeoutEntity";
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min("NSB_Timeouts"."Owner") AS min_1
+FROM "NSB_Timeouts";
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min("NSB_Timeouts"."Owner") AS min_1
+FROM "NSB_Timeouts"
+WHERE "NSB_Timeouts"."Owner" > :Endpoint_1;
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min("TimeoutEntity"."Endpoint") AS min_1
+FROM "TimeoutEntity";
+
+-- stores/sql/nhibernate.py owners_in
+SELECT min("TimeoutEntity"."Endpoint") AS min_1
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" > :Endpoint_1;
+
 -- stores/sql/nhibernate.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS "Endpoint"
 FROM "TimeoutEntity"
 WHERE ("TimeoutEntity"."Endpoint" IS NULL OR "TimeoutEntity"."Endpoint" = :Endpoint_1) AND ROWNUM <= :param_1) anon_1;
 
--- recall/restore.py SqlRecalls._put_back
-SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Id" IN (:Id_1);
-
--- recall/restore.py SqlRecalls._put_back
-SELECT timeouts."Id"
-FROM timeouts
-WHERE timeouts."Id" IN (:Id_1);
-
--- recall/restore.py SqlRecalls.restore
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- recall/restore.py SqlRecalls.restore
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
 -- stores/sql/seeding.py _write
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers") VALUES (:Id, :Destination, :SagaId, :State, :Endpoint, :Time, :Headers);
 
 -- stores/sql/seeding.py _write
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") VALUES (:Id, :Destination, :SagaId, :State, :Time, :Headers, :PersistenceVersion);
-
--- recall/queries.py rows_of
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- recall/queries.py rows_of
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.destination = :destination_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
-
--- recall/queries.py rows_of
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
@@ -1054,42 +968,92 @@ WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.sta
 FROM timeouts ORDER BY timeouts."Id"
  FETCH FIRST :param_2 ROWS ONLY;
 
--- ledger/claims.py insert_trial_run
-INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
-
--- stores/sql/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_undone
 SELECT "StagedTimeoutEntity"."BatchState"
 FROM "StagedTimeoutEntity"
 WHERE CAST("StagedTimeoutEntity"."BatchState" AS VARCHAR2(500 CHAR)) != :param_1 AND ROWNUM <= :param_2;
 
--- stores/sql/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_undone
 SELECT "TimeoutData_migration_abc"."Status"
 FROM "TimeoutData_migration_abc"
 WHERE CAST("TimeoutData_migration_abc"."Status" AS VARCHAR2(500 CHAR)) != :param_1 AND ROWNUM <= :param_2;
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST("MigrationsEntity"."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST("MigrationsEntity"."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM "MigrationsEntity"
 WHERE CAST("MigrationsEntity"."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST("TimeoutsMigration_State"."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST("TimeoutsMigration_State"."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM "TimeoutsMigration_State"
 WHERE CAST("TimeoutsMigration_State"."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- stores/sql/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _open_runs
 SELECT CAST(migrationsentity."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST(migrationsentity."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM migrationsentity
 WHERE CAST(migrationsentity."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- verify/queries.py Verifications._sources
+-- verify/queries.py Verifications._rows.<locals>.read
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch;
 
--- verify/queries.py Verifications._sources
+-- verify/queries.py Verifications._rows.<locals>.read
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch
 WHERE migrator_batch.endpoint IN (:endpoint_1);
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT migrator_timeout.endpoint, migrator_timeout.destination, count(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due > :due_1) THEN :param_1 END) AS waiting, count(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due <= :due_2) THEN :param_2 END) AS left, count(CASE WHEN (migrator_timeout.state = :state_2) THEN :param_3 END) AS quarantined
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 OR migrator_timeout.state = :state_2 GROUP BY migrator_timeout.endpoint, migrator_timeout.destination;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+WITH kept AS
+(SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
+ SELECT gap.batch, gap.endpoint, gap.state, gap."size", gap.purged, gap."rows", count(*) OVER () AS total
+FROM (SELECT migrator_batch.id AS batch, migrator_batch.endpoint AS endpoint, migrator_batch.state AS state, migrator_batch."size" AS "size", migrator_batch.purged AS purged, coalesce(kept."rows", :coalesce_1) AS "rows"
+FROM migrator_batch LEFT OUTER JOIN kept ON kept.batch_id = migrator_batch.id
+WHERE migrator_batch."size" - migrator_batch.purged != coalesce(kept."rows", :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator_timeout.endpoint) AS min_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept."rows" AS "rows"
+FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
+WHERE migrator_batch.id IS NULL) gap
+WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.batch
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- verify/queries.py Verifications._rows.<locals>.read
+WITH kept AS
+(SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
+ SELECT gap.batch, gap.endpoint, gap.state, gap."size", gap.purged, gap."rows", count(*) OVER () AS total
+FROM (SELECT migrator_batch.id AS batch, migrator_batch.endpoint AS endpoint, migrator_batch.state AS state, migrator_batch."size" AS "size", migrator_batch.purged AS purged, coalesce(kept."rows", :coalesce_1) AS "rows"
+FROM migrator_batch LEFT OUTER JOIN kept ON kept.batch_id = migrator_batch.id
+WHERE migrator_batch."size" - migrator_batch.purged != coalesce(kept."rows", :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator_timeout.endpoint) AS min_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept."rows" AS "rows"
+FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
+WHERE migrator_batch.id IS NULL) gap ORDER BY gap.batch
+ FETCH FIRST :param_1 ROWS ONLY;
 
 -- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator_batch.endpoint, migrator_batch.source, sum(migrator_batch."size") AS sum_1, sum(migrator_batch.purged) AS sum_2
@@ -1098,54 +1062,6 @@ FROM migrator_batch GROUP BY migrator_batch.endpoint, migrator_batch.source;
 -- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id GROUP BY migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful');
-
--- verify/queries.py Verifications.destinations.<locals>.read
-SELECT migrator_timeout.endpoint, migrator_timeout.destination, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator_timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 OR migrator_timeout.state = :state_2 GROUP BY migrator_timeout.endpoint, migrator_timeout.destination;
-
--- verify/queries.py Verifications.gaps.<locals>.read
-WITH kept AS
-(SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
- SELECT gap.id, gap.endpoint, gap.state, gap."size", gap.purged, gap."rows", count(*) OVER () AS total
-FROM (SELECT migrator_batch.id AS id, migrator_batch.endpoint AS endpoint, migrator_batch.state AS state, migrator_batch."size" AS "size", migrator_batch.purged AS purged, coalesce(kept."rows", :coalesce_1) AS "rows"
-FROM migrator_batch LEFT OUTER JOIN kept ON kept.batch_id = migrator_batch.id
-WHERE migrator_batch."size" - migrator_batch.purged != coalesce(kept."rows", :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator_timeout.endpoint) AS min_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept."rows" AS "rows"
-FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
-WHERE migrator_batch.id IS NULL) gap
-WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- verify/queries.py Verifications.gaps.<locals>.read
-WITH kept AS
-(SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
- SELECT gap.id, gap.endpoint, gap.state, gap."size", gap.purged, gap."rows", count(*) OVER () AS total
-FROM (SELECT migrator_batch.id AS id, migrator_batch.endpoint AS endpoint, migrator_batch.state AS state, migrator_batch."size" AS "size", migrator_batch.purged AS purged, coalesce(kept."rows", :coalesce_1) AS "rows"
-FROM migrator_batch LEFT OUTER JOIN kept ON kept.batch_id = migrator_batch.id
-WHERE migrator_batch."size" - migrator_batch.purged != coalesce(kept."rows", :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator_timeout.endpoint) AS min_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept."rows" AS "rows"
-FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
-WHERE migrator_batch.id IS NULL) gap ORDER BY gap.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- verify/queries.py Verifications.rows.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
-FROM migrator_batch
-WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- verify/queries.py Verifications.rows.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
 
 -- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
@@ -1157,7 +1073,7 @@ SELECT count(*) AS count_1
 FROM timeouts;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
@@ -1168,7 +1084,7 @@ WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
@@ -1179,7 +1095,7 @@ WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
@@ -1189,7 +1105,7 @@ WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
 -- verify/stores.py SqlVerifications.in_both_places.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known

@@ -7,19 +7,23 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
 
+import migrator.app
 from migrator.app import App, commands
-from migrator.cli import main, opening
+from migrator.cli import main
 from migrator.database.engine import open_engine, reading
 from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from tests.contract.site import Site
 from tests.unit.preflight.fakes import FakeBroker
 
 
@@ -77,6 +81,29 @@ class Program:
         self("db", "upgrade")
         self("seed", "--endpoint", "Sales", "--count", str(count), "--seed", "1", *options)
 
+    def claimed(self, rows: int) -> None:
+        """Let a run whose owner is gone claim so many *rows* of Sales as batch 1."""
+        site = Site(open_engine(self.url))
+        lease = site.lease()
+        endpoint = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
+        site.claim(endpoint, lease, due_until=datetime.max.replace(tzinfo=UTC), max_rows=rows)
+        site.leases.surrender(lease)
+        site.engine.dispose()
+
+    def record(self, state: str, *, number: int = 1, **columns: str) -> None:
+        """Write batch *number* of Sales, with nothing in it, into an upgraded ledger."""
+        given = {"first_due": "2020-01-01 00:00:00.000", "last_due": "2020-01-01 00:00:00.000"}
+        given |= columns
+        self.change(
+            "INSERT OR IGNORE INTO migrator_run"
+            " (id, endpoint, source, options, tool_version, status, begun_at) VALUES"
+            " (1, 'Sales', 'Sales_TimeoutData', '{}', '0', 'done', '2026-01-01 00:00:00.000')",
+            "INSERT INTO migrator_batch (id, run_id, endpoint, source, lane, mode, state, attempt,"
+            f" size, body_bytes, lease_token, {', '.join(given)}) VALUES ({number}, 1, 'Sales',"
+            f" 'Sales_TimeoutData', 0, 'staged', '{state}', 1, 7, 9, 1,"
+            f" {', '.join(repr(text) for text in given.values())})",
+        )
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return what *query* finds in the store."""
         engine = open_engine(self.url)
@@ -104,7 +131,7 @@ def program(
     monkeypatch.chdir(tmp_path)
     made = Program(tmp_path, capsys)
     monkeypatch.setenv("MIGRATOR_STORE__URL", made.url)
-    monkeypatch.setattr(opening, "App", _offline(made))
+    monkeypatch.setattr(migrator.app, "App", _offline(made))
     reaching = commands.level_access
 
     def level_access(app: App, *, purpose: str, **more: Any) -> LevelAccess:
@@ -127,8 +154,3 @@ def _offline(program: Program) -> type[App]:
             return program.broker
 
     return Offline
-
-
-def ago(span: timedelta) -> str:
-    """Return a moment as SQLite's ledger stores it."""
-    return (datetime.now(UTC) - span).strftime("%Y-%m-%d %H:%M:%S.%f")

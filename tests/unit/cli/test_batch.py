@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
 from migrator.database.engine import open_engine
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import RowState
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.documents.claims import DocumentClaims
-from migrator.stores.documents.ledger import DocumentLedger
-from migrator.stores.ravendb.http import ServerSettings
-from migrator.stores.ravendb.store import RavenOptions, RavenStore
-from migrator.verify.stores import DocumentVerifications
-from tests.contract.site import NOW, Site
+from tests.contract.any_site import hours, timeout_id
+from tests.contract.document_site import Stopped
+from tests.contract.raven_site import PREFIX, Raven4Site
 from tests.support import ravendb
 from tests.support.ravendb import DATABASE, StrictRaven
 from tests.unit.cli.conftest import Program
 
 
-def store_timeout(server: StrictRaven, id_: str) -> None:
-    """Store a timeout of Sales that is due in an hour."""
-    content = {
-        "Destination": "Billing",
-        "SagaId": "00000000-0000-0000-0000-000000000000",
-        "State": base64.b64encode(b"x").decode(),
-        "Time": (NOW + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.0000000Z"),
-        "OwningTimeoutManager": "Sales",
-        "Headers": {"NServiceBus.MessageId": "m"},
-    }
-    server.store(id_, content, **{"@collection": "TimeoutDatas"})
+@pytest.fixture
+def site(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Raven4Site]:
+    """A RavenDB server that the program works on, and an empty ledger beside it."""
+    with StrictRaven("4") as server:
+        engine = open_engine(program.url)
+        made = Raven4Site(engine=engine, endpoint_name="Sales", legacy=server)
+        for name, value in (
+            ("LEDGER__URL", program.url),
+            ("STORE__KIND", "ravendb"),
+            ("STORE__URL", server.url),
+            ("STORE__RAVENDB__DATABASE", DATABASE),
+            ("STORE__RAVENDB__PREFIXES", json.dumps([PREFIX])),
+        ):
+            monkeypatch.setenv(f"MIGRATOR_{name}", value)
+        yield made
+        made.close()
 
 
-def use(server: StrictRaven, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the program work on *server* and the ledger at *ledger_url*."""
-    monkeypatch.setenv("MIGRATOR_LEDGER__URL", ledger_url)
-    monkeypatch.setenv("MIGRATOR_STORE__KIND", "ravendb")
-    monkeypatch.setenv("MIGRATOR_STORE__URL", server.url)
-    monkeypatch.setenv("MIGRATOR_STORE__RAVENDB__DATABASE", DATABASE)
+@pytest.fixture
+def gone(site: Raven4Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deletes the database on the server; what was prepared for it came before."""
+    monkeypatch.setattr(ravendb, "DATABASE", "another")
 
 
 STATE = "SELECT state FROM migrator_batch"
@@ -53,14 +49,7 @@ STATE = "SELECT state FROM migrator_batch"
 def doubtful(program: Program) -> Program:
     """The program, with a batch of which nobody can tell."""
     program("db", "upgrade")
-    program.change(
-        "INSERT INTO migrator_run (id, endpoint, source, options, tool_version, status, begun_at)"
-        " VALUES (1, 'Sales', 'Sales_TimeoutData', '{}', '0', 'done', '2026-01-01 00:00:00.000')",
-        "INSERT INTO migrator_batch (id, run_id, endpoint, source, lane, mode, state, attempt,"
-        " size, body_bytes, lease_token, doubtful_at)"
-        " VALUES (7, 1, 'Sales', 'Sales_TimeoutData', 0, 'staged', 'doubtful', 1, 3, 9, 1,"
-        " '2026-01-01 00:00:00.000000')",
-    )
+    program.record("doubtful", number=7, doubtful_at="2026-01-01 00:00:00.000000")
     return program
 
 
@@ -77,17 +66,11 @@ def test_doubtful_batches_are_listed_and_the_exit_code_tells(doubtful: Program) 
 )
 def test_an_operator_decides(doubtful: Program, outcome: str, state: str) -> None:
     """And the audit trail remembers."""
-    ended = doubtful("batch", "resolve", "7", "--as", outcome, "--yes")
-    assert ended.err == f"batch 7 is {outcome} now\n"
+    ended = doubtful("batch", "resolve", "7", "--as", outcome, "--yes", "--json")
+    assert ended.document == {"schema": "migrator/batch-resolve/1", "batch": 7, "as": outcome}
     assert doubtful.rows(STATE) == [(state,)]
     assert doubtful.rows("SELECT kind, batch_id FROM migrator_event") == [("batch_resolved", 7)]
     assert doubtful("batch", "list").out.count("Sales") == 0
-
-
-def test_a_decision_is_json_on_demand(doubtful: Program) -> None:
-    """As all of them."""
-    ended = doubtful("batch", "resolve", "7", "--as", "claimed", "--yes", "--json")
-    assert ended.document == {"schema": "migrator/batch-resolve/1", "batch": 7, "as": "claimed"}
 
 
 @pytest.mark.parametrize(
@@ -110,60 +93,28 @@ def test_anything_else_changes_nothing(
 HALF_DONE = "SELECT state, attempt FROM migrator_batch"
 
 
-class _Died(BaseException):
-    pass
-
-
 @pytest.fixture
-def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictRaven]:
-    """A server with one timeout, of which batch 1 is half claimed: recorded, and not taken."""
-    with StrictRaven("4") as server:
-        store_timeout(server, "TimeoutDatas/1-A")
-        site = Site(open_engine(program.url))
-        store = RavenStore(RavenOptions(server=ServerSettings(url=server.url, database=DATABASE)))
-
-        def dies(_step: str) -> None:
-            raise _Died
-
-        claims = DocumentClaims(
-            DocumentLedger(site.engine, site.tables),
-            store,
-            ledger_id=lambda: site.ledger_id,
-            fault=dies,
-        )
-        endpoint = StoreEndpoint(name=EndpointName("Sales"), source=store.source_of("Sales"))
-        lease = site.lease()
-        with pytest.raises(_Died):
-            claims.claim(site.request(endpoint, lease))
-        site.leases.surrender(lease)
-        store.close()
-        site.engine.dispose()
-        use(server, program.url, monkeypatch)
-        yield server
+def half_claimed(site: Raven4Site) -> Raven4Site:
+    """The same with one timeout, of which batch 1 is half claimed: recorded, and not taken."""
+    endpoint, lease, site.stop_at = site.create(hours(1)), site.lease(), "claim.recorded"
+    with pytest.raises(Stopped):
+        site.claims.claim(site.request(endpoint, lease))
+    site.leases.surrender(lease)
+    return site
 
 
-@pytest.fixture
-def gone(raven: StrictRaven, monkeypatch: pytest.MonkeyPatch) -> StrictRaven:
-    """The same server after its database was deleted."""
-    monkeypatch.setattr(ravendb, "DATABASE", "another")
-    return raven
-
-
-def test_half_done_batches_are_listed(program: Program, raven: StrictRaven) -> None:
-    """With where they came from; nobody has to look into them yet."""
+def test_a_store_that_answers_is_asked_and_not_guessed(
+    program: Program, half_claimed: Raven4Site
+) -> None:
+    """Whatever the operator says; what is half done is listed with where it came from."""
     assert "claiming" in program("batch", "list").out
     (found,) = program("batch", "list", "--json").document["half_done"]
     assert (found["batch"], found["state"], found["rows"]) == (1, "claiming", 1)
     assert found["source"].endswith(f"/{DATABASE}:Sales")
-
-
-def test_a_store_that_answers_is_asked_and_not_guessed(
-    program: Program, raven: StrictRaven
-) -> None:
-    """Whatever the operator says."""
+    resolve = ("batch", "resolve", "1", "--store-is-gone", "--yes", "--as")
     for outcome in ("claimed", "written-off"):
-        arguments = ("batch", "resolve", "1", "--as", outcome, "--store-is-gone", "--yes")
-        assert "has 1 of its timeouts" in program(*arguments, codes=[3]).err
+        assert "has 1 of its timeouts" in program(*resolve, outcome, codes=[3]).err
+    assert "claimed or written-off" in program(*resolve, "handed-over", codes=[2]).err
     assert program.rows(HALF_DONE) == [("claiming", 0)]
 
 
@@ -176,7 +127,8 @@ def test_a_store_that_answers_is_asked_and_not_guessed(
 )
 def test_a_batch_whose_database_is_gone_is_closed(
     program: Program,
-    gone: StrictRaven,
+    half_claimed: Raven4Site,
+    gone: None,
     outcome: str,
     state: str,
     attempt: int,
@@ -195,16 +147,12 @@ def test_a_batch_whose_database_is_gone_is_closed(
     ((kind, batch, detail),) = program.rows("SELECT kind, batch_id, detail FROM migrator_event")
     assert (kind, batch) == ("batch_resolved", 1)
     assert json.loads(detail)["state"] == "claiming"
-    site = Site(open_engine(program.url))
-    store = RavenStore(RavenOptions(server=ServerSettings(url=gone.url, database=DATABASE)))
-    (balance,) = DocumentVerifications(site.engine, site.tables, store).balances()
-    store.close()
-    site.engine.dispose()
+    (balance,) = half_claimed.verifications().balances()
     assert (balance.claimed, balance.unaccounted, balance.in_store) == (1, 0, None)
 
 
 def test_a_store_that_does_not_answer_may_come_back(
-    program: Program, raven: StrictRaven, monkeypatch: pytest.MonkeyPatch
+    program: Program, half_claimed: Raven4Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the settings name another one. Only an operator knows, and has to say so."""
     resolve = ("batch", "resolve", "1", "--as", "written-off", "--yes")
@@ -216,7 +164,9 @@ def test_a_store_that_does_not_answer_may_come_back(
     assert "by the word of the operator" in detail
 
 
-def test_nothing_is_closed_under_the_owner_of_its_lane(program: Program, gone: StrictRaven) -> None:
+def test_nothing_is_closed_under_the_owner_of_its_lane(
+    program: Program, half_claimed: Raven4Site, gone: None
+) -> None:
     """It may be asking the store at this moment."""
     program.change("UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0'")
     refused = program("batch", "resolve", "1", "--as", "written-off", "--yes", codes=[4]).err
@@ -224,83 +174,58 @@ def test_nothing_is_closed_under_the_owner_of_its_lane(program: Program, gone: S
     assert program.rows(HALF_DONE) == [("claiming", 0)]
 
 
-def test_what_was_never_passed_on_was_not_handed_over(program: Program, gone: StrictRaven) -> None:
-    """The one outcome of a doubtful batch that a half-done one cannot have."""
-    arguments = ("batch", "resolve", "1", "--as", "handed-over", "--yes")
-    assert "claimed or written-off" in program(*arguments, codes=[2]).err
-
-
 ROWS = "SELECT store_id, state, reason, going_back FROM migrator_timeout ORDER BY store_id"
-FIRST, SECOND = "TimeoutDatas/1-A", "TimeoutDatas/2-A"
+FIRST, SECOND = timeout_id(0), timeout_id(1)
 
 
 @pytest.fixture
-def returning(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictRaven]:
-    """A server of whose two timeouts batch 1 was handed over, all but one in quarantine.
+def returning(program: Program, site: Raven4Site) -> Raven4Site:
+    """The same with two timeouts: batch 1 was handed over, all but one in quarantine.
 
     A rollback and a recall have each recorded that one of them goes back, and died.
     """
-    with StrictRaven("4") as server:
-        for id_ in (FIRST, SECOND):
-            store_timeout(server, id_)
-        site = Site(open_engine(program.url))
-        store = RavenStore(RavenOptions(server=ServerSettings(url=server.url, database=DATABASE)))
-        books = DocumentLedger(site.engine, site.tables)
-        claims = DocumentClaims(books, store, ledger_id=lambda: site.ledger_id)
-        endpoint = StoreEndpoint(name=EndpointName("Sales"), source=store.source_of("Sales"))
-        lease = site.lease()
-        assert claims.claim(site.request(endpoint, lease)) is not None
-        site.leases.surrender(lease)
-        program.change(
-            "UPDATE migrator_batch SET state = 'handed_over'",
-            "UPDATE migrator_timeout SET state = 'quarantined', reason = 'no-destination' "
-            f"WHERE store_id = '{FIRST}'",
-        )
-        assert len(books.begin_return(None, QuarantineFilter(), after=0)) == 1
-        with site.engine.begin() as connection:
-            (row,) = books.kept(connection, [2])
-            books.mark_going(connection, [row], RowState.RECALLED)
-        store.close()
-        site.engine.dispose()
-        use(server, program.url, monkeypatch)
-        yield server
+    endpoint, lease = site.create(hours(2)), site.lease()
+    site.claim(endpoint, lease)
+    site.leases.surrender(lease)
+    program.change(
+        "UPDATE migrator_batch SET state = 'handed_over'",
+        "UPDATE migrator_timeout SET state = 'quarantined', reason = 'no-destination' "
+        f"WHERE store_id = '{FIRST}'",
+    )
+    books = site.document_books
+    assert len(books.begin_return(None, QuarantineFilter(), after=0)) == 1
+    with site.engine.begin() as connection:
+        (row,) = books.kept(connection, [2])
+        books.mark_going(connection, [row], RowState.RECALLED)
+    return site
 
 
-@pytest.fixture
-def none_returning(returning: StrictRaven, monkeypatch: pytest.MonkeyPatch) -> StrictRaven:
-    """The same server after its database was deleted."""
-    monkeypatch.setattr(ravendb, "DATABASE", "another")
-    return returning
-
-
-def test_rows_that_go_back_are_listed(program: Program, returning: StrictRaven) -> None:
-    """With their batch, what they were to become, and where they came from."""
+def test_a_store_that_answers_finishes_it(program: Program, returning: Raven4Site) -> None:
+    """Whatever the operator says; the next rollback does it."""
     shown = program("batch", "list").out
     assert ("going back, released" in shown, "going back, recalled" in shown) == (True, True)
     found = program("batch", "list", "--json").document["going_back"]
-    assert [(each["batch"], each["towards"], each["rows"]) for each in found] == [
-        (1, "recalled", 1),
-        (1, "released", 1),
+    assert [(g["batch"], g["towards"], g["rows"], g["source"][-6:]) for g in found] == [
+        (1, "recalled", 1, ":Sales"),
+        (1, "released", 1, ":Sales"),
     ]
-    assert {each["source"].endswith(f"/{DATABASE}:Sales") for each in found} == {True}
-
-
-def test_a_store_that_answers_finishes_it(program: Program, returning: StrictRaven) -> None:
-    """Whatever the operator says; the next rollback does it."""
     for outcome in ("handed-over", "quarantined", "written-off"):
         arguments = ("batch", "resolve", "1", "--as", outcome, "--store-is-gone", "--yes")
         assert "has 0 of its timeouts" in program(*arguments, codes=[3]).err
     program("rollback", "--keep-handed-over", "--yes")
     assert program.rows(ROWS)[0] == (FIRST, "released", "no-destination", None)
-    assert returning.ids("TimeoutDatas/") == [FIRST]
+    assert [row.id for row in returning.legacy_rows()] == [FIRST]
 
 
-def test_a_rollback_tells_what_stays(program: Program, none_returning: StrictRaven) -> None:
-    """It ends as one that is not whole; and a retry leaves alone what was on its way."""
+def test_a_rollback_tells_what_stays(program: Program, returning: Raven4Site, gone: None) -> None:
+    """It ends as one that is not whole; a retry leaves it alone until a person has closed it."""
     ended = program("rollback", "--keep-handed-over", "--yes", codes=[5])
     assert "others stay in quarantine, as their store is gone" in ended.err
     assert program("quarantine", "retry", "--json").document["rows"] == 0
     assert program.rows(ROWS)[0] == (FIRST, "quarantined", "no-destination", "released")
+    program("batch", "resolve", "1", "--as", "quarantined", "--yes")
+    assert program("quarantine", "retry", "--json").document["rows"] == 1
+    assert program.rows("SELECT state FROM migrator_batch WHERE id = 2") == [("claimed",)]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +238,8 @@ def test_a_rollback_tells_what_stays(program: Program, none_returning: StrictRav
 )
 def test_rows_of_a_store_that_is_gone_are_closed(
     program: Program,
-    none_returning: StrictRaven,
+    returning: Raven4Site,
+    gone: None,
     outcome: str,
     first: tuple[str | None, ...],
     second: tuple[str | None, ...],
@@ -329,27 +255,18 @@ def test_rows_of_a_store_that_is_gone_are_closed(
     assert program.rows(ROWS) == [(FIRST, *first), (SECOND, *second)]
     ((kind, batch, detail),) = program.rows("SELECT kind, batch_id, detail FROM migrator_event")
     assert (kind, batch, json.loads(detail)["as"]) == ("batch_resolved", 1, outcome)
-    site = Site(open_engine(program.url))
-    store = RavenStore(
-        RavenOptions(server=ServerSettings(url=none_returning.url, database=DATABASE))
-    )
-    (balance,) = DocumentVerifications(site.engine, site.tables, store).balances()
-    store.close()
-    site.engine.dispose()
+    (balance,) = returning.verifications().balances()
     assert (balance.claimed, balance.unaccounted) == (2, 0)
     again = program(*resolve, "--yes", codes=[2]).err
     assert "handed-over" in again if outcome != "handed-over" else "out of quarantine" in again
 
 
-def test_what_was_closed_can_be_retried(program: Program, none_returning: StrictRaven) -> None:
-    """The way on for rows that nobody has any more but the ledger."""
-    program("batch", "resolve", "1", "--as", "quarantined", "--yes")
-    assert program("quarantine", "retry", "--json").document["rows"] == 1
-    assert program.rows("SELECT state FROM migrator_batch WHERE id = 2") == [("claimed",)]
-
-
-def test_nothing_is_closed_under_a_recall(program: Program, none_returning: StrictRaven) -> None:
-    """It may be asking the store at this moment."""
+def test_nothing_is_closed_under_a_recall(
+    program: Program, returning: Raven4Site, gone: None
+) -> None:
+    """It may be asking the store at this moment; nor as what such a row cannot be."""
+    refused = program("batch", "resolve", "1", "--as", "claimed", "--yes", codes=[2]).err
+    assert "are handed-over or quarantined or written-off" in refused
     program.change(
         "UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0' "
         "WHERE name = 'lane.999'"
@@ -357,9 +274,3 @@ def test_nothing_is_closed_under_a_recall(program: Program, none_returning: Stri
     refused = program("batch", "resolve", "1", "--as", "handed-over", "--yes", codes=[4]).err
     assert "host/1 recalls" in refused
     assert program.rows(ROWS)[1] == (SECOND, None, None, "recalled")
-
-
-def test_an_outcome_of_others_is_refused(program: Program, none_returning: StrictRaven) -> None:
-    """What was handed over, or is in quarantine, is not claimed."""
-    refused = program("batch", "resolve", "1", "--as", "claimed", "--yes", codes=[2]).err
-    assert "are handed-over or quarantined or written-off" in refused

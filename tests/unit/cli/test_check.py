@@ -6,31 +6,25 @@ from types import SimpleNamespace
 
 import pytest
 
+from migrator.app.preflight import check_context
 from migrator.cli import check
+from migrator.cli.session import Session
+from migrator.delays.topology import DelayEntities
 from migrator.errors import TargetUnavailable
-from migrator.preflight.broker import DelayEntities
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue
-
-PROBE = queue(1)
 
 
 def test_a_sound_migration_may_begin(program: Program) -> None:
     """Every check has a finding; the table is data, the verdict talk."""
     program.seeded()
-    program.broker.probes = {"Sales": PROBE, "Sales.TimeoutsDispatcher": PROBE}
+    program.broker.probes = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
     ended = program("check", "--endpoint", "Sales")
     assert "store-reachable" in ended.out
     assert ended.err == "verdict: ok\n"
-
-
-def test_findings_are_json_on_demand(program: Program) -> None:
-    """With the verdict."""
-    program.seeded()
-    program.broker.probes = {"Sales": PROBE}
+    del program.broker.probes["Sales.TimeoutsDispatcher"]
     document = program("check", "--json").document
-    assert document["schema"] == "migrator/check/1"
-    assert document["verdict"] == "warning"
+    assert (document["schema"], document["verdict"]) == ("migrator/check/1", "warning")
     levels = {f["check"]: f["level"] for f in document["findings"]}
     assert (levels["unattended-rows"], levels["ledger"]) == ("warning", "ok")
 
@@ -39,64 +33,58 @@ def test_findings_are_json_on_demand(program: Program) -> None:
 def test_a_refusal_ends_with_3_and_a_broker_that_is_gone_with_4(
     program: Program, verb: list[str]
 ) -> None:
-    """With the remedy; whatever else was refused."""
-    program.seeded()
+    """With the remedy; whatever else was refused. A missing ledger does not end the checks."""
+    program("seed", "--endpoint", "Sales", "--count", "1")
     program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
-    assert "migrator delays create --delays v2" in program(*verb, codes=[3]).out
+    shown = program(*verb, codes=[3]).out
+    assert "migrator delays create --delays v2" in shown
+    assert ("migrator db upgrade" in shown) == (verb == ["check"])
     program.broker.failure = TargetUnavailable("gone")
     assert program(*verb, "--json", codes=[4]).document["verdict"] == "refused"
-
-
-def test_a_missing_ledger_is_a_finding(program: Program) -> None:
-    """Not the end of the checks."""
-    program("seed", "--endpoint", "Sales", "--count", "1")
-    document = program("check", "--json", codes=[3]).document
-    (finding,) = [f for f in document["findings"] if f["check"] == "ledger"]
-    assert (finding["level"], finding["remedy"]) == ("refused", "migrator db upgrade")
-
-
-def test_sound_delays_are_fine(program: Program) -> None:
-    """The table is data, the verdict talk; exit code 0."""
-    program("db", "upgrade")
-    ended = program("delays", "verify")
-    assert ended.err == "verdict: ok\n"
-    assert "frozen-levels" in ended.out
-    document = program("delays", "verify", "--json", "--delays", "v1").document
-    assert (document["schema"], document["verdict"]) == ("migrator/delays-verify/1", "ok")
 
 
 def test_a_level_is_watched_only_for_as_long_as_was_said(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only when messages are held."""
+    """And only when messages are held; without a store, what the ledger tells is not checked."""
     waits: list[float] = []
     monkeypatch.setattr(check, "time", SimpleNamespace(sleep=waits.append))
-    program("delays", "verify", "--watch-for", "3s")
+    monkeypatch.delenv("MIGRATOR_STORE__URL")
+    verify = ("delays", "verify", "--watch-for")
+    assert "'10' must be a duration" in program(*verify, "10", codes=[2]).err
+    document = program(*verify, "3s", "--delays", "v1", "--json").document
+    assert document["schema"] == "migrator/delays-verify/1"
+    (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
+    assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
     assert waits == []
     program.broker.hanging = {1: 40}
-    document = program("delays", "verify", "--watch-for", "3s", "--json", codes=[3]).document
+    document = program(*verify, "3s", "--json", codes=[3]).document
     (finding,) = [f for f in document["findings"] if f["level"] == "refused"]
     assert "stands still" in finding["text"]
     assert sum(waits) == 3
 
 
-@pytest.mark.parametrize("reason", ["no store", "no ledger", "no database"])
-def test_no_ledger_is_no_refusal(
-    program: Program, monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
-    """What it would tell is not checked."""
-    if reason == "no store":
-        monkeypatch.delenv("MIGRATOR_STORE__URL")
-    elif reason == "no database":
-        monkeypatch.setenv("MIGRATOR_STORE__URL", "postgresql+psycopg://a:b@127.0.0.1:1/x")
-    document = program("delays", "verify", "--json").document
-    (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
-    assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
-
-
-def test_a_span_without_a_unit_is_refused(program: Program) -> None:
-    """It says which option."""
-    assert (
-        "--watch-for '10' must be a duration"
-        in program("delays", "verify", "--watch-for", "10", codes=[2]).err
+def test_settings_become_what_checks_ask_for(program: Program) -> None:
+    """Our queues, once a ledger's id names them, and those of endpoints we dispatch for."""
+    (program.folder / "migrator.toml").write_text(
+        '[handover]\nnear_due = "dispatch"\nlanes = 2\n[dispatch]\nretry_delays = ["10s", "1m"]\n'
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "In"\nerror_queue = "bad"\n'
+        '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
+        '[[endpoints]]\nname = "Stock"\n'
     )
+    with Session().opened() as app:
+        assert check_context(app, (), None).own_queues == ()
+        program("db", "upgrade")
+        found = check_context(app, (), None)
+        only = check_context(app, ("Billing", "Stock"), None).satellites
+    assert len(found.own_queues) == 4
+    assert all(name.startswith("migrator.") for name in found.own_queues)
+    assert [(s.endpoint, s.queue, s.error_queue) for s in found.satellites] == [
+        ("Sales", "In", "bad"),
+        ("Billing", "Billing", "error"),
+    ]
+    retries = ["migrator.retry.In.Timeouts.10", "migrator.retry.In.Timeouts.60"]
+    assert found.satellites[0].retry_queues == retries
+    assert [s.endpoint for s in only] == ["Billing"]
+    assert dict(found.modes) == {"Sales": "dispatch", "Billing": "forward", "Stock": "migrate"}
+    assert (found.queues["Sales"], found.sends_near_due) == ("In", True)

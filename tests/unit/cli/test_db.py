@@ -7,38 +7,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.cli import db
-from migrator.database.engine import open_engine
-from migrator.errors import PreflightRefused
-from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.grants import GrantedTable
-from migrator.ledger.runs import SqlRuns
-from migrator.ledger.tables import build_tables, names_for
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName
-from tests.contract.site import Site
-from tests.unit.cli.conftest import Program, ago
+from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue
 
 ID = "SELECT id FROM migrator_ledger"
-SALES = GrantedTable(schema="", name="Sales_TimeoutData", lock_column="PersistenceVersion")
 
 
 def test_a_ledger_is_created_and_then_left_alone(program: Program) -> None:
     """Repeating says so."""
+    assert program("db", "current").out.startswith("none (needed: ")
+    assert program("db", "current", "--json").document["fits"] is False
     assert "(before: none)" in program("db", "upgrade").err
     assert "already" in program("db", "upgrade").err
     document = program("db", "upgrade", "--json").document
     assert document["schema"] == "migrator/db-upgrade/1"
     assert document["before"] == document["after"]
-
-
-def test_the_version_is_compared_with_the_one_needed(program: Program) -> None:
-    """Before and after."""
-    assert program("db", "current").out.startswith("none (needed: ")
-    assert program("db", "current", "--json").document["fits"] is False
-    program("db", "upgrade")
     assert program("db", "current", "--json").document["fits"] is True
+    assert "no users" in program("db", "grants", "--role", "daemon", codes=[4]).err
 
 
 def test_the_sql_is_printed_without_any_connection(program: Program) -> None:
@@ -50,25 +35,8 @@ def test_the_sql_is_printed_without_any_connection(program: Program) -> None:
     assert "migrator_batch" in document["sql"]
 
 
-def test_grants_are_printed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the tables of the endpoints that are meant; this store has no users."""
-    program.seeded()
-    assert "no users" in program("db", "grants", "--role", "daemon", codes=[4]).err
-    asked: list[object] = []
-
-    def grants(names: object, role: str, legacy: object) -> str:
-        asked.append((role, legacy))
-        return "GRANT;\n"
-
-    monkeypatch.setattr(db, "ledger_grants", grants)
-    assert program("db", "grants", "--role", "daemon").out == "GRANT;\n"
-    document = program("db", "grants", "--role", "daemon", "--json").document
-    assert document == {"schema": "migrator/db-grants/1", "role": "daemon", "sql": "GRANT;\n"}
-    assert asked == [("daemon", [SALES])] * 2
-
-
 def test_a_cloned_ledger_is_adopted_with_a_new_id(program: Program) -> None:
-    """Never without --yes."""
+    """Never without --yes, nor by a program that is newer than the copy."""
     program("db", "upgrade")
     before = program.rows(ID)
     told = program("db", "adopt", codes=[2]).err
@@ -77,16 +45,9 @@ def test_a_cloned_ledger_is_adopted_with_a_new_id(program: Program) -> None:
     assert program.rows(ID) == before
     document = program("db", "adopt", "--yes", "--json").document
     assert program.rows(ID) == [(document["ledger"],)] != before
-    assert "this ledger is" in program("db", "adopt", "--yes").err
-
-
-def test_a_ledger_of_another_version_is_not_adopted(program: Program) -> None:
-    """What to do first is said; it is the program that is newer than the copy."""
-    program("db", "upgrade")
     program.change("UPDATE migrator_alembic_version SET version_num = '0000'")
-    before = program.rows(ID)
     assert "db upgrade" in program("db", "adopt", "--yes", codes=[3]).err
-    assert program.rows(ID) == before
+    assert program.rows(ID) == [(document["ledger"],)]
 
 
 def test_a_ledger_on_which_somebody_works_gets_no_new_id(program: Program) -> None:
@@ -107,12 +68,7 @@ def test_a_ledger_on_which_somebody_works_gets_no_new_id(program: Program) -> No
 def moved(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """A ledger with three claimed timeouts, whose database is at another place now."""
     program.seeded(count=3)
-    site = Site(open_engine(program.url))
-    endpoint = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
-    lease = site.lease()
-    site.claim(endpoint, lease, due_until=datetime.max.replace(tzinfo=UTC))
-    site.leases.surrender(lease)
-    site.engine.dispose()
+    program.claimed(3)
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://localhost")
     (program.folder / "elsewhere").mkdir()
     for each in program.folder.glob("legacy.db*"):
@@ -190,18 +146,6 @@ def test_whoever_still_stores_timeouts_is_told(
     assert "consume Sales.Timeouts" in moved("db", "adopt", "--moved", "--yes", codes=[3]).err
 
 
-def test_who_comes_while_a_ledger_is_moved_is_seen(moved: Program) -> None:
-    """The leases are looked at once more, in the transaction that decides."""
-    engine = open_engine(moved.url)
-    tables = build_tables(names_for(engine))
-    runs = SqlRuns(engine, tables, actor="test", version="0")
-    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S.%f")
-    moved.change(f"UPDATE migrator_lease SET owner = 'host/1', until = '{until}'")
-    with pytest.raises(PreflightRefused, match="host/1"):
-        SqlAdoption(engine, tables, runs).keep()
-    engine.dispose()
-
-
 def test_a_ledger_newer_than_the_program_is_left_alone(program: Program) -> None:
     """A refusal that says which release is needed."""
     program("db", "upgrade")
@@ -210,50 +154,27 @@ def test_a_ledger_newer_than_the_program_is_left_alone(program: Program) -> None
     assert program.rows("SELECT version_num FROM migrator_alembic_version") == [("9999",)]
 
 
-COUNT = "SELECT count(*) FROM migrator_timeout"
-
-
 @pytest.fixture
 def settled(program: Program) -> Program:
-    """The program, with one row handed over and due 60 days ago and one today."""
+    """The program, with one row handed over and due long ago and one in years."""
     program("db", "upgrade")
-    program.change(
-        "INSERT INTO migrator_run (id, endpoint, source, options, tool_version, status, begun_at)"
-        " VALUES (1, 'Sales', 'Sales_TimeoutData', '{}', '0', 'done', '2026-01-01 00:00:00.000')"
-    )
-    for number, age in ((1, timedelta(days=60)), (2, timedelta(0))):
+    for number, when in enumerate(("2020-01-01 00:00:00.000", "2099-01-01 00:00:00.000"), 1):
+        program.record("handed_over", number=number, handed_over_at=when)
         program.change(
-            "INSERT INTO migrator_batch (id, run_id, endpoint, source, lane, mode, state, attempt,"
-            " size, body_bytes, lease_token, handed_over_at) VALUES"
-            f" ({number}, 1, 'Sales', 'Sales_TimeoutData', 0, 'staged', 'handed_over', 1, 1, 9, 1,"
-            f" '{ago(age)}')",
             "INSERT INTO migrator_timeout (id, source, endpoint, store_id, batch_id, row_index,"
             f" due, content_hash) VALUES ({number}, 'Sales_TimeoutData', 'Sales', 'id-{number}',"
-            f" {number}, 0, '{ago(age)}', 'h')",
+            f" {number}, 0, '{when}', 'h')",
         )
     return program
 
 
 def test_old_rows_are_deleted_and_young_ones_kept(settled: Program) -> None:
-    """The audit trail remembers."""
-    assert settled("ledger", "purge", "--yes").err == "1 rows deleted\n"
-    assert settled.rows(COUNT) == [(1,)]
-    assert settled.rows("SELECT kind FROM migrator_event") == [("ledger_purged",)]
-
-
-def test_age_and_run_may_be_chosen(settled: Program) -> None:
-    """Another run's rows stay."""
-    purge = ["ledger", "purge", "--older-than", "0s", "--yes", "--json"]
-    assert settled(*purge, "--run", "9").document["rows"] == 0
-    document = settled(*purge, "--run", "1").document
-    assert (document["schema"], document["rows"]) == ("migrator/ledger-purge/1", 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [([], "add --yes"), (["--older-than", "30", "--yes"], "must be a duration")],
-)
-def test_anything_else_deletes_nothing(settled: Program, arguments: list[str], text: str) -> None:
-    """It says why."""
-    assert text in settled("ledger", "purge", *arguments, codes=[2]).err
-    assert settled.rows(COUNT) == [(2,)]
+    """Never without --yes, nor those of another run; the audit trail remembers."""
+    for arguments, said in (([], "add --yes"), (["--older-than", "30"], "must be a duration")):
+        assert said in settled("ledger", "purge", *arguments, codes=[2]).err
+    purge = ("ledger", "purge", "--yes", "--run")
+    assert settled(*purge, "9").err == "0 rows deleted\n"
+    document = settled(*purge, "1", "--json").document
+    assert (document["schema"], document["rows"]) == ("migrator/ledger-purge/1", 1)
+    assert settled.rows("SELECT count(*) FROM migrator_timeout") == [(1,)]
+    assert settled.rows("SELECT kind FROM migrator_event") == [("ledger_purged",)] * 2

@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.cli import decommission
-from migrator.cli.opening import opened
-from migrator.config import load
+from migrator.app.commands import new_decommission
+from migrator.cli.session import Session
 from migrator.decommission.remove import Decommission
-from migrator.decommission.report import Options, Report, Statement
-from migrator.errors import ConfigError, PreflightRefused
+from migrator.decommission.report import Options, Plan
+from migrator.errors import PreflightRefused
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
 from migrator.rabbitmq.entities import queue_entity
 from tests.unit.cli.conftest import Program
@@ -20,90 +19,61 @@ from tests.unit.cli.conftest import Program
 
 def test_it_wants_a_confirmation(program: Program) -> None:
     """Without a terminal, --yes; it says how the timeout manager is switched off."""
-    ended = program("decommission", "--endpoint", "Sales", codes=[2])
+    called = ("decommission", "--endpoint", "Sales")
+    ended = program(*called, codes=[2])
     assert "DisableTimeoutManager()" in ended.err
     assert "add --yes" in ended.err
-
-
-@pytest.mark.parametrize("wait", ["soon", "-1s"])
-def test_a_wait_is_a_duration(program: Program, wait: str) -> None:
-    """Said before anything is opened."""
-    ended = program("decommission", "--endpoint", "Sales", "--wait", wait, "--yes", codes=[2])
-    assert "--wait" in ended.err
-
-
-def test_an_endpoint_nobody_knows_is_refused(program: Program) -> None:
-    """A misspelt one must not pass for one whose table is gone already."""
-    program.seeded(count=1)
-    ended = program("decommission", "--endpoint", "Sails", "--dry-run", codes=[3])
-    assert "no endpoint 'Sails'" in ended.err
+    assert "--wait" in program(*called, "--wait", "-1s", "--yes", codes=[2]).err
 
 
 def test_without_a_management_address_all_reasons_are_told(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker is not even asked."""
+    """The broker is not even asked; a misspelt endpoint does not pass for one that is gone."""
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=3)
-    ended = program("decommission", "--endpoint", "Sales", "--dry-run", "--json", codes=[3])
-    document = ended.document
-    assert document["schema"] == "migrator/decommission/1"
-    found = [each["code"] for each in document["refusals"]]
+    ended = program("decommission", "--endpoint", "Sails", "--dry-run", codes=[3])
+    assert "no endpoint 'Sails'" in ended.err
+    document = program("decommission", "--endpoint", "Sales", "--dry-run", "--json", codes=[3])
+    found = [each["code"] for each in document.document["refusals"]]
     assert found == ["rows_in_table", "management_missing"]
-    assert [each["purpose"] for each in document["sql"]] == ["archive", "drop"]
+    assert [each["purpose"] for each in document.document["sql"]] == ["archive", "drop"]
     text = program("decommission", "--endpoint", "Sales", "--yes", codes=[3])
     assert "refused (rows_in_table): 3 rows are in Sales_TimeoutData" in text.err
     assert 'DROP TABLE "Sales_TimeoutData";' in text.out
     assert program.rows("SELECT count(*) FROM migrator_event") == [(0,)]
 
 
-def test_on_a_terminal_the_name_has_to_be_typed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Anything else ends it."""
-    monkeypatch.setattr("sys.stdin", io.StringIO("Sales\nyes\n"))
-    decommission._ask("Sales")
-    with pytest.raises(ConfigError, match="nothing was changed"):
-        decommission._ask("Sales")
-    assert "DisableTimeoutManager()" in capsys.readouterr().err
-
-
 def test_what_is_asked_about_is_no_data(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --json, stdout has one document, also on a terminal without --yes."""
+    """On a terminal the name has to be typed; with --json, stdout has one document all the same."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    def planned(work: Decommission, *, is_dry: bool) -> Report:
-        return Report(
-            target=work.target,
-            is_dry=is_dry,
-            wants_drop=False,
-            sql=[Statement(purpose="archive", sql="ALTER TABLE x")],
-            delete=[queue_entity("Sales.Timeouts")],
-        )
-
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=1)
-    monkeypatch.setattr(Decommission, "planned", planned)
-    monkeypatch.setattr(Decommission, "carried_out", lambda _self, report: report)
-    monkeypatch.setattr("sys.stdin", Terminal("Sales\n"))
+    plan = Plan(delete=[queue_entity("Sales.Timeouts")])
+    monkeypatch.setattr(Decommission, "planned", lambda _work: plan)
+    monkeypatch.setattr(Decommission, "run", lambda _work, _guard: plan)
+    monkeypatch.setattr("sys.stdin", Terminal("Sales\nyes\n"))
     ended = program("decommission", "--endpoint", "Sales", "--json")
     assert [each["name"] for each in ended.document["delete"]] == ["Sales.Timeouts"]
     assert "delete  queue Sales.Timeouts" in ended.err
-    assert "ALTER TABLE x;" in ended.err
+    assert "DROP TABLE" in ended.err
+    ended = program("decommission", "--endpoint", "Sales", codes=[2])
+    assert "not confirmed; nothing was changed" in ended.err
 
 
 def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a recall, nor a lane of hand-over, nor the endpoint's dispatcher."""
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=1)
-    with opened(load(file=None)) as app:
+    with Session().opened() as app:
         endpoint = app.store.find("Sales")
         dispatcher = app.leases.dispatcher_lane(endpoint)
         term = timedelta(seconds=20)
-        work = decommission.opened_work(app, "Sales", Options(), owner="me")
+        work = new_decommission(app, "Sales", Options())
         with work.alone() as guard:
             guard()
             for lane in (Lane(0), RECALL_LANE, dispatcher):

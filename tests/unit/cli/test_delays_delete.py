@@ -74,9 +74,3 @@ def test_whatever_speaks_against_it_is_told(
     assert (document["obstacles"], document["bound"]) == ([], [bound])
     program(*DELETE, "--yes", "--even-if-bound")
     assert found["now"].is_absent
-
-
-def test_without_the_management_api_nothing_is_deleted(program: Program) -> None:
-    """It says which setting is missing."""
-    ended = program(*DELETE[:2], *DELETE[4:], "--yes", codes=[3])
-    assert "set broker.management_url" in ended.err

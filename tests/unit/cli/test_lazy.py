@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from migrator.cli import delays, root
-from migrator.cli.lazy import LazyGroup, Verb
+from migrator.cli.lazy import LazyGroup
+from tests.unit.cli.conftest import Program
 
 GROUPS: tuple[type[LazyGroup], ...] = (root.Verbs, delays.Verbs)
 SETTINGS = {"pydantic"}
@@ -41,18 +42,8 @@ def imported(folder: Path, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for group in GROUPS for verb in group.verbs], ids=lambda verb: verb.place
-)
-def test_the_known_line_is_the_first_of_the_help(verb: Verb) -> None:
-    """Both are written by hand, once beside the group and once where the verb is."""
-    first = (verb.load().help or "").partition("\n\n")[0]
-    assert verb.help == " ".join(first.split())
-
-
-@pytest.mark.parametrize(
     ("arguments", "without"),
     [
-        (["--version"], SETTINGS | OTHERS),
         (["--help"], SETTINGS | OTHERS),
         (["config", "show", "--json"], OTHERS),
         (["status", "--json"], OTHERS - DATABASE),
@@ -60,12 +51,11 @@ def test_the_known_line_is_the_first_of_the_help(verb: Verb) -> None:
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_a_verb_imports_nothing_that_only_others_need(
-    tmp_path: Path, arguments: list[str], without: set[str]
+    program: Program, arguments: list[str], without: set[str]
 ) -> None:
     """What is imported is waited for, each time the program is called."""
-    if "status" in arguments:
-        imported(tmp_path, "db", "upgrade")
-    found = imported(tmp_path, *arguments)
+    program("db", "upgrade")
+    found = imported(program.folder, *arguments)
     assert "migrator" in found
     assert found & without == set()
 

@@ -1,16 +1,21 @@
-"""Tests of ``migrator.cli.output``."""
+"""Tests of ``migrator.cli.output``: what is written, and where."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import stat
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from migrator.cli.output import console, say, write_json, write_table, write_text
+from migrator.cli.output import demand_place, write_file, write_json, write_table
+from migrator.errors import ConfigError
 from migrator.ledger.states import Mode
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -35,48 +40,80 @@ def test_a_document_names_its_schema(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_table_has_numbers_on_the_right() -> None:
-    """Names with brackets stay as they are, and no line ends in blanks."""
+    """Names with brackets stay as they are, nothing is cut, and no line ends in blanks."""
     out = io.StringIO()
-    rows = [("[red]x[/red]", 5, True, NOW, None), ("y", 12345, False, NOW, 0.5)]
+    rows = [("[red]x[/red]", 5, True, NOW, None), ("y", 12345, False, NOW, "q" * 150)]
     write_table(("name", "count", "fine", "at", "more"), rows, title="things", stream=out)
     assert out.getvalue().splitlines() == [
         "things",
         "name           count  fine  at                         more",
         "[red]x[/red]       5  yes   2026-03-10 09:30:00+00:00",
-        "y             12 345  no    2026-03-10 09:30:00+00:00  0.5",
+        "y             12 345  no    2026-03-10 09:30:00+00:00  " + "q" * 150,
     ]
-    assert all(line == line.rstrip() for line in out.getvalue().splitlines())
 
 
-def test_nothing_is_cut_without_a_terminal() -> None:
-    """A pipe has no width."""
-    out = io.StringIO()
-    write_table(("name",), [("q" * 199,)], stream=out)
-    assert "q" * 199 in out.getvalue()
+def mode(path: Path) -> int:
+    """Return the permissions of *path*."""
+    return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_columns_without_names_have_no_head() -> None:
-    """For pairs of fact and value."""
-    out = io.StringIO()
-    write_table(("", ""), [("a", "b")], stream=out)
-    assert out.getvalue() == "a  b\n"
+def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    """Whatever the umask says, and nothing is left beside it."""
+    before = os.umask(0)
+    try:
+        write_file(tmp_path / "r.html", "Größe")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "r.html").read_text() == "Größe\n"
+    assert mode(tmp_path / "r.html") == 0o600
+    assert list(tmp_path.iterdir()) == [tmp_path / "r.html"]
 
 
-def test_a_terminal_gets_the_table_as_it_is() -> None:
-    """Rich knows its width."""
+def test_a_file_that_is_there_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    """Who has it open goes on reading what was there; a link stays a link."""
+    file, link = tmp_path / "r.html", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o644)
+    link.symlink_to(file)
+    with file.open() as reader:
+        write_file(link, "new")
+        assert reader.read() == "old"
+    assert (file.read_text(), mode(file), link.is_symlink()) == ("new\n", 0o644, True)
 
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
 
-    out = Terminal()
-    assert console(out).is_terminal
-    write_table(("a",), [("b",)], stream=out)
-    assert "b" in out.getvalue()
+def test_what_fails_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full: the old report is still there, and nothing beside it."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "r.html"
+    file.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match=r"r\.html cannot be written: No space left"):
+        write_file(file, "new")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("r.html", "old")]
 
 
-def test_data_and_talk_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    """Stdout and stderr."""
-    write_text("data")
-    say("talk")
-    assert capsys.readouterr() == ("data\n", "talk\n")
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    """A pipe gets the text, and stays a pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    demand_place(pipe)
+    writer = threading.Thread(target=write_file, args=(pipe, "text"))
+    writer.start()
+    with pipe.open() as reader:
+        assert reader.read() == "text\n"
+    writer.join()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_place_is_demanded_beforehand(tmp_path: Path) -> None:
+    """So that nobody waits for a report that cannot be written."""
+    demand_place(tmp_path / "r.html")
+    with pytest.raises(ConfigError, match="is a folder; name a file in it"):
+        demand_place(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be written: no folder"):
+        demand_place(tmp_path / "absent" / "r.html")

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from migrator.app import App
-from migrator.ledger.states import Mode
-from migrator.nservicebus.timeouts import Lane, RunId
-from migrator.stores.ports import ClaimRequest
 from tests.unit.cli.conftest import Program
 
 ROWS = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
@@ -18,46 +12,20 @@ ROWS = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
 @pytest.fixture
 def claimed(program: Program) -> Program:
     """The program, with 10 of 20 rows claimed by a run whose owner is gone."""
-    from migrator.config import load
-
     program.seeded()
-    app = App(load(environ={"MIGRATOR_STORE__URL": program.url}).settings)
-    endpoint = app.store.find("Sales")
-    run: RunId = app.runs.begin(endpoint, {})
-    lease = app.leases.acquire(Lane(0), "somebody", timedelta(seconds=20))
-    assert lease is not None
-    request = ClaimRequest(
-        run=run,
-        endpoint=endpoint,
-        lease=lease,
-        mode=Mode.STAGED,
-        due_after=None,
-        due_until=app.clock.now() + timedelta(days=60),
-        max_rows=10,
-        max_bytes=10**9,
-        cursor=None,
-    )
-    assert app.claims.claim(request) is not None
-    app.leases.surrender(lease)
-    app.close()
+    program.claimed(10)
     return program
 
 
-def test_rows_go_back_byte_for_byte(program: Program, claimed: Program) -> None:
-    """As if they had never left; the audit trail knows."""
+def test_rows_go_back_byte_for_byte(claimed: Program) -> None:
+    """As if they had never left, and only with --yes; the audit trail knows."""
+    assert "add --yes" in claimed("rollback", codes=[2]).err
     assert len(claimed.rows(ROWS)) == 10
     ended = claimed("rollback", "--yes")
     assert "not handed over: 10 rows of 1 batches are back in their tables" in ended.err
     assert ended.out == ""
     assert len(claimed.rows(ROWS)) == 20
     assert ("rolled_back",) in claimed.rows("SELECT kind FROM migrator_event")
-
-
-def test_nothing_goes_back_without_yes(claimed: Program) -> None:
-    """It says what would happen."""
-    ended = claimed("rollback", codes=[2])
-    assert "add --yes" in ended.err
-    assert len(claimed.rows(ROWS)) == 10
 
 
 def test_a_dry_run_only_tells(claimed: Program) -> None:
@@ -67,85 +35,45 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
         " WHERE row_index < 3"
     )
     document = claimed("rollback", "--dry-run", "--json").document
-    assert document == {
+    expected = {
         "schema": "migrator/rollback/1",
         "dry_run": True,
         "rows": 10,
         "batches": [1],
         "quarantined": 3,
-        "untouched": [],
-        "stuck": [],
-        "doubtful": [],
-        "busy": [],
-        "handed_over": {
-            "expected": {
-                "in_levels": 0,
-                "too_near": 0,
-                "left": 0,
-                "possible_until": None,
-                "is_exact": True,
-            }
-        },
         "left_in_quarantine": None,
         "stopped_by": None,
+        **{key: [] for key in ("untouched", "stuck", "doubtful", "busy")},
     }
+    assert {key: document[key] for key in expected} == expected
     assert claimed("rollback", "--dry-run", "--endpoint", "Sales", "--json").document == document
     assert len(claimed.rows(ROWS)) == 10
 
 
-def test_only_the_named_run_goes_back(claimed: Program) -> None:
-    """Another run's rows stay claimed."""
-    assert claimed("rollback", "--run", "99", "--yes", "--json").document["rows"] == 0
-    assert claimed("rollback", "--run", "1", "--yes", "--json").document["rows"] == 10
-
-
-def test_lanes_at_work_and_batches_at_the_broker_are_told(claimed: Program) -> None:
-    """They are left alone; exit code 5."""
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ("state = 'committing'", "batches 1 may have reached the broker"),
+        ("state = 'doubtful'", "batches 1 are doubtful; `migrator batch resolve`"),
+        (
+            "lane = 1000, mode = 'dispatch', state = 'publishing'",
+            "of these, 1 want a dispatcher",
+        ),
+    ],
+)
+def test_what_is_left_alone_is_told(claimed: Program, changes: str, said: str) -> None:
+    """Lanes at work, and batches of which the broker or a person knows more; exit code 5."""
     claimed.change(
-        "UPDATE migrator_batch SET state = 'committing'",
+        f"UPDATE migrator_batch SET {changes}",
         "INSERT INTO migrator_lease (name, owner, token, until, doing, renewed_at) VALUES"
         " ('lane.5', 'else/1/2/3/4', 1, '2099-01-01 00:00:00.000000', '',"
-        " '2026-01-01 00:00:00.000000')",
+        " '2026-01-01 00:00:00.000000'),"
+        " ('lane.1000', NULL, 1, '2026-01-01 00:00:00.000000', '', '2026-01-01 00:00:00.000000')",
     )
+    assert said in claimed("rollback", "--dry-run").err
     ended = claimed("rollback", "--yes", codes=[5])
-    assert "batches 1 may have reached the broker" in ended.err
+    assert said in ended.err
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
-
-
-def test_a_dispatchers_rows_go_back_and_what_it_was_sending_is_told(claimed: Program) -> None:
-    """Hand-over would never look at its lane."""
-    claimed.change(
-        "UPDATE migrator_batch SET lane = 1000, mode = 'dispatch', state = 'publishing'",
-        "UPDATE migrator_lease SET name = 'lane.1000', serves = 'Sales_TimeoutData'"
-        " WHERE name = 'lane.0'",
-    )
-    for option, code in (("--dry-run", 0), ("--yes", 5)):
-        ended = claimed("rollback", option, codes=[code])
-        assert "of these, 1 want a dispatcher" in ended.err
-    claimed.change("UPDATE migrator_batch SET state = 'claimed'")
-    assert claimed("rollback", "--dry-run", "--json").document["rows"] == 10
-    assert claimed("rollback", "--yes", "--json").document["rows"] == 10
-    assert len(claimed.rows(ROWS)) == 20
-
-
-def test_a_dead_owner_of_this_machine_keeps_nothing(
-    claimed: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its lease is ended instead of waited for."""
-    from migrator.recall import rollback
-
-    claimed.change("UPDATE migrator_lease SET owner = 'dead', until = '2099-01-01 00:00:00.000000'")
-    monkeypatch.setattr(rollback, "is_surely_dead", lambda owner: owner == "dead")
-    assert claimed("rollback", "--yes", "--json").document["rows"] == 10
-
-
-def test_doubtful_batches_are_told(claimed: Program) -> None:
-    """A person decides first; exit code 5."""
-    claimed.change("UPDATE migrator_batch SET state = 'doubtful'")
-    ended = claimed("rollback", "--yes", codes=[5])
-    assert "batches 1 are doubtful; `migrator batch resolve`" in ended.err
-    assert claimed("rollback", "--dry-run", "--json").document["doubtful"] == [1]
-    assert claimed("rollback", "--run", "9", "--yes", "--json").document["doubtful"] == []
 
 
 HANDED_OVER = (
@@ -156,7 +84,7 @@ HANDED_OVER = (
 
 
 def test_what_was_handed_over_is_foretold_without_the_broker(claimed: Program) -> None:
-    """By the ledger: how many, and until when."""
+    """By the ledger: how many, and until when; only that half is out of reach."""
     claimed.change(*HANDED_OVER)
     ended = claimed("rollback", "--dry-run")
     assert "by the ledger, 10 are in the levels, 0 are due too soon" in ended.err
@@ -165,11 +93,6 @@ def test_what_was_handed_over_is_foretold_without_the_broker(claimed: Program) -
     assert expected["possible_until"].startswith("2097-12-31T23:59")
     kept = claimed("rollback", "--dry-run", "--keep-handed-over", "--json").document
     assert kept["handed_over"] is None
-
-
-def test_without_a_broker_only_what_was_handed_over_is_out_of_reach(claimed: Program) -> None:
-    """It is refused before anything is changed, unless that half is left out."""
-    claimed.change(*HANDED_OVER)
     assert "broker.url" in claimed("rollback", "--yes", codes=[2]).err
     assert claimed.rows("SELECT kind FROM migrator_event") == []
     claimed("rollback", "--keep-handed-over", "--yes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import migrator
 from migrator.cli import root
 from migrator.config.load import leaves, variable
 from migrator.errors import (
@@ -39,188 +39,113 @@ def commands() -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(sorted(commands()))
 
 
-def test_the_verbs_are_the_documented_ones() -> None:
-    """The command line is public."""
-    assert list(COMMANDS) == [
-        "batch list",
-        "batch resolve",
-        "broker grants",
-        "check",
-        "config show",
-        "db adopt",
-        "db current",
-        "db grants",
-        "db sql",
-        "db upgrade",
-        "decommission",
-        "delays canary",
-        "delays create",
-        "delays delete",
-        "delays inspect",
-        "delays migrate",
-        "delays transfer",
-        "delays verify",
-        "drain",
-        "endpoints",
-        "ledger purge",
-        "pause",
-        "preview",
-        "quarantine export",
-        "quarantine list",
-        "quarantine retry",
-        "quarantine show",
-        "recall",
-        "resume",
-        "rollback",
-        "run",
-        "seed",
-        "set",
-        "status",
-        "stop",
-        "verify",
-    ]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_in_examples_that_parse(program: Program, name: str) -> None:
-    """Each example names the verb and only options that exist."""
+    """Each has the verb and options that exist; --json is one, and twins are variables."""
     shown = program(*name.split(), "--help").out
-    examples = [
-        line.partition("| ")[0].partition(" > ")[0].strip()
-        for line in shown.splitlines()
-        if re.match(r" +(MIGRATOR_\S+ )?migrator ", line)
-    ]
-    assert "Examples:" in shown
+    options, _, ending = shown.partition("Examples:")
+    lines = [line.partition("| ")[0].partition(" > ")[0].strip() for line in ending.splitlines()]
+    examples = [line for line in lines if re.match(r"(MIGRATOR_\S+ )?migrator ", line)]
     assert examples
     for example in examples:
         words = shlex.split(example.removeprefix("MIGRATOR_HANDOVER__CUTOFF=0s "))
         assert words[0] == "migrator"
         assert set(name.split()) <= set(words)
         program(*words[1:], "--help")
+    assert " --json " in options
+    assert set(re.findall(r"\[env:\s+(MIGRATOR_\w+)", options)) <= VARIABLES
+    assert "--cutoff " not in options or "MIGRATOR_HANDOVER__CUTOFF" in options
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_verb_writes_json_on_demand(name: str) -> None:
-    """The option is there; the tests of each verb look at the document."""
-    assert any("--json" in parameter.opts for parameter in COMMANDS[name].params)
-
-
-@pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_options_name_their_environment_twin(program: Program, name: str) -> None:
-    """And that variable is a setting."""
-    shown = " ".join(program(*name.split(), "--help").out.split())
-    twins = set(re.findall(r"\[env: (MIGRATOR_\w+)", shown))
-    assert twins <= VARIABLES
-    for option, twin in (("--cutoff", "MIGRATOR_HANDOVER__CUTOFF"), ("--store-url", "MIGRATOR_ST")):
-        assert f"{option} " not in shown.partition("Examples:")[0] or twin in shown
-
-
-def test_the_version_is_told(program: Program) -> None:
-    """On stdout, alone."""
-    assert program("--version").out == f"migrator {migrator.__version__}\n"
-
-
-def test_help_tells_the_exit_codes(program: Program) -> None:
-    """They are public, too."""
-    shown = program("--help").out
-    for code in range(7):
-        assert re.search(rf"\b{code} \w", shown)
-
-
-@pytest.mark.parametrize("arguments", [["bogus"], ["status", "--bogus"], ["batch", "resolve", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["status", "--bogus"],
+        ["batch", "resolve", "x"],
+        ["preview", "--map", "=B"],
+        ["preview", "--map", "A="],
+    ],
+)
 def test_wrong_usage_ends_with_2(program: Program, arguments: list[str]) -> None:
-    """And nothing on stdout."""
+    """And nothing on stdout; the help tells all exit codes."""
     ended = program(*arguments, codes=[2])
     assert ended.out == ""
     assert ended.err
+    shown = program("--help").out
+    assert all(re.search(rf"\b{code} \w", shown) for code in range(7))
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
-    """Let ``config show`` fail."""
+def test_renamings_are_one_mapping(program: Program) -> None:
+    """Blanks round the names do not count; an = in the new name does."""
+    program("seed", "--endpoint", "A.B", "--count", "1")
+    pairs = ("--map", "A.B = D=E", "--map", "X=Y")
+    (endpoint,) = program("preview", *pairs, "--json").document["endpoints"]
+    assert endpoint["destinations"] == {"D=E": 1}
+
+
+@pytest.mark.parametrize(("flag", "level"), [("-v", logging.DEBUG), ("--json", logging.INFO)])
+def test_verbosity_is_the_log_level(program: Program, flag: str, level: int) -> None:
+    """One -v is enough for debug lines."""
+    program(flag, "config", "show")
+    assert logging.getLogger().level == level
+
+
+def test_a_secret_that_is_missing_names_every_way_to_set_it(program: Program) -> None:
+    """File, secret file, environment and option; exit code 2."""
+    said = program("--store-url", "", "endpoints", codes=[2]).err
+    for way in ("migrator.toml", "store.url_file", "MIGRATOR_STORE__URL", "--store-url"):
+        assert way in said
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "line"),
+    [
+        (LedgerMissing("no ledger"), 3, "no ledger"),
+        (StoreUnavailable("no x://nsb:swordfish@db"), 4, "no x://nsb:***@db"),
+        (AccessRefused("no entry"), 4, "no entry"),
+        (HandOverDoubtful("who knows"), 6, "who knows"),
+        (IllegalTransition("no such step"), 1, "no such step"),
+        (MigratorError("something"), 1, "something"),
+        (ZeroDivisionError("oops"), 1, "bug: ZeroDivisionError: oops; -vv shows where"),
+    ],
+)
+def test_an_error_is_one_line_and_its_exit_code(
+    program: Program, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: int, line: str
+) -> None:
+    """On stderr; tracebacks are for those who ask, and even they see no password."""
 
     def fail(_loaded: object) -> None:
         raise failure
 
     monkeypatch.setattr("migrator.config.describe", fail)
-
-
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [
-        (LedgerMissing("no ledger"), 3),
-        (StoreUnavailable("no store"), 4),
-        (AccessRefused("no entry"), 4),
-        (HandOverDoubtful("who knows"), 6),
-        (IllegalTransition("no such step"), 1),
-        (MigratorError("something"), 1),
-    ],
-)
-def test_an_error_is_one_line_and_its_exit_code(
-    program: Program, monkeypatch: pytest.MonkeyPatch, failure: MigratorError, code: int
-) -> None:
-    """On stderr; stdout stays empty."""
-    failing(monkeypatch, failure)
     ended = program("config", "show", codes=[code])
-    assert (ended.out, ended.err.splitlines()[-1]) == ("", f"migrator: {failure}")
+    assert (ended.out, ended.err.splitlines()[-1]) == ("", f"migrator: {line}")
     assert "Traceback" not in ended.err
-
-
-def test_a_bug_is_one_line_too(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the way to more."""
-    failing(monkeypatch, ZeroDivisionError("oops"))
-    ended = program("config", "show", codes=[1])
-    assert "migrator: bug: ZeroDivisionError: oops; -vv shows where" in ended.err
-    assert "Traceback" not in ended.err
-
-
-def test_tracebacks_are_for_those_who_ask(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And even they see no password."""
-    failing(monkeypatch, StoreUnavailable("no postgresql://nsb:swordfish@db"))
-    ended = program("-vv", "config", "show", codes=[4])
+    ended = program("-vv", "config", "show", codes=[code])
     assert "Traceback" in ended.err
     assert "swordfish" not in ended.err
-    failing(monkeypatch, ZeroDivisionError("oops"))
-    assert "-vv" not in program("-vv", "config", "show", codes=[1]).err.splitlines()[-1]
+    assert "-vv" not in ended.err.splitlines()[-1]
 
 
 def test_global_options_are_settings(program: Program) -> None:
-    """The strongest ones."""
-    ended = program("--store-url", "x://a:b@c", "--broker-url", "y", "config", "show", "--json")
-    found = {row["key"]: row for row in ended.document["settings"]}
+    """The strongest ones; a table tells which file was read as talk."""
+    (program.folder / "mine.toml").write_text("[handover]\nlanes = 3\n")
+    options = ("--config", "mine.toml", "--store-url", "x://a:b@c", "--broker-url", "y")
+    document = program(*options, "config", "show", "--json").document
+    found = {row["key"]: row for row in document["settings"]}
+    assert (document["schema"], document["file"]) == ("migrator/config/1", "mine.toml")
     assert found["store.url"]["value"] == "x://a:***@c"
     assert found["store.url"]["origin"] == "option --store-url"
     assert found["broker.url"]["value"] == "***"
-
-
-def test_verbs_are_called_through_main() -> None:
-    """Anything else is a bug, and says so."""
-    with pytest.raises(TypeError, match="through"):
-        root.program(["config", "show"], standalone_mode=False)
-
-
-@pytest.mark.parametrize("arguments", [["--json", "config", "show"], ["config", "show", "--json"]])
-def test_settings_are_shown_as_json(program: Program, arguments: list[str]) -> None:
-    """The option may stand before the verb or after it."""
-    document = program(*arguments).document
-    assert document["schema"] == "migrator/config/1"
-    assert document["file"] is None
-    found = {row["key"]: row for row in document["settings"]}
     assert found["handover.lanes"] == {
         "key": "handover.lanes",
-        "value": 1,
-        "origin": "default",
+        "value": 3,
+        "origin": "file mine.toml",
         "meaning": "batches worked on side by side",
     }
-    assert found["store.url"]["origin"] == "env MIGRATOR_STORE__URL"
-
-
-def test_settings_are_shown_as_a_table(program: Program) -> None:
-    """With their origin; which file was read is talk."""
-    (program.folder / "mine.toml").write_text("[handover]\nlanes = 3\n")
-    ended = program("--config", "mine.toml", "config", "show")
-    assert "handover.lanes" in ended.out
+    assert program("--json", "config", "show").document["file"] is None
+    ended = program(*options, "config", "show")
     assert "file mine.toml" in ended.out
     assert ended.err == "settings file: mine.toml\n"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,11 +29,12 @@ URL = ("--broker-url", "amqp://a:b@broker-1")
 class Ready:
     """A transfer that finds what it is told to."""
 
+    has_our_clock = True
+
     def __init__(self) -> None:
         self.outcome = Outcome()
         self.requests: list[TransferRequest] = []
         self.error: Exception | None = None
-        self.has_our_clock = True
 
     def waiting(self) -> int:
         return 3
@@ -80,34 +80,25 @@ def test_nothing_happens_without_yes(program: Program, ready: Ready) -> None:
     refused = program(*URL, "delays", "migrate", codes=[2])
     assert "takes every message out of the delays v1; add --yes" in refused.err
     assert not ready.requests
-    program(*URL, "delays", "migrate", "--dry-run")
-    assert ready.requests[0].is_dry
-
-
-def test_everything_that_was_moved_ends_with_0(program: Program, ready: Ready) -> None:
-    """With how many, and a word on what came meanwhile."""
+    program(*URL, "delays", "migrate", "--dry-run", "--distrust-headers")
     ready.outcome.levels[16] = LevelOutcome(moved=5)
     ended = program(*URL, "delays", "migrate", "--yes")
     assert "5 messages were moved to the delays v2" in ended.err
     assert "running again" in ended.err
-    (request,) = ready.requests
+    dry, request = ready.requests
+    assert (dry.is_dry, dry.believe_headers) == (True, False)
     assert (request.source, request.target) == (DelaysVersion.V1, DelaysVersion.V2)
     assert (request.target_url, request.believe_headers) == (None, True)
     assert request.poison_queue == "migrator.poison.migrate"
 
 
 def test_what_was_left_is_said_with_reasons(program: Program, ready: Ready) -> None:
-    """By level and destination; exit code 5."""
+    """By level and destination; exit code 5. The document has every number."""
     ready.outcome = _troubled()
     ready.has_our_clock = False
     ended = program(*URL, "delays", "migrate", "--yes", codes=[5])
-    assert [line.split()[0] for line in ended.out.splitlines()] == [
-        "level",
-        "16",
-        "destination",
-        "My.Sales",
-        "Sales",
-    ]
+    rows = [line.split()[0] for line in ended.out.splitlines()]
+    assert rows == ["level", "16", "destination", "My.Sales", "Sales"]
     for text in (
         "2 messages were left where they are",
         "1 messages were put into migrator.poison.migrate",
@@ -118,28 +109,15 @@ def test_what_was_left_is_said_with_reasons(program: Program, ready: Ready) -> N
         "clock is not this machine's",
     ):
         assert text in ended.err
-
-
-def test_the_document_has_every_number(program: Program, ready: Ready) -> None:
-    """Schema, levels, destinations, reasons, and what may be late."""
-    ready.outcome = _troubled()
-    arguments = ("delays", "migrate", "--dry-run", "--distrust-headers", "--json")
-    document = program(*URL, *arguments, codes=[5]).document
+    document = program(*URL, "delays", "migrate", "--dry-run", "--json", codes=[5]).document
     assert document["schema"] == "migrator/delays-migrate/1"
     assert (document["moved"], document["left"], document["poison"]) == (5, 2, 1)
     assert document["why_left"] == {"destination-unknown": 2}
     assert document["uncertain"] == {"messages": 2, "late_by_at_most_s": 65536.0}
-    assert document["levels"][1] == {
-        "level": 16,
-        "found": 8,
-        "moved": 5,
-        "left": 2,
-        "poison": 1,
-        "is_complete": False,
-    }
+    level = {"level": 16, "found": 8, "moved": 5, "left": 2, "poison": 1, "is_complete": False}
+    assert document["levels"][1] == level
     assert document["destinations"][1]["detail"] == "no such queue"
     assert document["collisions"] == [{"catcher": "Sales", "caught": "My.Sales"}]
-    assert not ready.requests[0].believe_headers
 
 
 def test_transfer_names_another_broker(program: Program, ready: Ready, tmp_path: Path) -> None:
@@ -165,30 +143,3 @@ def test_an_interruption_says_what_is_true(program: Program, ready: Ready) -> No
     ready.error = TargetUnavailable("the connection was lost")
     ended = program(*URL, "delays", "migrate", "--yes", codes=[4])
     assert "5 messages were moved, nothing is lost; run again" in ended.err
-
-
-def test_progress_is_shown_on_a_terminal(
-    program: Program, ready: Ready, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By level, on stderr, and gone at the end."""
-    shown: list[dict[str, Any]] = []
-
-    class Bar:
-        def __init__(self, *_columns: object, **_options: object) -> None: ...
-
-        def __enter__(self) -> Bar:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def add_task(self, _text: str, *, total: int | None) -> int:
-            return 0
-
-        def update(self, _task: int, **values: Any) -> None:
-            shown.append(values)
-
-    monkeypatch.setattr(transfer, "Progress", Bar)
-    monkeypatch.setattr(transfer, "_is_terminal", lambda: True)
-    ready.outcome.levels[16] = LevelOutcome(moved=5)
-    program(*URL, "delays", "migrate", "--yes")
-    assert shown == [{"completed": 5, "description": "level 16"}, {"total": 3}]

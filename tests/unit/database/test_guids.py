@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import LargeBinary, column, create_engine, literal, select, type_coerce
+from sqlalchemy import column
 from sqlalchemy.dialects import mysql, oracle
 
 from migrator.database.guids import (
-    GuidBytes,
     guid_as_bytes,
     guid_as_text,
     guid_bytes,
@@ -43,12 +42,6 @@ def test_what_is_no_guid_is_told() -> None:
         guid_bytes("saga")
 
 
-@pytest.mark.parametrize(("dialect", "kind"), [(MYSQL(), "BINARY(16)"), (ORACLE(), "RAW(16)")])
-def test_columns_hold_sixteen_bytes(dialect: Any, kind: str) -> None:
-    """Under the name that NHibernate gives the type."""
-    assert GuidBytes().compile(dialect=dialect) == kind
-
-
 def test_oracle_is_told_where_each_digit_is() -> None:
     """There is no Oracle here: the statement is looked at, and its places are tried in Python."""
     text = str(guid_as_bytes(column("x")).compile(dialect=ORACLE()))
@@ -60,13 +53,3 @@ def test_oracle_is_told_where_each_digit_is() -> None:
     text = str(guid_as_text(column("x")).compile(dialect=ORACLE()))
     assert text.startswith("nvl2(x, lower(substr(rawtohex(x), 7, 2) || ")
     assert text.endswith(" || '-' || substr(rawtohex(x), 21, 12)), NULL)")
-
-
-def test_the_type_converts_both_ways() -> None:
-    """Text in Python, bytes in the database."""
-    engine = create_engine("sqlite://")
-    stored = select(literal(TEXT, GuidBytes).label("x")).subquery()
-    with engine.connect() as connection:
-        assert connection.scalar(select(stored.c.x)) == TEXT
-        assert connection.scalar(select(type_coerce(stored.c.x, LargeBinary))) == STORED
-    engine.dispose()

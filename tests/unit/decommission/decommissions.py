@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.decommission.report import BrokerSnapshot, Facts, OwnEntities, QueueSnapshot, Target
+from migrator.decommission.report import BrokerSnapshot, Target
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
+from migrator.rabbitmq.entities import Binding, Entity, QueueState, exchange_entity, queue_entity
 
 TIMEOUTS, DISPATCHER, RETRY = "Sales.Timeouts", "Sales.TimeoutsDispatcher", "migrator.retry.x.10"
 STAGING, RECEIPTS = "migrator.staging.abc.0", "migrator.receipts.abc.0"
@@ -46,32 +46,23 @@ OWN_BINDINGS = (
 )
 
 
-def own(**changes: Any) -> OwnEntities:
-    """Return migrator's own entities after a staged hand-over."""
-    look = OwnEntities(
-        queues=[QueueSnapshot(name=STAGING), QueueSnapshot(name=RECEIPTS)],
-        exchanges=[STAGING],
-        shared=[ENTRY, ROUTER],
-    )
-    return replace(look, **changes)
+def queue(name: str, **counts: Any) -> QueueState:
+    """Return a queue; empty, and known to be, unless *counts* say else."""
+    return QueueState(name=name, kind="classic", **counts)
 
 
 def broker(*more: Binding, **changes: Any) -> BrokerSnapshot:
-    """Return a conventional endpoint's satellites, empty, with a retry queue."""
+    """Return a conventional endpoint's satellites, empty, a retry queue, and ours of a lane."""
     look = BrokerSnapshot(
-        satellites=[QueueSnapshot(name=TIMEOUTS), QueueSnapshot(name=DISPATCHER)],
+        satellites=[queue(TIMEOUTS), queue(DISPATCHER)],
         satellite_exchanges=[TIMEOUTS, DISPATCHER],
-        retries=[QueueSnapshot(name=RETRY)],
-        own=own(),
+        retries=[queue(RETRY)],
+        lanes=[queue(STAGING), queue(RECEIPTS)],
+        lane_exchanges=[STAGING],
+        shared=[ENTRY, ROUTER],
         bindings=[*SATELLITE_BINDINGS, *OWN_BINDINGS, *more],
     )
     return replace(look, **changes)
-
-
-def facts(**changes: Any) -> Facts:
-    """Return facts that nothing prevents."""
-    usual = Facts(target=TARGET, rows=0, broker=broker())
-    return replace(usual, **changes)
 
 
 def names(entities: Sequence[Entity]) -> list[str]:

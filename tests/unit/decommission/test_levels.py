@@ -20,15 +20,6 @@ DELIVERY, LEVEL = V2.exchanges[0], "nsb.v2.delay-level-07"
 SALES = Binding(source=DELIVERY, target=queue_entity("Sales"), key="#.Sales")
 
 
-def test_nothing_speaks_against_empty_delays() -> None:
-    """Whether all of them are there, or some, or none."""
-    some, none = replace(WHOLE, queues=()), replace(WHOLE, exchanges=(), queues=())
-    for found in (WHOLE, some, none):
-        assert list(found.obstacles(even_if_bound=False)) == []
-    assert [f.is_partly_gone for f in (WHOLE, some, none)] == [False, True, False]
-    assert [f.is_absent for f in (WHOLE, some, none)] == [False, False, True]
-
-
 def test_each_obstacle_is_a_sentence() -> None:
     """Names are listed up to five of a kind."""
     found = replace(

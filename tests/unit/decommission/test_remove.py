@@ -6,35 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from migrator.decommission.broker import DecommissionBroker, TopologyEditor
-from migrator.decommission.queries import (
-    BEGUN,
-    ENDED,
-    UNDONE,
-    DecommissionLedger,
-    DecommissionStore,
-)
+from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
 from migrator.decommission.remove import Decommission
 from migrator.decommission.report import (
     BrokerSnapshot,
-    LedgerSnapshot,
+    DatabaseSnapshot,
     Options,
-    Outcome,
-    QueueSnapshot,
-    Statement,
+    Plan,
     read_bindings,
 )
 from migrator.decommission.rules import still_whole
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.runs import SqlRuns
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, QueueName
+from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.entities import Binding, Entity, Kind
-from tests.unit.decommission.decommissions import OWN_BINDINGS, TARGET, TIMEOUTS, broker, own
+from tests.unit.decommission.decommissions import OWN_BINDINGS, TARGET, TIMEOUTS, broker
 
 LEVEL = OWN_BINDINGS[-1].target.name
 NOTHING: Callable[[], None] = lambda: None  # noqa: E731 - a default that does nothing
@@ -75,43 +67,21 @@ class World(DecommissionBroker):
         yield Editor(self)
 
     def forget(self, entity: Entity) -> None:
-        look = self.entities
-        if entity.kind is Kind.QUEUE:
-            look = replace(
-                look,
-                satellites=_without(look.satellites, entity.name),
-                retries=_without(look.retries, entity.name),
-                own=replace(look.own, queues=_without(look.own.queues, entity.name)),
-            )
-        else:
-            look = replace(
-                look,
-                satellite_exchanges=[e for e in look.satellite_exchanges if e != entity.name],
-                own=replace(
-                    look.own,
-                    exchanges=[e for e in look.own.exchanges if e != entity.name],
-                    shared=[e for e in look.own.shared if e != entity.name],
-                ),
-            )
-        self.entities = replace(look, bindings=still_whole(look.bindings, [entity]))
+        kinds = ("satellites", "retries", "lanes")
+        if entity.kind is Kind.EXCHANGE:
+            kinds = ("satellite_exchanges", "lane_exchanges", "shared")
+        left: dict[str, Any] = {
+            kind: [e for e in getattr(self.entities, kind) if getattr(e, "name", e) != entity.name]
+            for kind in kinds
+        }
+        whole = still_whole(self.entities.bindings, [entity])
+        self.entities = replace(self.entities, bindings=whole, **left)
 
     # ── store, ledger and audit log ───────────────────────────────────────────────────────
-
-    def drop(self, source: str) -> int:
-        self.alive()
-        if not self.rows:
-            self.rows = None
-        return self.rows or 0
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
         self.alive()
         self.events.append((kind, detail))
-
-    @property
-    def unfinished(self) -> Sequence[Binding]:
-        if not self.events:
-            return ()
-        return read_bindings(self.events[-1][1]["bindings"])  # type: ignore[arg-type]  # as JSON has it
 
 
 class Editor(TopologyEditor):
@@ -144,57 +114,22 @@ class Editor(TopologyEditor):
         return why
 
 
-def _without(queues: Sequence[QueueSnapshot], name: str) -> list[QueueSnapshot]:
-    return [queue for queue in queues if queue.name != name]
-
-
-class Store(DecommissionStore):
-    """The table's side of a world."""
+class Database(DecommissionDatabase):
+    """Table, ledger and audit log of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    @property
-    def is_shared(self) -> bool:
-        return False
-
-    def rows(self, source: str) -> int | None:
-        return self._world.rows
-
-    def others_with_rows(self, source: str) -> Sequence[EndpointName]:
-        return ()
-
-    def vendor_runs(self) -> Sequence[str]:
-        return ()
-
-    def statements(self, source: str) -> Sequence[Statement]:
-        return ()
+    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> DatabaseSnapshot:
+        events = self._world.events
+        unfinished = read_bindings(cast(Any, events[-1][1]["bindings"])) if events else ()
+        return DatabaseSnapshot(rows=self._world.rows, unfinished=unfinished)
 
     def drop(self, source: str) -> int:
-        return self._world.drop(source)
-
-
-class Ledger(DecommissionLedger):
-    """The ledger's side of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerSnapshot:
-        return LedgerSnapshot()
-
-    def unfinished(self, source: str) -> Sequence[Binding]:
-        return self._world.unfinished
-
-    def knows(self, source: str) -> bool:
-        return bool(self._world.events)
-
-
-class Trail:
-    """The audit log's side of a world."""
-
-    def __init__(self, world: World) -> None:
-        self.record = world.record
+        self._world.alive()
+        if not self._world.rows:
+            self._world.rows = None
+        return self._world.rows or 0
 
 
 def run(
@@ -203,7 +138,7 @@ def run(
     drops_table: bool = True,
     die_at: int | None = None,
     guard: Callable[[], None] = NOTHING,
-) -> Outcome:
+) -> Plan:
     """Decommission once in *world*; die at the step of that number."""
     steps = 0
 
@@ -219,12 +154,10 @@ def run(
         target=TARGET,
         options=Options(drops_table=drops_table),
         broker=world,
-        store=Store(world),
-        ledger=Ledger(world),
-        runs=cast(SqlRuns, Trail(world)),
+        database=Database(world),
+        runs=cast(SqlRuns, world),
         leases=cast(SqlLeases, None),  # whoever calls ``run`` brings a guard
         lease=timedelta(0),
-        dispatcher_lane=lambda _endpoint: Lane(0),
         owner="me",
         fault=fault,
         pause=lambda _s: world.on_pause(),
@@ -235,7 +168,7 @@ def is_empty(world: World) -> bool:
     """Return whether nothing is left of the endpoint, nor of ours."""
     look = world.entities
     return not any(
-        (look.satellites, look.satellite_exchanges, look.retries, look.own.queues, look.own.shared)
+        (look.satellites, look.satellite_exchanges, look.retries, look.lanes, look.shared)
     )
 
 
@@ -251,26 +184,18 @@ def test_all_of_it_goes() -> None:
     done = run(world)
     assert is_empty(world)
     assert world.rows is None
-    assert (done.refusals, done.bound_again, done.is_table_dropped) == ((), (), True)
-    assert len(done.deleted) == 10
+    assert (done.refusals, done.bind_again, done.drops_table) == ((), (), True)
+    assert (len(done.delete), done.is_done) == (10, True)
     assert [kind for kind, _ in world.events] == [BEGUN, ENDED]
-    assert set(read_bindings(world.events[0][1]["bindings"])) == set(done.unbound)  # type: ignore[arg-type]  # as JSON has it
-    assert run(world).deleted == []
+    assert set(read_bindings(cast(Any, world.events[0][1]["bindings"]))) == set(done.unbind)
+    assert run(world).delete == ()
     assert [kind for kind, _ in world.events] == [BEGUN, ENDED]
-
-
-def test_the_table_stays_unless_it_is_wished_for() -> None:
-    """Only the broker's side goes."""
-    world = World()
-    assert not run(world, drops_table=False).is_table_dropped
-    assert world.rows == 0
-    assert is_empty(world)
 
 
 def test_a_table_alone_can_go() -> None:
     """The broker's side went long ago."""
     world = World(entities=BrokerSnapshot())
-    assert run(world).is_table_dropped
+    assert run(world).drops_table
 
 
 def test_what_is_refused_changes_nothing() -> None:
@@ -305,8 +230,8 @@ def test_killed_while_cutting_and_refused_then_all_is_bound_again(die_at: int) -
     done = run(world)
     assert [found.code for found in done.refusals] == ["messages"]
     assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
-    assert world.events[-1][0] == (UNDONE if done.bound_again else BEGUN)
-    assert run(world).bound_again == ()
+    assert world.events[-1][0] == (UNDONE if done.bind_again else BEGUN)
+    assert run(world).bind_again == ()
 
 
 def test_what_could_not_be_bound_again_is_remembered() -> None:
@@ -317,13 +242,14 @@ def test_what_could_not_be_bound_again_is_remembered() -> None:
         run(world, die_at=9)
     arrive(world)
     world.absent = [LEVEL]
-    assert len(run(world).bound_again) == len(before.bindings) - 2
+    assert len(run(world).bind_again) == len(before.bindings) - 2
     kind, detail = world.events[-1]
-    assert (kind, {each["target"] for each in detail["bindings"]}) == (UNDONE, {LEVEL})  # type: ignore[attr-defined]  # as JSON has it
+    left = {each.target.name for each in read_bindings(cast(Any, detail["bindings"]))}
+    assert (kind, left) == (UNDONE, {LEVEL})
     world.absent = ()
-    assert len(run(world).bound_again) == 2
+    assert len(run(world).bind_again) == 2
     assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
-    assert run(world).bound_again == ()
+    assert run(world).bind_again == ()
 
 
 @pytest.mark.parametrize("drops_table", [False, True])
@@ -335,12 +261,12 @@ def test_ours_that_a_killed_one_cut_are_bound_again_though_nothing_else_is_left(
     with pytest.raises(Killed):
         run(world, die_at=15, drops_table=drops_table)
     assert not world.entities.satellite_exchanges
-    world.entities = replace(world.entities, own=own(clients=["migrator x"]))
+    world.entities = replace(world.entities, clients=["migrator x"])
     assert not world.entities.bindings
     done = run(world, drops_table=drops_table)
-    assert (done.refusals, len(done.bound_again), len(world.entities.bindings)) == ((), 4, 4)
-    assert done.is_table_dropped is drops_table
-    assert run(world, drops_table=drops_table).bound_again == ()
+    assert (done.refusals, len(done.bind_again), len(world.entities.bindings)) == ((), 4, 4)
+    assert done.drops_table is drops_table
+    assert run(world, drops_table=drops_table).bind_again == ()
 
 
 def test_what_comes_while_it_waits_makes_it_undo_everything() -> None:
@@ -350,7 +276,7 @@ def test_what_comes_while_it_waits_makes_it_undo_everything() -> None:
     world.on_pause = lambda: arrive(world)
     done = run(world)
     assert [found.code for found in done.refusals] == ["messages"]
-    assert done.deleted == []
+    assert done.delete == ()
     assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
     assert (world.rows, world.events[-1][0]) == (0, UNDONE)
 
@@ -362,7 +288,7 @@ def test_a_queue_that_the_broker_keeps_ends_it() -> None:
     (refusal,) = done.refusals
     assert refusal.code == "still_there"
     assert "not empty" in refusal.text
-    assert [each.name for each in done.deleted] == ["migrator.retry.x.10"]
+    assert [each.name for each in done.delete] == ["migrator.retry.x.10"]
     assert len(world.entities.bindings) == 8
     assert world.rows == 0
 
@@ -372,17 +298,17 @@ def test_ours_stay_when_somebody_begins_meanwhile() -> None:
     world = World()
 
     def begin() -> None:
-        world.entities = replace(world.entities, own=own(clients=["migrator x"]))
+        world.entities = replace(world.entities, clients=["migrator x"])
 
     world.on_pause = begin
     done = run(world)
     assert done.refusals == ()
-    assert {each.name for each in done.deleted} == {
+    assert {each.name for each in done.delete} == {
         "migrator.retry.x.10",
         TIMEOUTS,
         "Sales.TimeoutsDispatcher",
     }
-    assert len(done.bound_again) == 4
+    assert len(done.bind_again) == 4
     assert len(done.keep) == 5
 
 
@@ -397,7 +323,7 @@ def test_rows_that_come_before_the_drop_are_kept() -> None:
     world.on_delete = come
     done = run(world)
     assert [found.code for found in done.refusals] == ["rows_in_table"]
-    assert (done.is_table_dropped, world.rows, world.events[-1][0]) == (False, 2, UNDONE)
+    assert (done.drops_table, world.rows, world.events[-1][0]) == (False, 2, UNDONE)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), AccessRefused("no"), LeaseLost("gone")])

@@ -1,25 +1,25 @@
-"""Tests of ``migrator.delays.routing``."""
+"""Tests of ``migrator.delays.routing``, and of what is pure in ``probe``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migrator.delays.probe import Probe, ProbeRun, catching_keys, probe_document
 from migrator.delays.routing import (
     DelaysVersion,
     DelayTooLong,
-    Infrastructure,
     address,
+    delay_s,
     delivery_binding_key,
     delivery_exchange,
     entry_level,
     infrastructure,
-    level_name,
-    levels_passed,
+    parse_levels,
     parse_routing_key,
     routing_key,
     suffix_collisions,
@@ -27,12 +27,30 @@ from migrator.delays.routing import (
 from migrator.nservicebus.timeouts import MAX_DELAY_S, MAX_QUEUE_NAME_BYTES, QueueName
 from tests.unit.nservicebus.samples import vectors
 
+NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+V1, V2 = DelaysVersion
 DELAYS = st.integers(min_value=0, max_value=MAX_DELAY_S)
 NAMES = st.text(min_size=1, max_size=60).map(QueueName)
-VERSIONS = st.sampled_from(DelaysVersion)
+SPANS = st.timedeltas(min_value=timedelta(0), max_value=timedelta(seconds=MAX_DELAY_S))
 
 
-# ── the vendor's own results ────────────────────────────────────────────────────────────────
+def walked(version: DelaysVersion, exchange: str, key: str) -> tuple[list[int], str]:
+    """Return the levels in which a broker with our bindings has a message wait, and its end."""
+    broker = infrastructure(version)
+    queues = {queue.name: queue.arguments for queue in broker.queues}
+    levels: list[int] = []
+    while exchange != delivery_exchange(version):
+        bound = [binding for binding in broker.bindings if binding.source == exchange]
+        (hit,) = [binding for binding in bound if catching_keys([binding.key], key)]
+        exchange = hit.target.name
+        if hit.target_is_queue:
+            levels.append(int(exchange[-2:]))
+            assert queues[exchange]["x-message-ttl"] == 2 ** levels[-1] * 1000
+            exchange = str(queues[exchange]["x-dead-letter-exchange"])
+    return levels, exchange
+
+
+# ── routing keys ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['delay_s']}-{v['destination']}")
@@ -41,13 +59,11 @@ def test_keys_levels_and_paths_are_the_vendors(vector: dict[str, Any]) -> None:
     delay, destination = vector["delay_s"], QueueName(vector["destination"])
     assert routing_key(delay, destination) == vector["routing_key"]
     assert entry_level(delay) == vector["level"]
-    assert address(DelaysVersion.V1, delay, destination).exchange == vector["exchange_v1"]
-    assert address(DelaysVersion.V2, delay, destination).exchange == vector["exchange_v2"]
-    assert list(levels_passed(delay)) == vector["path"]
     assert parse_routing_key(vector["routing_key"]) == (delay, destination)
-
-
-# ── laws ────────────────────────────────────────────────────────────────────────────────────
+    for version in (V1, V2):
+        exchange = address(version, delay, destination).exchange
+        assert exchange == vector[f"exchange_{version}"]
+        assert walked(version, exchange, vector["routing_key"])[0] == vector["path"]
 
 
 @given(delay=DELAYS, name=NAMES)
@@ -56,66 +72,15 @@ def test_a_routing_key_is_parsed_back(delay: int, name: QueueName) -> None:
     assert parse_routing_key(routing_key(delay, name)) == (delay, name)
 
 
-@given(delay=DELAYS)
-def test_the_levels_passed_add_up_to_the_delay(delay: int) -> None:
-    """The waiting times of the levels on the way sum up to exactly the delay."""
-    passed = list(levels_passed(delay))
-    assert sum(2**level for level in passed) == delay
-    assert passed == sorted(passed, reverse=True)
-    assert not passed or passed[0] == entry_level(delay)
-
-
-@given(delay=DELAYS, version=VERSIONS)
-def test_an_address_is_level_exchange_and_key_of_the_same_delay(
-    delay: int, version: DelaysVersion
-) -> None:
-    """The parts of an address belong together."""
-    found = address(version, delay, QueueName("Sales"))
-    assert found.exchange == level_name(version, found.level)
-    assert parse_routing_key(found.routing_key) == (delay, "Sales")
-
-
-@given(delay=DELAYS, version=VERSIONS)
+@given(delay=DELAYS, version=st.sampled_from(DelaysVersion))
 def test_a_broker_with_these_bindings_holds_a_message_exactly_its_delay(
     delay: int, version: DelaysVersion
 ) -> None:
-    """Walking the declared bindings, a message waits its delay and then reaches delivery."""
+    """At every level exactly one of its two bindings matches: wait here, or go on."""
     start = address(version, delay, QueueName("Sales.Orders"))
-    waited, exchange = _walk(infrastructure(version), start.exchange, start.routing_key)
-    assert waited == delay
-    assert exchange == delivery_exchange(version)
-
-
-def _walk(broker: Infrastructure, exchange: str, key: str) -> tuple[int, str]:
-    queues = {queue.name: queue.arguments for queue in broker.queues}
-    waited_ms = 0
-    while exchange.endswith(tuple(f"level-{n:02d}" for n in range(28))):
-        hits = [b for b in broker.bindings if b.source == exchange and _matches(b.key, key)]
-        assert len(hits) == 1, "a message goes exactly one way"
-        if hits[0].target_is_queue:
-            arguments = queues[hits[0].target.name]
-            waited_ms += int(arguments["x-message-ttl"])
-            exchange = str(arguments["x-dead-letter-exchange"])
-        else:
-            exchange = hits[0].target.name
-    return waited_ms // 1000, exchange
-
-
-def _matches(pattern: str, key: str) -> bool:
-    """Match as a topic exchange does: ``*`` is one word, ``#`` any number of words."""
-    return _match_words(pattern.split("."), key.split("."))
-
-
-def _match_words(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    if not pattern:
-        return not words
-    if pattern[0] == "#":
-        return any(_match_words(pattern[1:], words[n:]) for n in range(len(words) + 1))
-    head = bool(words) and pattern[0] in ("*", words[0])
-    return head and _match_words(pattern[1:], words[1:])
-
-
-# ── limits ──────────────────────────────────────────────────────────────────────────────────
+    levels, _ = walked(version, start.exchange, start.routing_key)
+    assert sum(2**level for level in levels) == delay
+    assert levels == sorted(levels, reverse=True)
 
 
 @pytest.mark.parametrize("delay", [-1, MAX_DELAY_S + 1, 2**40])
@@ -151,62 +116,35 @@ def test_other_text_is_no_routing_key(key: str) -> None:
         parse_routing_key(key)
 
 
-# ── entities ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_version_1_is_declared_as_the_vendor_does() -> None:
-    """Classic lazy queues whose time doubles, chained down to delivery."""
-    broker = infrastructure(DelaysVersion.V1)
-    assert broker.exchanges[:2] == ("nsb.delay-delivery", "nsb.delay-level-00")
-    assert len(broker.exchanges) == 29
-    assert broker.queues[0].arguments == {
-        "x-message-ttl": 1000,
-        "x-dead-letter-exchange": "nsb.delay-delivery",
-        "x-queue-mode": "lazy",
-    }
-    assert broker.queues[27].name == "nsb.delay-level-27"
-    assert broker.queues[27].arguments["x-message-ttl"] == 134_217_728_000
-
-
-def test_version_2_is_declared_as_the_vendor_does() -> None:
-    """Quorum queues that dead-letter at least once and refuse rather than drop."""
-    broker = infrastructure(DelaysVersion.V2)
-    assert broker.queues[1].name == "nsb.v2.delay-level-01"
-    assert broker.queues[1].arguments == {
-        "x-message-ttl": 2000,
-        "x-dead-letter-exchange": "nsb.v2.delay-level-00",
-        "x-queue-type": "quorum",
-        "x-dead-letter-strategy": "at-least-once",
-        "x-overflow": "reject-publish",
-    }
-
-
-@pytest.mark.parametrize("version", DelaysVersion)
-def test_every_level_has_two_bindings(version: DelaysVersion) -> None:
-    """One reads the bit as 1 and waits, one as 0 and goes on."""
-    bindings = infrastructure(version).bindings
-    assert len(bindings) == 56
-    top = [b for b in bindings if b.source == level_name(version, 27)]
-    assert [(b.key, b.target_is_queue) for b in top] == [("1.#", True), ("0.#", False)]
-    bottom = [b for b in bindings if b.source == level_name(version, 0)]
-    assert bottom[1].key == "*." * 27 + "0.#"
-    assert bottom[1].target.name == delivery_exchange(version)
-
-
-# ── suffix collisions ───────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("key", "catches"),
+    [
+        ("#", True),
+        ("#.Sales", True),
+        ("*.#.Sales", True),
+        ("#.0.#", True),
+        ("0.*.My.Sales", True),
+        ("#.#.#", True),
+        ("#.*.*.*.*.#", True),
+        ("#.sales", False),
+        ("#.ales", False),
+        ("#.Sales.*", False),
+        ("*.Sales", False),
+        ("#.*.*.*.*.*.#", False),
+        ("", False),
+    ],
+)
+def test_keys_match_as_a_topic_exchange_does(key: str, catches: bool) -> None:
+    """A star is one word, a hash any number, none included."""
+    assert list(catching_keys([key], "0.1.My.Sales")) == ([key] if catches else [])
 
 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ({"Sales", "Billing"}, ()),
         ({"Sales", "My.Sales"}, (("Sales", "My.Sales"),)),
-        ({"Sales", "MySales"}, ()),
-        ({"sales", "My.Sales"}, ()),
+        ({"Sales", "MySales", "sales", "Sales.Orders", "dot."}, ()),
         ({"C", "B.C", "A.B.C"}, (("B.C", "A.B.C"), ("C", "A.B.C"), ("C", "B.C"))),
-        ({"Sales", "Sales.Orders"}, ()),
-        ({"dot.", "Sales"}, ()),
-        (set(), ()),
     ],
 )
 def test_dotted_suffixes_collide(names: set[str], expected: tuple[tuple[str, str], ...]) -> None:
@@ -222,7 +160,69 @@ def test_collisions_are_what_a_topic_exchange_would_deliver_twice(
     expected = {
         (catcher, caught)
         for catcher in names
-        for caught in names
-        if catcher != caught and _matches(delivery_binding_key(catcher), routing_key(1, caught))
+        for caught in names - {catcher}
+        if catching_keys([delivery_binding_key(catcher)], routing_key(1, caught))
     }
     assert set(suffix_collisions(names)) == expected
+
+
+# ── delays ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (timedelta(seconds=5), 5),
+        (timedelta(seconds=5, microseconds=1), 6),
+        (timedelta(microseconds=1), 1),
+        (timedelta(0), 0),
+        (-timedelta(microseconds=1), 0),
+        (-timedelta(days=4000), 0),
+        (timedelta(seconds=2**28 - 1), 268_435_455),
+        (timedelta(seconds=2**28 - 2, microseconds=1), 268_435_455),
+    ],
+)
+def test_delays_are_rounded_up_and_never_negative(span: timedelta, expected: int) -> None:
+    """A part of a second counts as a whole one; what is overdue waits no time."""
+    assert delay_s(NOW + span, now=NOW) == expected
+
+
+@pytest.mark.parametrize("beyond", [timedelta(microseconds=1), timedelta(days=365)])
+def test_a_delay_of_more_than_28_bits_is_refused(beyond: timedelta) -> None:
+    """Higher bits would be lost in silence, so there is no such delay."""
+    with pytest.raises(DelayTooLong, match="28 bits"):
+        delay_s(NOW + timedelta(seconds=MAX_DELAY_S) + beyond, now=NOW)
+
+
+@given(span=SPANS)
+def test_a_message_is_never_early_and_less_than_a_second_late(span: timedelta) -> None:
+    """Waiting the delay from now ends at the due time or within the second behind it."""
+    waited = timedelta(seconds=delay_s(NOW + span, now=NOW))
+    assert timedelta(0) <= waited - span < timedelta(seconds=1)
+
+
+# ── probes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_probe_is_lost_early_or_on_time() -> None:
+    """Under a hundredth of a second early is the broker's clock, which counts milliseconds."""
+    late_s = (0.1, 2.0, 2.1, -0.001, -0.02, None)
+    probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
+    arrivals = ["on_time"] * 4 + ["early", "lost"]
+    assert [probe_document(probe)["arrival"] for probe in probes] == arrivals
+    run = ProbeRun(version=V2, probes=probes)
+    assert (run.late_levels(after_s=2), run.lost, run.is_fine) == ([2, 4, 5], 1, False)
+    assert ProbeRun(version=V2, probes=probes[:4]).is_fine
+
+
+@pytest.mark.parametrize(("text", "levels"), [("0", [0]), (" 27, 3,3 ", [3, 27])])
+def test_levels_are_read(text: str, levels: list[int]) -> None:
+    """In order, each once."""
+    assert parse_levels(text) == levels
+
+
+@pytest.mark.parametrize("text", ["", ",", "1,,2", "28", "-1", "a", "1 2", "٣", "1.0"])
+def test_what_is_no_list_of_levels_is_refused(text: str) -> None:
+    """It says how they are written."""
+    with pytest.raises(ValueError, match="levels from 0 to 27"):
+        parse_levels(text)

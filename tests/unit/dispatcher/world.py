@@ -11,13 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from migrator.delays.routing import DelaysVersion, Unreachable
-from migrator.dispatcher.due import Poller, PollRules
+from migrator.dispatcher.due import Poller
 from migrator.dispatcher.failures import Recoverability
-from migrator.dispatcher.forward import Forwarding
-from migrator.dispatcher.link import Delivery, Routed
+from migrator.dispatcher.link import Delivery, Route, Routed
 from migrator.dispatcher.loop import Dispatcher, DispatcherPlan, DispatcherSession
-from migrator.dispatcher.receive import DelayedMessageHandler, Storing
-from migrator.dispatcher.routes import Route
+from migrator.dispatcher.receive import DelayedMessageHandler, Forwarding, Storing
 from migrator.errors import (
     AccessRefused,
     RowRefused,
@@ -199,7 +197,7 @@ class Broker:
     def cut(self) -> bool:
         return self.chance.random() < self.failure_rate
 
-    def routes(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+    def answers(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
         known = self.destinations | self.unbound | self.remembered
         return {
             name: Route(exchange=name, routing_key="")
@@ -395,13 +393,11 @@ class World:
             held=HeldDestinations(self.ledger.held, ENDPOINT),
             routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,
-            rules=PollRules(
-                every=timedelta(milliseconds=500),
-                look_ahead=timedelta(seconds=1),
-                max_rows=BATCH,
-                max_bytes=1 << 20,
-                remember=timedelta(hours=1),
-            ),
+            every=timedelta(milliseconds=500),
+            look_ahead=timedelta(seconds=1),
+            max_rows=BATCH,
+            max_bytes=1 << 20,
+            remember=timedelta(hours=1),
             conversion=BrokerLimits(own_queue=QueueName("Sales")),
             fault=fault,
             read_due_times=lambda _endpoint: DueTimeReading(comparable=1),
@@ -438,25 +434,16 @@ class World:
         )
 
     def _handler(self, fault: Callable[[str], None]) -> DelayedMessageHandler:
-        ledger: Any = self.ledger
+        parts: dict[str, Any] = {
+            "intake": self.ledger,
+            "endpoint": ENDPOINT,
+            "clock": self.clock,
+            "rules": BrokerLimits(),
+            "fault": fault,
+        }
         if self.forwards:
-            return Forwarding(
-                intake=ledger,
-                endpoint=ENDPOINT,
-                destinations=self.destinations,
-                clock=self.clock,
-                rules=BrokerLimits(),
-                fault=fault,
-            )
-        routes: Any = self.broker
-        return Storing(
-            intake=ledger,
-            endpoint=ENDPOINT,
-            routes=routes,
-            clock=self.clock,
-            rules=BrokerLimits(),
-            fault=fault,
-        )
+            return Forwarding(**parts, destinations=self.destinations)
+        return Storing(**parts, routes=self.broker)  # type: ignore[arg-type]  # what is asked
 
     def session(self, process: Dispatcher) -> DispatcherSession:
         """Open a new link for a process."""

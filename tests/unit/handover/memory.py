@@ -20,7 +20,6 @@ from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
 from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
-from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine
@@ -98,19 +97,14 @@ class MemoryLedger:
     def claim(self, request: ClaimRequest) -> Claim | None:
         self._fence(request.lease)
         floor = request.due_after or datetime.min.replace(tzinfo=UTC)
-        rows = sorted(
-            (
-                row
-                for row in self.stored.values()
-                if floor < row.due_at <= request.due_until
-                and row.destination not in request.not_for
-            ),
-            key=lambda r: (r.due_at, r.id),
-        )
-        if request.cursor is not None:
-            behind = (request.cursor.due_at, request.cursor.id)
-            rows = [r for r in rows if (r.due_at, r.id) > behind]
-        rows = rows[: request.max_rows]
+        cursor = request.cursor or Cursor(due_at=floor, id=TimeoutId("~"))
+        rows = [
+            row
+            for row in sorted(self.stored.values(), key=lambda each: (each.due_at, each.id))
+            if floor < row.due_at <= request.due_until
+            and row.destination not in request.not_for
+            and (row.due_at, row.id) > (cursor.due_at, cursor.id)
+        ][: request.max_rows]
         if not rows:
             return None
         batch = Batch(
@@ -133,12 +127,6 @@ class MemoryLedger:
             del self.stored[row.id]
         return Claim(batch=batch, cursor=Cursor(due_at=rows[-1].due_at, id=rows[-1].id))
 
-    def release(self, batch: Batch, lease: Lease) -> int:
-        self.advance(batch, Event.RELEASE, lease)
-        for row in self.batch_rows[batch.id]:
-            self.stored[row.id] = row
-        return len(self.batch_rows[batch.id])
-
     def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
         self._fence(lease)
         mine = self.batch_rows[batch.id]
@@ -149,11 +137,6 @@ class MemoryLedger:
         return self.batches[batch.id]
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        raise NotImplementedError
-
-    def release_quarantined(
-        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
-    ) -> int:
         raise NotImplementedError
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
@@ -202,6 +185,8 @@ class MemoryBroker:
         self.clock = clock
         self.chance = chance
         self.staging: list[Message] = []
+        self.outgoing: dict[tuple[Attempt, int], Delayed] = {}
+        """What is or was in it."""
         self.receipts: list[Attempt] = []
         self.unrouted: list[Attempt] = []
         """Receipts on their way."""
@@ -286,8 +271,6 @@ class MemoryStaging:
         self.unacked: list[Message] = []
         self.is_void = False
         """What is held has been delivered again, so whatever is said of it has no effect."""
-        self.outgoing: dict[tuple[Attempt, int], Delayed] = getattr(broker, "outgoing", {})
-        broker.outgoing = self.outgoing  # type: ignore[attr-defined]
 
     def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
         for message, delay_s in messages:
@@ -295,7 +278,7 @@ class MemoryStaging:
             if self.broker.cut():
                 raise TargetUnavailable("cut while staging")
             index = message.row_index
-            self.outgoing[attempt, index] = message, delay_s
+            self.broker.outgoing[attempt, index] = message, delay_s
             self.broker.staging.append((attempt, index, message.timeout_id))
         self.broker.staging.append((attempt, None, ""))
         self.broker.clock.elapsed += self.broker.seconds_per_pass
@@ -351,7 +334,7 @@ class MemoryStaging:
     def _dead_letter(self, attempt: Attempt) -> None:
         for _, index, _ in self.unacked:
             if index is not None:
-                self.broker.arrive(*self.outgoing[attempt, index])
+                self.broker.arrive(*self.broker.outgoing[attempt, index])
         hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
         self.broker.arrived_s[attempt] = self.broker.clock.elapsed + hop_s
         self.broker.unrouted.append(attempt)

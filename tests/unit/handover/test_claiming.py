@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from migrator.errors import StoreError
 from migrator.handover.claiming import Claimer, Look, PassSize
@@ -45,52 +46,49 @@ def claimed(claimer: Claimer, times: int) -> list[str]:
     return ["-" if batch is None else batch.endpoint for batch in batches]
 
 
+def lane_of(store: Store, clock: MemoryClock | None = None, **options: Any) -> Claimer:
+    """Return a lane of all three endpoints, with a cutoff of a minute unless told otherwise."""
+    given: dict[str, Any] = {
+        "claims": store,
+        "clock": clock or MemoryClock(),
+        "selection": lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
+        "endpoints": [(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        "mode": Mode.STAGED,
+        "max_bytes": 1 << 20,
+    }
+    given["look"] = Look(given["claims"], given["clock"])
+    return Claimer(**given | options)
+
+
 def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
     """It is not even asked for, and has its turn again as soon as nothing holds it."""
-    store, held = Store(20), {EndpointName("B")}
-    claimer = Claimer(
-        claims=store,  # type: ignore[arg-type]  # only what is asked
-        clock=MemoryClock(),
-        selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
-        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
-        mode=Mode.STAGED,
-        max_bytes=1 << 20,
-        is_held=lambda name: name in held,
-    )
-    assert claimed(claimer, 4) == ["A", "C", "A", "C"]
+    store, held = Store(20), {"B"}
+    lane = lane_of(store, is_held=lambda name: name in held)
+    assert claimed(lane, 4) == ["A", "C", "A", "C"]
     assert "B" not in store.asked
     held.clear()
-    assert sorted(claimed(claimer, 3)) == ["A", "B", "C"]
-    held.update(endpoint.name for endpoint in ENDPOINTS)
+    assert sorted(claimed(lane, 3)) == ["A", "B", "C"]
+    held |= {"A", "B", "C"}
     store.asked.clear()
-    assert claimed(claimer, 1) == ["-"]
+    assert claimed(lane, 1) == ["-"]
     assert store.asked == []
 
 
 def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
     """Its table is gone, say: that is told each time it has its turn, and the others go on."""
-    store = Store(4)
+    store, clock = Store(4), MemoryClock()
 
     def is_held(name: EndpointName) -> bool:
         if name == "A":
             raise StoreError("public.A is no timeouts table, or it is gone")
         return False
 
-    clock = MemoryClock()
-    claimer = Claimer(
-        claims=store,  # type: ignore[arg-type]  # only what is asked
-        clock=clock,
-        selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
-        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
-        mode=Mode.STAGED,
-        max_bytes=1 << 20,
-        is_held=is_held,
-    )
+    lane = lane_of(store, clock, is_held=is_held)
     found = list[str]()
     for _ in range(8):
         clock.elapsed += 1.0
         try:
-            found += claimed(claimer, 1)
+            found += claimed(lane, 1)
         except StoreError:
             found.append("gone")
     assert sorted(found[:6]) == ["B", "B", "C", "C", "gone", "gone"]
@@ -99,36 +97,21 @@ def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
 def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
     """Without anything being opened anew."""
     store, cutoff = Store(4), timedelta(hours=2)
-    claimer = Claimer(
-        claims=store,  # type: ignore[arg-type]  # only what is asked
-        clock=MemoryClock(),
+    lane = lane_of(
+        store,
         selection=lambda: Selection(cutoff=cutoff, horizon=None),
         endpoints=[(ENDPOINTS[0], RunId(1))],
-        mode=Mode.STAGED,
-        max_bytes=1 << 20,
     )
-    assert claimed(claimer, 1) == ["-"]
+    assert claimed(lane, 1) == ["-"]
     cutoff = timedelta(minutes=1)
-    assert claimed(claimer, 3) == ["A", "A", "-"]
-
-
-def _idle(store: Store, clock: MemoryClock, look: Look) -> Claimer:
-    return Claimer(
-        claims=store,  # type: ignore[arg-type]  # only what is asked
-        clock=clock,
-        selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
-        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
-        mode=Mode.STAGED,
-        max_bytes=1 << 20,
-        look=look,
-    )
+    assert claimed(lane, 3) == ["A", "A", "-"]
 
 
 def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
     """A claim writes even when it finds nothing; all lanes share the answer for a moment."""
     store, clock = Store(0), MemoryClock()
     look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
-    lanes = [_idle(store, clock, look) for _ in range(4)]
+    lanes = [lane_of(store, clock, look=look) for _ in range(4)]
     for lane in lanes:
         assert claimed(lane, 3) == ["-"] * 3
     assert (store.asked, store.looks) == ([], 1)
@@ -141,8 +124,7 @@ def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
 def test_who_asks_for_overdue_rows_again_and_again_looks_now_and_then() -> None:
     """A lane whose receipt is late asks at each turn of its wait, however many rows are to come."""
     store, clock = Store(4), MemoryClock()
-    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
-    lane = _idle(store, clock, look)
+    lane = lane_of(store, clock, selection=lambda: Selection(cutoff=timedelta(0), horizon=None))
     for _ in range(10):
         assert lane.claim(LEASE, max_rows=2, only_overdue=True) is None
     assert store.looks == 1
@@ -154,8 +136,7 @@ def test_who_asks_for_overdue_rows_again_and_again_looks_now_and_then() -> None:
 def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> None:
     """A lane that is busy looks at the others every now and then."""
     store, clock = Store(0), MemoryClock()
-    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
-    lane = _idle(store, clock, look)
+    lane = lane_of(store, clock)
     store.ledgers[EndpointName("A")] = MemoryLedger([timeout(n, 3600.0 + n) for n in range(40)])
     assert claimed(lane, 2) == ["A", "A"]
     store.ledgers[EndpointName("C")] = MemoryLedger([timeout(0, 3600.0)])
@@ -163,23 +144,14 @@ def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> Non
     assert sorted(claimed(lane, 2)) == ["A", "C"]
 
 
-def test_passes_on_their_way_together_halve_it_once() -> None:
-    """What was claimed at the former size says nothing about the size since then."""
-    size = PassSize(lambda: 1000)
-    assert size.has_arrived(1000, 3.0)
-    assert not size.has_arrived(1000, 3.0)
-    assert size.rows == 500
-    assert size.has_arrived(500, 3.0)
-    assert size.rows == 250
-
-
-def test_it_stays_between_the_limits_and_grows_below_both() -> None:
-    """It neither swings for nothing nor stays small for ever, and follows what is wished for."""
+def test_the_size_of_passes_halves_once_and_grows_again() -> None:
+    """Passes on their way together count once; between the limits it neither swings nor stays."""
     wished = 1000
     size = PassSize(lambda: wished)
-    size.has_arrived(800, 2.0)
-    size.has_arrived(400, 1.2)
-    assert size.rows == 400
+    assert size.has_arrived(1000, 3.0)
+    assert not size.has_arrived(1000, 3.0)  # claimed at the former size
+    assert size.rows == 500
+    assert not size.has_arrived(500, 1.2)
     while size.rows < 1000:
         before = size.rows
         size.has_arrived(before, 0.5)

@@ -21,11 +21,10 @@ def test_waits_double_up_to_five_minutes(tries: int, seconds: int) -> None:
     assert wait_after(tries) == timedelta(seconds=seconds)
 
 
-def test_what_is_held_survives_the_process() -> None:
-    """Tries and the beginning are the ledger's; a new process goes on from there."""
+def test_what_is_held_survives_the_process_until_it_is_freed() -> None:
+    """Tries and the beginning are the ledger's; what is freed is forgotten everywhere."""
     ledger = MemoryHeld()
-    held = HeldDestinations(ledger, ENDPOINT)
-    held.hold("Gone", GONE, now=START)
+    HeldDestinations(ledger, ENDPOINT).hold("Gone", GONE, now=START)
     after = HeldDestinations(ledger, ENDPOINT)
     after.load()
     assert list(after.not_now(START)) == ["Gone"]
@@ -34,26 +33,19 @@ def test_what_is_held_survives_the_process() -> None:
     assert list(after.not_now(START + timedelta(seconds=14))) == ["Gone"]
     assert [each.destination for each in after.to_try(START + timedelta(seconds=15))] == ["Gone"]
 
+    after.free(["Gone", "Never", None])
+    assert (len(after), ledger.now) == (0, {})
+    assert after.hold("Gone", GONE, now=START).tries == 1
+
 
 def test_a_clock_that_was_an_hour_ahead_holds_nothing_for_an_hour() -> None:
     """Once it is put right, what was held by it is tried at once."""
     held = HeldDestinations(MemoryHeld(), ENDPOINT)
     held.hold("Gone", GONE, now=START + timedelta(hours=1))
-    assert not held.is_held("Gone", now=START)
     assert not held.not_now(START)
     assert [each.destination for each in held.to_try(START)] == ["Gone"]
     held.hold("Gone", GONE, now=START)
     assert held.is_held("Gone", now=START)
-
-
-def test_a_freed_destination_is_forgotten_everywhere() -> None:
-    """The next failure counts from the beginning."""
-    ledger = MemoryHeld()
-    held = HeldDestinations(ledger, ENDPOINT)
-    held.hold("Gone", GONE, now=START)
-    held.free(["Gone", "Never", None])
-    assert (len(held), ledger.now) == (0, {})
-    assert held.hold("Gone", GONE, now=START).tries == 1
 
 
 def test_a_route_ends_the_wait_unless_messages_came_back() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.incoming import IncomingMessage, normalised_headers
@@ -23,11 +19,9 @@ from migrator.nservicebus.satellites import (
     DelayedMessage,
     NotUnderstood,
     build_headers_text,
-    dispatcher_queue,
     read_control,
     read_delayed,
     read_guid,
-    timeouts_queue,
 )
 from migrator.nservicebus.timeouts import NO_SAGA, QueueName
 from migrator.nservicebus.wiretime import parse_wire_time
@@ -53,20 +47,7 @@ def delayed(message: IncomingMessage, queue: QueueName = QUEUE) -> DelayedMessag
     return found
 
 
-def complaint(message: IncomingMessage) -> str:
-    """Return why *message* is not understood; it must not be."""
-    with pytest.raises(NotUnderstood) as caught:
-        read_delayed(message, queue=QUEUE)
-    return str(caught.value)
-
-
 # ── realistic ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_satellites_are_named_after_the_input_queue() -> None:
-    """Names are case-sensitive on RabbitMQ."""
-    assert timeouts_queue(QueueName("Sales")) == "Sales.Timeouts"
-    assert dispatcher_queue(QueueName("Sales")) == "Sales.TimeoutsDispatcher"
 
 
 def test_the_example_of_the_reference_is_a_delayed_message() -> None:
@@ -94,15 +75,12 @@ def test_captured_messages_are_understood(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", ["True", "False", "", None])
-def test_clearing_is_asked_for_by_the_presence_of_a_header(value: str | None) -> None:
-    """Its value was never looked at."""
-    message = incoming({h.SAGA_ID: SAGA.upper(), CLEAR_TIMEOUTS: value}, body=b"")
-    assert read_delayed(message, queue=QUEUE) == ClearTimeouts(saga_id=SAGA)
-
-
-def test_clearing_wins_over_a_due_time() -> None:
-    """It is looked for first."""
-    message = incoming({**HEADERS, CLEAR_TIMEOUTS: "True"})
+@pytest.mark.parametrize("others", [{}, HEADERS])
+def test_clearing_is_asked_for_by_the_presence_of_a_header(
+    value: str | None, others: dict[str, str | None]
+) -> None:
+    """Its value was never looked at; it wins over a due time."""
+    message = incoming({**others, h.SAGA_ID: SAGA.upper(), CLEAR_TIMEOUTS: value}, body=b"")
     assert read_delayed(message, queue=QUEUE) == ClearTimeouts(saga_id=SAGA)
 
 
@@ -126,33 +104,20 @@ def test_every_usual_form_of_a_guid_is_read(text: str) -> None:
     assert delayed(incoming({**HEADERS, h.SAGA_ID: text})).saga_id == SAGA
 
 
-@given(guid=st.uuids())
-def test_guids_are_read_back(guid: UUID) -> None:
-    """In lower case and with hyphens, as databases write them."""
-    for text in (str(guid), guid.hex, f"{{{guid}}}", f"({guid})", str(guid).upper()):
-        assert read_guid(text) == str(guid)
-
-
 # ── due time ────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "2026-03-15 08:00:00:123456 Z",
-        "2026-03-15T08:00:00.1234567Z",
-        "2026/03/15 08.00.00.123456 Z",
+        *((f"2026-03-15{each}", DUE) for each in (" 08:00:00:123456 Z", "T08:00:00.1234567Z")),
+        ("2026/03/15 08.00.00.123456 Z", DUE),
+        ("9999-12-31 23:59:59:999999 Z", datetime.max.replace(tzinfo=UTC)),
     ],
 )
-def test_separators_of_a_due_time_do_not_matter(text: str) -> None:
+def test_separators_of_a_due_time_do_not_matter(text: str, expected: datetime) -> None:
     """Readers since version 6 never looked at them, so some senders write others."""
-    assert delayed(incoming({**HEADERS, h.EXPIRE: text})).due_at == DUE
-
-
-def test_the_last_moment_of_all_is_understood() -> None:
-    """No calendar ends before that."""
-    found = delayed(incoming({**HEADERS, h.EXPIRE: "9999-12-31 23:59:59:999999 Z"}))
-    assert found.due_at == datetime.max.replace(tzinfo=UTC)
+    assert delayed(incoming({**HEADERS, h.EXPIRE: text})).due_at == expected
 
 
 # ── destination ─────────────────────────────────────────────────────────────────────────────
@@ -217,15 +182,9 @@ REFUSED = [
         )
         for each in ({}, {h.SAGA_ID: NO_SAGA})
     ),
-    *(
-        (incoming({**HEADERS, h.SAGA_ID: each}), f"header {h.SAGA_ID} is no GUID")
-        for each in NO_GUID
-    ),
+    *((incoming({**HEADERS, h.SAGA_ID: s}), f"header {h.SAGA_ID} is no GUID") for s in NO_GUID),
     (incoming(without(h.EXPIRE)), f"header {h.EXPIRE} is missing: this is no delayed message"),
-    *(
-        (incoming({**HEADERS, h.EXPIRE: each}), f"header {h.EXPIRE} is no date")
-        for each in NO_MOMENT
-    ),
+    *((incoming({**HEADERS, h.EXPIRE: t}), f"header {h.EXPIRE} is no date") for t in NO_MOMENT),
     *(
         (
             incoming({**HEADERS, h.EXPIRE: each}),
@@ -260,14 +219,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("message", "expected"), REFUSED)
 def test_what_can_never_be_carried_out_is_told(message: IncomingMessage, expected: str) -> None:
-    """The text says which header, and nothing of what is in it."""
-    assert complaint(message) == expected
-
-
-def test_complaints_carry_no_values() -> None:
-    """A header's value may be a secret of somebody's business."""
-    for key in (h.SAGA_ID, h.EXPIRE, h.ROUTE_EXPIRED_TO):
-        assert "swordfish" not in complaint(incoming({**HEADERS, key: "swordfish" * 40}))
+    """The text says which header, and nothing of what is in it: it may be somebody's secret."""
+    with pytest.raises(NotUnderstood) as caught:
+        read_delayed(message, queue=QUEUE)
+    assert str(caught.value) == expected
 
 
 @given(message=messages())
@@ -305,18 +260,6 @@ def test_headers_are_written_as_the_persistence_writes_them() -> None:
     assert build_headers_text({}) == "{}"
 
 
-TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
-
-
-@given(headers=st.dictionaries(TEXT, st.none() | TEXT))
-def test_written_headers_are_read_back(headers: dict[str, str | None]) -> None:
-    """In their order, and as text that a database takes."""
-    text = build_headers_text(headers)
-    assert list(h.parse_headers(text).items()) == list(headers.items())
-    assert "\0" not in text
-    assert json.loads(text) == headers
-
-
 def test_halves_of_characters_never_reach_the_database() -> None:
     """They become U+FFFD, as .NET reads them."""
     found = delayed(incoming({**HEADERS, "X\udfff": "a\ud800", "Y": b"\xed\xa0\x80"}))
@@ -330,11 +273,6 @@ def test_halves_of_characters_never_reach_the_database() -> None:
 def test_an_id_is_the_same_in_every_release() -> None:
     """A changed rule would store twice what was redelivered across an upgrade."""
     assert delayed(incoming()).id == "6c112d83-4a02-0512-1501-079446ba2862"
-
-
-def test_an_id_is_a_guid_in_lower_case() -> None:
-    """As the column wants it."""
-    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", delayed(incoming()).id)
 
 
 @pytest.mark.parametrize(
@@ -351,19 +289,9 @@ def test_an_id_is_a_guid_in_lower_case() -> None:
     ],
 )
 def test_another_message_has_another_id(changed: IncomingMessage) -> None:
-    """The id of a message alone is shared by all its delayed retries."""
+    """The id of a message alone is shared by its delayed retries; a queue has ids of its own."""
     assert delayed(changed).id != delayed(incoming()).id
-
-
-def test_null_and_empty_are_not_the_same() -> None:
-    """Nor are a header without a value and one with an empty value."""
-    null, empty = incoming({**HEADERS, "X": None}), incoming({**HEADERS, "X": ""})
-    assert delayed(null).id != delayed(empty).id
-
-
-def test_every_queue_has_ids_of_its_own() -> None:
-    """The same message may have been sent to two timeout managers."""
-    assert delayed(incoming(), QueueName("Other.Timeouts")).id != delayed(incoming()).id
+    assert delayed(changed, QueueName("Other.Timeouts")).id != delayed(changed).id
 
 
 def test_what_brokers_add_does_not_change_an_id() -> None:
@@ -378,10 +306,11 @@ def test_what_brokers_add_does_not_change_an_id() -> None:
         ({"a": "bc"}, {"ab": "c"}),
         ({"a": "b", "c": "d"}, {"a": "bcd"}),
         ({"a": "=b"}, {"a=": "b"}),
+        ({"a": None}, {"a": ""}),
     ],
 )
 def test_moving_a_boundary_changes_an_id(one: dict[str, str], other: dict[str, str]) -> None:
-    """Lengths keep the parts apart."""
+    """Lengths keep the parts apart, and null is not empty."""
     assert delayed(incoming({**HEADERS, **one})).id != delayed(incoming({**HEADERS, **other})).id
 
 

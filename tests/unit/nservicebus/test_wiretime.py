@@ -25,6 +25,7 @@ def test_what_is_built_is_parsed_back(moment: datetime) -> None:
 
 @given(text=st.text(max_size=40) | st.from_regex(r"[0-9 :TWZ+.-]{28}", fullmatch=True))
 @example("2026-03-15 08:00:00:123456 Z")
+@example("0001-03-15 08:00:00:123456 Z")
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     """Whatever a stranger wrote either names a moment exactly or is refused."""
     try:
@@ -39,12 +40,6 @@ def test_other_zones_are_written_as_utc() -> None:
     warsaw = timezone(timedelta(hours=2))
     moment = datetime(2026, 7, 1, 1, 30, tzinfo=warsaw)
     assert build_wire_time(moment) == "2026-06-30 23:30:00:000000 Z"
-
-
-@pytest.mark.parametrize("year", [1, 999])
-def test_early_years_keep_four_digits(year: int) -> None:
-    """Some platforms drop leading zeros of a year; the wire format must not."""
-    assert build_wire_time(datetime(year, 1, 1, tzinfo=UTC)).startswith(f"{year:04d}-")
 
 
 @pytest.mark.parametrize("entry", captured(), ids=lambda e: f"{e['core']}-{e['scenario']}")
@@ -78,16 +73,11 @@ def test_captured_times_are_read(entry: dict[str, dict[str, str]]) -> None:
         "2026-W11-7 08:00:00:123456 Z",
         "2026-03-15 08:00:00:123456\tZ",
         "2026-03-15\t08:00:00:123456 Z",
+        "x" * 10_000_000,
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
     """Other lengths, separators, digits and dates that do not exist are refused."""
-    with pytest.raises(NotAWireTime):
-        parse_wire_time(text)
-
-
-def test_a_refusal_does_not_repeat_a_huge_text() -> None:
-    """The message quotes only the beginning of what was found."""
     with pytest.raises(NotAWireTime) as caught:
-        parse_wire_time("x" * 10_000_000)
+        parse_wire_time(text)
     assert len(str(caught.value)) < 200

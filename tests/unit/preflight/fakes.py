@@ -1,38 +1,41 @@
-"""A broker, a store and a ledger whose answers a test sets."""
+"""A broker, a store and a ledger whose answers a test sets; an error in place of one is raised."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import DelayEntities
 from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
 from migrator.ledger.queries import HandedOver, SqlHandOvers
 from migrator.ledger.states import Mode
-from migrator.ledger.work import StoreEndpoint
+from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preflight.broker import BrokerFacts, BrokerServer, DelayEntities, Policy
-from migrator.preflight.context import Choices, Context, DelaysContext, Satellites, Watch
-from migrator.preflight.findings import Finding, Level
+from migrator.preflight.broker import BrokerFacts
+from migrator.preflight.context import Context, DelaysContext, Satellites, Watch
+from migrator.preflight.findings import Finding
 from migrator.preflight.queries import LedgerFacts
-from migrator.preflight.registry import CHECKS, DELAY_CHECKS
-from migrator.rabbitmq.entities import QueueFacts, Room
+from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found
+from migrator.rabbitmq.entities import PolicyRule, QueueFacts, ServerFacts
 from migrator.stores.endpoints import EndpointPreview
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow, TableCount
+from migrator.stores.ports import Store
 
+T = TypeVar("T")
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
-NO_API = NotChecked(reason="no management API")
+NO_API = NotChecked("no management API")
 COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
 RETRY = "migrator.retry.Sales.Timeouts.10"
 SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
-
+PLENTY = 10**12
 OWN_QUEUES = ("migrator.staging.a1.0", "migrator.receipts.a1.0")
-CHOICES = {each.name for each in fields(Choices)}
 
 
 def queue(consumers: int = 0, *, ready: int = 0) -> QueueFacts:
@@ -40,28 +43,16 @@ def queue(consumers: int = 0, *, ready: int = 0) -> QueueFacts:
     return QueueFacts(name="q", ready=ready, consumers=consumers)
 
 
-def binding(
-    name: str,
-    *,
-    has_queue: bool = True,
-    has_exchange: bool = True,
-    is_bound: bool = True,
-    leads_on: bool = True,
-) -> DestinationBinding:
-    """Return a way that is open unless told otherwise."""
+def binding(name: str, *, is_gone: bool = False) -> DestinationBinding:
+    """Return a way that is open, or one of which nothing is left."""
     return DestinationBinding(
         version=DelaysVersion.V2,
         destination=QueueName(name),
-        has_queue=has_queue,
-        has_exchange=has_exchange,
-        is_bound=is_bound,
-        leads_on=leads_on,
+        has_queue=not is_gone,
+        has_exchange=not is_gone,
+        is_bound=not is_gone,
+        leads_on=not is_gone,
     )
-
-
-def no_binding(name: str) -> DestinationBinding:
-    """Return the way to a destination of which nothing is left."""
-    return binding(name, has_queue=False, has_exchange=False, is_bound=False, leads_on=False)
 
 
 def level_depths(*changed: LevelDepth, gap: str = "") -> LevelDepths:
@@ -70,173 +61,136 @@ def level_depths(*changed: LevelDepth, gap: str = "") -> LevelDepths:
     return build_level_depths(DelaysVersion.V2, [*empty, *changed], gap=gap)
 
 
+def _said(answer: T | NotChecked, failure: MigratorError | None = None) -> T:
+    """Return *answer*, unless one of the two is an error."""
+    if failure is not None:
+        raise failure
+    if isinstance(answer, NotChecked):
+        raise answer
+    return answer
+
+
 @dataclass
 class FakeBroker(BrokerFacts):
     """Healthy unless told otherwise."""
 
-    version: tuple[int, int, int] = (3, 12, 4)
-    flags: Mapping[str, bool] | NotChecked = field(
+    version: str = "3.12.4"
+    enabled: Mapping[str, bool] | NotChecked = field(
         default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
     )
     probes: dict[str, QueueFacts] = field(default_factory=dict)
-    forbidden: Mapping[str, str] = field(default_factory=dict)
-    unbindable: Mapping[QueueName, str] = field(default_factory=dict)
+    forbidden: Collection[str] = ()
+    """Queues that may not be made, or bound."""
     entities: DelayEntities = COMPLETE
-    rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
-    bound: frozenset[QueueName] | NotChecked = frozenset()
-    closed: Sequence[DestinationBinding] = ()
-    later: list[Mapping[int, int]] = field(default_factory=list)
-    """What hangs at the second look, the third …; ``hanging`` again after the last."""
+    rules: Mapping[str, Sequence[PolicyRule]] | NotChecked = field(default_factory=dict)
+    bound: Collection[str] | NotChecked = ()
+    gone: Collection[str] = ()
+    later: Sequence[Mapping[int, int] | NotChecked] = ()
+    """What hangs at the second look, the third …; the last one from then on."""
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
-    steps: LevelDepths = field(default_factory=lambda: level_depths())
+    steps: LevelDepths = field(default_factory=level_depths)
     alarm_texts: Sequence[str] | NotChecked = ()
-    left: Room | NotChecked = field(
-        default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
-    )
+    left: int | NotChecked = PLENTY
     failure: MigratorError | None = None
-    policies_asked: list[str] = field(default_factory=list)
     alternates: Mapping[str, Sequence[str]] | NotChecked = field(default_factory=dict)
-    diverting_asked: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Of which queues policies were asked for, and of which exchanges."""
 
-    def _answer(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    def server(self) -> BrokerServer:
-        self._answer()
-        text = ".".join(map(str, self.version))
-        return BrokerServer(
-            product="RabbitMQ", version=self.version, version_text=text, flags=self.flags
+    def server(self) -> ServerFacts:
+        facts = ServerFacts(
+            product="RabbitMQ", version=self.version, cluster_name="", frame_max_bytes=1
         )
+        return _said(facts, self.failure)
+
+    def flags(self, server: ServerFacts) -> Mapping[str, bool]:
+        return _said(self.enabled, self.failure)
 
     def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
-        self._answer()
-        return {name: self.probes.get(name) for name in names}
+        return _said({name: self.probes.get(name) for name in names}, self.failure)
 
     def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
-        self._answer()
-        return {name: self.forbidden[name] for name in names if name in self.forbidden}
+        return _said({name: "no" for name in names if name in self.forbidden}, self.failure)
 
     def not_bindable(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, str]:
-        self._answer()
-        return {name: self.unbindable[name] for name in names if name in self.unbindable}
+        return _said({name: "no" for name in names if name in self.forbidden}, self.failure)
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
-        self._answer()
-        return self.entities
+        return _said(self.entities, self.failure)
 
-    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
-        self._answer()
-        self.policies_asked += names
-        return self.rules
+    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[PolicyRule]]:
+        self.asked += names
+        return _said(self.rules, self.failure)
 
-    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
-        self._answer()
-        self.diverting_asked += names
-        return self.alternates
+    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]]:
+        self.asked += names
+        return _said(self.alternates, self.failure)
 
-    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
-        self._answer()
-        return self.bound
+    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName]:
+        return frozenset(map(QueueName, _said(self.bound, self.failure)))
 
-    def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
-        self._answer()
-        found, self.hanging = self.hanging, self.later.pop(0) if self.later else self.hanging
+    def stuck(self, version: DelaysVersion) -> Mapping[int, int]:
+        found = _said(self.hanging, self.failure)
+        if self.later:
+            self.hanging, *self.later = self.later
         return found
 
     def destination_bindings(
         self, version: DelaysVersion, names: Collection[QueueName]
-    ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
-        self._answer()
-        if isinstance(self.bound, NotChecked):
-            return self.bound
-        closed = {each.destination: each for each in self.closed}
-        return {name: closed.get(name) or binding(name) for name in names}
+    ) -> Mapping[QueueName, DestinationBinding]:
+        ways = {name: binding(name, is_gone=name in self.gone) for name in names}
+        _said(self.bound, self.failure)
+        return ways
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:
-        self._answer()
-        return replace(self.steps, version=version)
+        return _said(replace(self.steps, version=version), self.failure)
 
-    def alarms(self) -> Sequence[str] | NotChecked:
-        self._answer()
-        return self.alarm_texts
+    def alarms(self) -> Sequence[str]:
+        return _said(self.alarm_texts, self.failure)
 
-    def room(self) -> Room | NotChecked:
-        self._answer()
-        return self.left
+    def bytes_left(self) -> int:
+        return _said(self.left, self.failure)
 
 
-@dataclass
-class FakeStore:
-    """Implements ``Store``; has the endpoint Sales unless told otherwise."""
+class Fake:
+    """Answers each question by what was given under its name; an error is raised."""
 
-    kind: str = "memory"
-    found: Sequence[StoreEndpoint] = (SALES,)
-    failure: MigratorError | None = None
-    claim_failure: MigratorError | None = None
-    vendor_runs: Sequence[str] = ()
-    remarked: Sequence[StoreRemark] = ()
-    due: Sequence[DueTime] = ()
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
 
-    def endpoints(self) -> Sequence[StoreEndpoint]:
-        if self.failure is not None:
-            raise self.failure
-        return self.found
+    def __getattr__(self, name: str) -> Any:
+        answer = self.answers.get(name)
+        failure = answer if isinstance(answer, MigratorError) else None
+        return lambda *_, **__: _said(answer, failure)
+
+
+class FakeStore(Fake):
+    """Stands in for ``Store``; has the endpoint Sales unless told otherwise."""
+
+    kind = "memory"
+
+    def __init__(self, *, failure: MigratorError | None = None, **answers: object) -> None:
+        questions = ("endpoints", "unfinished_vendor_runs", "remarks")
+        usual = {
+            "due_times": (),
+            "unfinished_vendor_runs": (),
+            "remarks": (),
+            "endpoints": (SALES,),
+        }
+        super().__init__(**usual | answers | dict.fromkeys(questions if failure else (), failure))
 
     def find(self, name: str) -> StoreEndpoint:
-        for endpoint in self.endpoints():
-            if endpoint.name == name:
-                return endpoint
-        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in self.found))
-
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        return iter(())
-
-    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        del endpoint, now
-        return self.due
-
-    def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        if self.claim_failure is not None:
-            raise self.claim_failure
-
-    def count(self, source: str, now: datetime) -> TableCount:
-        raise NotImplementedError
-
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
-        raise NotImplementedError
-
-    def unfinished_vendor_runs(self) -> Sequence[str]:
-        if self.failure is not None:
-            raise self.failure
-        return self.vendor_runs
-
-    def remarks(self) -> Sequence[StoreRemark]:
-        if self.failure is not None:
-            raise self.failure
-        return self.remarked
+        endpoints: dict[str, StoreEndpoint] = {each.name: each for each in self.endpoints()}
+        if name not in endpoints:
+            raise UnknownEndpoint(name, tuple(endpoints))
+        return endpoints[name]
 
 
-@dataclass
-class FakeLedger(LedgerFacts):
-    """Fit for use unless told otherwise."""
-
-    failure: MigratorError | None = None
-    forgetting: str | None = None
-    behind: Sequence[str] | NotChecked = ()
-
-    def verify(self) -> str:
-        if self.failure is not None:
-            raise self.failure
-        return "ledger a1, version 0001"
-
-    def forgets(self) -> str | None:
-        return self.forgetting
-
-    def standbys_behind(self) -> Sequence[str] | NotChecked:
-        return self.behind
+def ledger(**answers: object) -> Fake:
+    """Return a ledger that is fit for use, but for *answers*."""
+    usual = {"verify": "ledger a1, version 0001", "standbys_behind": ()}
+    return Fake(**usual | answers)
 
 
 @dataclass
@@ -245,76 +199,38 @@ class FakeHandOvers(SqlHandOvers):
 
     names: Sequence[str] = ()
     failure: MigratorError | None = None
-    asked: list[tuple[datetime, datetime | None]] = field(default_factory=list)
-    since: list[datetime | None] = field(default_factory=list)
+    asked: list[Mapping[str, datetime | None]] = field(default_factory=list)
 
-    def handed_over(
-        self,
-        *,
-        due_from: datetime,
-        due_until: datetime | None = None,
-        handed_over_from: datetime | None = None,
-    ) -> Sequence[HandedOver]:
-        if self.failure is not None:
-            raise self.failure
-        self.asked.append((due_from, due_until))
-        self.since.append(handed_over_from)
+    def handed_over(self, **asked: datetime | None) -> Sequence[HandedOver]:
+        _said(None, self.failure)
+        self.asked.append(asked)
         return [
             HandedOver(destination=QueueName(name), rows=10, first_due=NOW, last_due=NOW)
             for name in self.names
         ]
 
 
-@dataclass
-class FakeClock:
-    """Implements ``Clock``; stands still."""
-
-    at: datetime = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
 def preview(
-    *,
-    destinations: Mapping[str, int] | None = None,
-    left: int = 0,
-    size: int = 0,
-    endpoint: str = "Sales",
-    is_complete: bool = True,
-    reply_queues: Mapping[str, int] | None = None,
+    destinations: Mapping[str, int] | None = None, *, endpoint: str = "Sales", **changed: Any
 ) -> EndpointPreview:
     """Return a preview with what checks look at."""
-    names = {QueueName(name): count for name, count in (destinations or {}).items()}
-    count = sum(names.values())
-    return EndpointPreview(
+    names = Counter({QueueName(name): count for name, count in (destinations or {}).items()})
+    usual = EndpointPreview(
         endpoint=EndpointName(endpoint),
         source=SALES.source,
-        is_complete=is_complete,
-        stored=count + left,
-        in_ledger=0,
-        without_due_time=0,
-        left=left,
-        beyond_horizon=0,
-        to_migrate=count,
-        overdue=0,
-        quarantine={},
+        to_migrate=names.total(),
         destinations=names,
-        due={},
-        zone_offsets={},
-        bytes=size,
-        entry_levels={},
-        reply_queues=reply_queues or {},
     )
+    return replace(usual, **changed)
 
 
-def choices(**changed: Any) -> Choices:
-    """Return an operator's choices: mode staged, without a cutoff, but for what is *changed*."""
-    usual = Choices(
-        mode=Mode.STAGED,
+def context(**changed: Any) -> Context:
+    """Return a context in which all is well, but for what is *changed*, choices included.
+
+    Mode staged without a cutoff is chosen.
+    """
+    usual = Context(
+        chosen_mode=Mode.STAGED,
         cutoff=timedelta(0),
         may_bind=True,
         own_queues=OWN_QUEUES,
@@ -323,51 +239,37 @@ def choices(**changed: Any) -> Choices:
         queues={name: name for name in changed.get("modes", {})},
         satellites=(),
         sends_near_due=False,
-    )
-    return replace(usual, **changed)
-
-
-def context(**changed: Any) -> Context:
-    """Return a context in which all is well, but for what is *changed*, choices included."""
-    chosen = {name: changed.pop(name) for name in CHOICES & changed.keys()}
-    usual = Context(
-        store=FakeStore(),
-        ledger=FakeLedger(),
-        clock=FakeClock(),
+        store=cast(Store, FakeStore()),
+        ledger=cast(LedgerFacts, ledger()),
+        clock=cast(Clock, Fake(now=NOW)),
         wall_clock=lambda: NOW,
         broker=FakeBroker(),
         version=DelaysVersion.V2,
         accepts_suffix_collisions=False,
         endpoint_names=(),
         previews=(),
-        choices=choices(**chosen),
     )
     return replace(usual, **changed)
 
 
-def delays_context(broker: FakeBroker | None = None, **changed: Any) -> DelaysContext:
+def delays_context(**changed: Any) -> DelaysContext:
     """Return a context with a ledger that knows nothing, but for what is *changed*."""
     usual = DelaysContext(
-        broker=broker or FakeBroker(),
+        broker=FakeBroker(),
         version=DelaysVersion.V2,
         accepts_suffix_collisions=False,
         hand_overs=FakeHandOvers(),
         wall_clock=lambda: NOW,
-        watch=Watch(span_s=1, wait=lambda _s: None),
+        watch=Watch(span_s=10, wait=lambda _s: None),
     )
     return replace(usual, **changed)
 
 
-def found(check: str, broker: FakeBroker | None = None, **changed: Any) -> list[Finding]:
+def found(check: str, **changed: Any) -> list[Finding]:
     """Return what one check of ``migrator check`` finds."""
-    return list(CHECKS[check](context(broker=broker or FakeBroker(), **changed)))
+    return list(_found(check, partial(CHECKS[check], context(**changed))))
 
 
-def found_of_delays(check: str, broker: FakeBroker, **changed: Any) -> list[Finding]:
+def found_of_delays(check: str, **changed: Any) -> list[Finding]:
     """Return what one check of ``migrator delays verify`` finds."""
-    return list(DELAY_CHECKS[check](delays_context(broker, **changed)))
-
-
-def levels(findings: Sequence[Finding]) -> list[Level]:
-    """Return the level of each finding."""
-    return [finding.level for finding in findings]
+    return list(_found(check, partial(DELAY_CHECKS[check], delays_context(**changed))))

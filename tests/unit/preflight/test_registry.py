@@ -1,32 +1,43 @@
-"""Tests of ``migrator.preflight.registry``."""
+"""Tests of how checks are run, once and again: ``registry``, ``findings`` and ``queries``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from migrator.delays.routing import DelaysVersion
-from migrator.errors import LedgerMissing, PreflightRefused, StoreUnavailable, TargetUnavailable
-from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preflight.broker import DelayEntities
+from migrator.delays.topology import DelayEntities
+from migrator.errors import (
+    LedgerError,
+    LedgerMissing,
+    PreflightRefused,
+    StoreUnavailable,
+    TargetUnavailable,
+)
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.context import DISPATCH, FORWARD, Context
-from migrator.preflight.findings import Finding, Level, verdict
+from migrator.preflight.findings import Finding, Level, standing, verdict
+from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import (
     CHECKS,
     DELAY_CHECKS,
     UNREACHABLE,
+    Rechecks,
     check_delays,
     refuse,
     run_checks,
 )
 from tests.unit.preflight.fakes import (
+    NOW,
+    OWN_QUEUES,
     RETRY,
     SALES,
     SATELLITES,
     FakeBroker,
-    FakeLedger,
+    FakeHandOvers,
     FakeStore,
     context,
     delays_context,
@@ -34,170 +45,243 @@ from tests.unit.preflight.fakes import (
     queue,
 )
 
+INCOMPLETE = DelayEntities(missing=("queue x",), different={}, not_checked=())
+
+
+def refusing(context: Context) -> list[str]:
+    """Return the checks that refuse."""
+    return [f.check for f in run_checks(context) if f.level is Level.REFUSED]
+
 
 def test_checks_run_in_the_order_of_their_names() -> None:
     """So that the first complaint stays the same; those that are in both tables are the same."""
     assert list(CHECKS) == sorted(CHECKS)
     assert list(DELAY_CHECKS) == sorted(DELAY_CHECKS)
     assert CHECKS.keys() >= UNREACHABLE
-    assert DELAY_CHECKS.keys() - CHECKS.keys() == {"bound-names", "frozen-levels", "ways-out"}
     assert all(CHECKS[name] is DELAY_CHECKS[name] for name in CHECKS.keys() & DELAY_CHECKS.keys())
+    found = run_checks(context(), only=["vendor-run", "ledger"])
+    assert [f.check for f in found] == ["ledger", "vendor-run"]
 
 
 def test_when_all_is_well_every_check_says_so() -> None:
-    """None is silent, and each is heard under its name."""
+    """None is silent but that of destinations, where no row has one."""
     found = run_checks(context())
     assert verdict(found) is Level.OK
-    assert [f.check for f in found if f.check != "destinations"] == [
-        name for name in sorted(CHECKS) if name != "destinations"
-    ]
+    assert [f.check for f in found] == [name for name in CHECKS if name != "destinations"]
+    of_delays = check_delays(delays_context())
+    assert verdict(of_delays) is Level.OK
+    assert [f.check for f in of_delays] == list(DELAY_CHECKS)
 
 
-def dispatching(broker: FakeBroker | None = None, *, mode: str = DISPATCH) -> Context:
-    """Return a context in which one endpoint is dispatched or forwarded."""
+# ── what an endpoint's mode needs ───────────────────────────────────────────────────────────────
+
+
+def dispatching(mode: str = DISPATCH, **broken: Any) -> Context:
+    """Return a context in which one endpoint is dispatched or forwarded, by a *broken* broker."""
+    names = ("Sales.Timeouts", "Sales.TimeoutsDispatcher", "error", "Billing")
     return context(
-        broker=broker or FakeBroker(),
-        previews=[preview(destinations={"Billing": 2}, left=3)],
+        broker=FakeBroker(probes={name: queue() for name in names}, **broken),
+        previews=[preview({"Billing": 2}, left=3)],
         modes={"Sales": mode},
         satellites=(SATELLITES,),
         cutoff=timedelta(minutes=1),
     )
 
 
-def healthy() -> FakeBroker:
-    """Return a broker with the queues of a timeout manager."""
-    names = ("Sales.Timeouts", "Sales.TimeoutsDispatcher", "error", "Billing")
-    return FakeBroker(probes={name: queue() for name in names})
+BROKEN: Mapping[str, Any] = {
+    "entities": INCOMPLETE,
+    "hanging": {3: 40},
+    "forbidden": OWN_QUEUES,
+    "bound": ["Invoices.Billing"],
+}
+"""What is wrong with the delays, and with staging."""
 
 
-def test_a_dispatcher_alone_needs_no_native_delays() -> None:
-    """Whatever is wrong with them, and with staging, is no concern of its endpoint."""
-    broker = healthy()
-    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
-    broker.hanging = {3: 40}
-    broker.forbidden = {"migrator.staging.a1.0": "access refused"}
-    broker.bound = frozenset({QueueName("Invoices.Billing")})
-    found = run_checks(dispatching(broker))
-    assert [f for f in found if f.level is not Level.OK] == []
-    assert broker.policies_asked == [RETRY, "Sales.Timeouts", "Sales.TimeoutsDispatcher"]
-    assert {f.check for f in found} == set(CHECKS)
-
-
-def test_forwarding_needs_the_native_delays_and_staging() -> None:
-    """New messages enter the delays, and stored rows are moved into them."""
-    broker = healthy()
-    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
-    broker.forbidden = {"migrator.staging.a1.0": "access refused"}
-    found = run_checks(dispatching(broker, mode=FORWARD))
-    refused = [f.check for f in found if f.level is Level.REFUSED]
-    assert refused == ["broker-rights", "delay-entities"]
-    assert len(broker.policies_asked) == 31 + 2
-
-
-def test_a_dispatcher_needs_a_broker_that_can_hold_retries() -> None:
-    """And the right to make the queues in which they wait."""
-    broker = healthy()
-    broker.version = (3, 9, 29)
-    broker.forbidden = {RETRY: "access refused"}
-    refused = [f for f in run_checks(dispatching(broker)) if f.level is Level.REFUSED]
-    assert [f.check for f in refused] == ["broker-rights", "broker-version"]
-    assert all("dispatch.retry_delays = []" in f.remedy for f in refused)
+@pytest.mark.parametrize(
+    ("mode", "broken", "expected"),
+    [
+        (DISPATCH, BROKEN, []),
+        (FORWARD, BROKEN, ["broker-rights", "broker-rights", "delay-entities"]),
+        (
+            DISPATCH,
+            {"version": "3.9.29", "forbidden": [RETRY]},
+            ["broker-rights", "broker-version"],
+        ),
+    ],
+    ids=[
+        "a dispatcher alone needs no native delays and no staging",
+        "forwarding needs both",
+        "a dispatcher needs a broker that can hold retries, and the right to make their queues",
+    ],
+)
+def test_what_is_needed(mode: str, broken: Mapping[str, Any], expected: list[str]) -> None:
+    """By what is done for an endpoint."""
+    assert refusing(dispatching(mode, **broken)) == expected
 
 
 def test_one_endpoint_that_is_migrated_needs_everything() -> None:
-    """Beside others that are dispatched."""
-    broker = healthy()
-    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
-    billing = replace(SALES, name=EndpointName("Billing"))
+    """Next to others that are dispatched."""
     both = replace(
-        dispatching(broker),
+        dispatching(entities=INCOMPLETE),
         endpoint_names=("Sales", "Billing"),
-        store=FakeStore(found=(SALES, billing)),
+        store=FakeStore(endpoints=(SALES, replace(SALES, name=EndpointName("Billing")))),
     )
-    refused = [f.check for f in run_checks(both) if f.level is Level.REFUSED]
-    assert refused == ["delay-entities"]
+    assert refusing(both) == ["delay-entities"]
 
 
-def test_checks_that_cannot_ask_are_not_checked() -> None:
-    """A broker that is gone is refused once; everything else about it is unknown."""
-    broker = FakeBroker(failure=TargetUnavailable("it is gone"))
-    found = run_checks(context(broker=broker, previews=[preview(destinations={"Sales": 1})]))
-    refused = [f.check for f in found if f.level is Level.REFUSED]
+# ── what cannot be asked ────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_gone_is_refused_once() -> None:
+    """A broker or a store; everything else about it is unknown, and the rest is looked at."""
+    gone = FakeBroker(failure=TargetUnavailable("it is gone"))
+    lost = context(broker=gone, previews=[preview({"Sales": 1})])
+    found = run_checks(lost)
     unknown = {f.check for f in found if f.level is Level.NOT_CHECKED}
-    assert refused == ["broker-reachable"]
+    assert refusing(lost) == ["broker-reachable"]
     assert {"broker-alarms", "policies", "destinations", "vendor-run"} <= unknown
     assert all(f.text == "it is gone" for f in found if f.check in unknown)
-
-
-def test_a_store_that_is_gone_is_refused_once() -> None:
-    """Checks of the broker go on."""
-    found = run_checks(context(store=FakeStore(failure=StoreUnavailable("gone")), previews=None))
-    assert [f.check for f in found if f.level is Level.REFUSED] == ["store-reachable"]
-    assert any(f.check == "broker-version" and f.level is Level.OK for f in found)
-
-
-def test_only_the_named_checks_run() -> None:
-    """In the order of their names all the same."""
-    found = run_checks(context(), only=["vendor-run", "ledger"])
-    assert [f.check for f in found] == ["ledger", "vendor-run"]
+    of_delays = [f.level for f in check_delays(delays_context(broker=gone))]
+    assert (of_delays.count(Level.REFUSED), of_delays.count(Level.OK)) == (1, 0)
+    lost = context(store=FakeStore(failure=StoreUnavailable("gone")), previews=None)
+    assert refusing(lost) == ["store-reachable"]
+    assert any(f.check == "broker-version" and f.level is Level.OK for f in run_checks(lost))
 
 
 def test_a_refusal_raised_on_the_way_is_a_refusal() -> None:
-    """Whichever check meets it."""
-    broken = context(ledger=FakeLedger(LedgerMissing("no ledger")))
-    (found,) = run_checks(broken, only=["ledger"])
-    assert found.level is Level.REFUSED
-
-    class Refusing(FakeStore):
-        def unfinished_vendor_runs(self) -> list[str]:
-            raise LedgerMissing("no ledger")
-
-    (found,) = run_checks(context(store=Refusing()), only=["vendor-run"])
+    """Whichever check meets it; but who looks for endpoints says alone that one is unknown."""
+    store = FakeStore(failure=LedgerMissing("no ledger"))
+    (found,) = run_checks(context(store=store), only=["vendor-run"])
     assert (found.level, found.text) == (Level.REFUSED, "no ledger")
+    unknown = context(endpoint_names=("Nobody",))
+    assert refusing(unknown) == ["endpoints"]
+    assert [f.level for f in run_checks(unknown, only=["rights"])] == [Level.NOT_CHECKED]
 
 
-def test_an_unknown_endpoint_is_refused_once() -> None:
-    """By the check that looks for endpoints; others just cannot look."""
-    found = run_checks(replace(context(), endpoint_names=("Nobody",)))
-    assert [f.check for f in found if f.level is Level.REFUSED] == ["endpoints"]
-    (rights,) = [f for f in found if f.check == "rights"]
-    assert rights.level is Level.NOT_CHECKED
+# ── findings ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _finding(level: Level, remedy: str = "") -> Finding:
-    return Finding(check="c", level=level, subject="s", text="t", remedy=remedy)
+def finding(level: Level, subject: str = "x", *, check: str = "policies") -> Finding:
+    """Return a finding with a text and a remedy of its own."""
+    remedy = f"mend {subject}" if level is Level.REFUSED else ""
+    return Finding(check=check, level=level, subject=subject, text=f"{level} text", remedy=remedy)
 
 
-def test_anything_but_a_refusal_lets_through() -> None:
-    """Warnings and gaps are told, not obeyed."""
-    refuse([_finding(Level.OK), _finding(Level.WARNING), _finding(Level.NOT_CHECKED)])
+FINE, BAD = finding(Level.OK), finding(Level.REFUSED, "policy all")
+BLIND, CARE = finding(Level.NOT_CHECKED, "policies"), finding(Level.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], Level.OK),
+        ([FINE, BLIND], Level.NOT_CHECKED),
+        ([BLIND, CARE, FINE], Level.WARNING),
+        ([CARE, BAD, BLIND], Level.REFUSED),
+    ],
+)
+def test_the_worst_finding_is_the_verdict(found: list[Finding], expected: Level) -> None:
+    """What was not checked is never fine, and never hides something worse."""
+    assert verdict(found) is expected
 
 
 def test_refusals_are_raised_together() -> None:
-    """Each with its remedy."""
-    with pytest.raises(PreflightRefused, match=r"^preflight refused: s: t; do it\n  s: t$"):
-        refuse([_finding(Level.REFUSED, "do it"), _finding(Level.REFUSED)])
+    """Each with its remedy; warnings and gaps are told, not obeyed."""
+    refuse([FINE, CARE, BLIND])
+    both = [BAD, replace(BAD, subject="y", remedy="")]
+    text = r"^preflight refused: policy all: refused text; mend policy all\n  y: refused text$"
+    with pytest.raises(PreflightRefused, match=text):
+        refuse(both)
 
 
-# ── the checks of the delays ────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("rounds", "stands"),
+    [
+        ([[]], False),
+        ([[FINE]], False),
+        ([[BLIND]], False),
+        ([[CARE]], False),
+        ([[BAD]], True),
+        ([[BAD], [FINE]], False),
+        ([[BAD], [BLIND]], True),
+        ([[BAD], []], True),
+        ([[BAD], [BLIND], [FINE]], False),
+        ([[BAD], [FINE, BLIND]], True),
+        # what could not be seen when it refused is not needed to see that it is over
+        ([[BAD, BLIND], [FINE, BLIND]], False),
+        ([[BAD, BLIND], [finding(Level.NOT_CHECKED, "all")]], True),
+    ],
+)
+def test_what_could_not_be_looked_at_lifts_nothing(
+    rounds: list[list[Finding]], stands: bool
+) -> None:
+    """Nor does it hold anything."""
+    refusals = standing({}, [])
+    for findings in rounds:
+        refusals = standing(refusals, findings)
+    assert list(refusals) == (["policies"] if stands else [])
 
 
-def test_when_the_delays_are_well_every_check_says_so() -> None:
-    """In the order of their names."""
-    found = check_delays(delays_context())
-    assert verdict(found) is Level.OK
-    assert [finding.check for finding in found] == list(DELAY_CHECKS)
+def test_a_refusal_has_its_first_finding_and_the_number_of_the_others() -> None:
+    """Each check stands for itself; the latest text counts."""
+    before = standing({}, [BAD, finding(Level.REFUSED, "level 3", check="delay-entities")])
+    found = standing(before, [BAD, finding(Level.REFUSED, "policy b")])
+    assert list(found) == ["delay-entities", "policies"]
+    assert found["delay-entities"] == before["delay-entities"]
+    assert found["policies"].text == "policy all: refused text, and 1 more"
+    assert found["policies"].remedy == "mend policy all"
 
 
-def test_policies_of_the_levels_alone_are_looked_at() -> None:
-    """Of the generation that was asked for."""
-    broker = FakeBroker()
-    check_delays(delays_context(broker, version=DelaysVersion.V1))
-    assert broker.policies_asked == [f"nsb.delay-level-{level:02d}" for level in range(28)]
+# ── while it runs ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_a_broker_that_is_gone_nothing_else_is_known() -> None:
-    """It is refused once."""
-    found = check_delays(delays_context(FakeBroker(failure=TargetUnavailable("gone"))))
-    assert [f.check for f in found if f.level is Level.REFUSED] == ["broker-reachable"]
-    assert {f.level for f in found} == {Level.REFUSED, Level.NOT_CHECKED}
+class Known:
+    """A ledger that hands over, and what is remembered of it; an hour passes with each question."""
+
+    def __init__(self) -> None:
+        self.ledger = FakeHandOvers(["Billing"])
+        times = (NOW + timedelta(hours=n) for n in range(9))
+        self.known = KnownHandOvers(self.ledger, lambda: next(times))
+
+    def names(self, due_in: timedelta = timedelta(0)) -> list[str]:
+        """Return what is known to be due from then on."""
+        return [str(each.destination) for each in self.known.handed_over(due_from=NOW + due_in)]
+
+    @property
+    def asked(self) -> list[Any]:
+        """Since when the ledger was asked for hand-overs."""
+        return [each["handed_over_from"] for each in self.ledger.asked]
+
+
+def test_all_is_read_once_and_then_what_is_new() -> None:
+    """With an overlap, because what was just written may not be seen yet; what is over is gone."""
+    known = Known()
+    assert known.names() == ["Billing"]
+    known.ledger.names = ["Archive"]
+    assert known.names() == ["Archive", "Billing"]
+    assert known.asked == [None, NOW - timedelta(minutes=5)]
+    known.ledger.names = []
+    assert known.names(timedelta(seconds=1)) == []
+
+
+def test_a_question_without_an_answer_is_asked_again() -> None:
+    """What was handed over meanwhile is not left out."""
+    known = Known()
+    known.names()
+    known.ledger.failure = LedgerError("away")
+    with pytest.raises(LedgerError):
+        known.names()
+    known.ledger.failure = None
+    known.names()
+    assert known.asked == [None, NOW - timedelta(minutes=5)]
+
+
+def test_what_was_called_back_needs_no_way() -> None:
+    """Before a destination is told to be out of reach, the ledger is asked for all again."""
+    known = Known()
+    known.names()
+    known.ledger.names = []
+    broker = FakeBroker(bound=["Sales"], gone=["Billing"])
+    (found,) = Rechecks(context(broker=broker), known.known, tuple).ways()
+    assert found.level is Level.OK
+    assert known.asked[-1] is None

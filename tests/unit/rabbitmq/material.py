@@ -21,8 +21,10 @@ from migrator.handover.ports import Delayed
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.publisher import WindowLimits
+from tests.conftest import Vhost
 
 LEDGER = "abc123"
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
@@ -82,6 +84,12 @@ def delayed(delay_s: int, row_index: int = 0, **changes: Any) -> Delayed:
 def connection(url: str, **changes: Any) -> ConnectionSettings:
     """Return settings for a connection to *url*."""
     return ConnectionSettings(nodes=parse_addresses(url), **changes)
+
+
+def api_of(vhost: Vhost, url: str | None = None) -> ManagementApi:
+    """Return the management API of a virtual host, to be closed."""
+    address = connection(vhost.amqp_url).address
+    return ManagementApi(management_settings(address, url or vhost.node.management_url, TlsFiles()))
 
 
 def link_settings(

@@ -1,42 +1,36 @@
-"""Tests of ``migrator.recall.rollback``."""
+"""Which open batches a rollback gives back, and which a recall has to wait for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import cast
+from typing import Any
 
 import pytest
 
-from migrator.errors import LeaseLost, SourceGone
-from migrator.ledger.leases import SqlLeases
+from migrator.errors import LeaseLost, PreflightRefused, SourceGone
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
-from migrator.ledger.states import OPEN, BatchState, Event, Mode, next_state
+from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine
-from migrator.nservicebus.timeouts import (
-    FIRST_DISPATCHER_LANE,
-    BatchId,
-    EndpointName,
-    Lane,
-    RunId,
-    StoredTimeout,
-)
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, BatchId, EndpointName, Lane, RunId
 from migrator.recall.rollback import Released, Releasing, RollbackScope
-from migrator.stores.ports import Claim, ClaimRequest
+from migrator.recall.rules import RecallScope, demand_settled
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
+BILLING = "Billing_TimeoutData"
 EVERYTHING = RollbackScope(endpoint=None, run=None)
 
 
-def batch(number: int, state: BatchState, *, lane: int = 0, run: int = 1, **more: str) -> Batch:
+def batch(
+    number: int, state: BatchState, *, lane: int = 0, run: int = 1, source: str = SALES.source
+) -> Batch:
     """Return a batch of ten rows."""
     return Batch(
         id=BatchId(number),
         run=RunId(run),
-        endpoint=EndpointName("Sales"),
-        source=more.get("source", SALES.source),
+        endpoint=SALES.name,
+        source=source,
         lane=Lane(lane),
         mode=Mode.STAGED,
         state=state,
@@ -47,15 +41,12 @@ def batch(number: int, state: BatchState, *, lane: int = 0, run: int = 1, **more
 
 
 class Ledger:
-    """Batches and leases in memory, as far as giving back needs them."""
-
-    ledger_id = "a1"
+    """Batches, leases and claims in memory, as far as giving back needs them."""
 
     def __init__(self, *batches: Batch) -> None:
         self.batches = {each.id: each for each in batches}
         self.living: dict[Lane, str] = {}
         self.taken: set[Lane] = set()
-        self.released: list[BatchId] = []
         self.others_had_all: set[BatchId] = set()
         self.gone: set[BatchId] = set()
         self.quarantine_asked: list[StoreEndpoint | None] = []
@@ -79,30 +70,14 @@ class Ledger:
         """Take the lane back."""
         self.held.discard(lease.lane)
 
-    def orphaned_lanes(self) -> Sequence[Lane]:
-        """Nobody asks: these are without the lanes of dispatchers."""
-        raise NotImplementedError
-
     def abandoned_lanes(self) -> Sequence[Lane]:
         """Return lanes with open batches that nobody living has."""
         lanes = {b.lane for b in self.batches.values() if b.state in OPEN}
         return sorted(lanes - self.living.keys())
 
-    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Nobody asks here."""
-        raise NotImplementedError
-
     def holders(self) -> Sequence[tuple[Lane, str]]:
         """Return who is alive."""
         return sorted(self.living.items())
-
-    def owner_of(self, lane: Lane) -> str | None:
-        """Nobody asks here."""
-        raise NotImplementedError
-
-    def evict(self, lane: Lane, owner: str) -> None:
-        """Nobody is evicted here."""
-        raise NotImplementedError
 
     # ── batches ──
 
@@ -117,31 +92,7 @@ class Ledger:
         self.batches[batch.id] = after
         return after
 
-    def put_in(self, lease: Lease) -> Sequence[Batch]:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def find(self, batch: BatchId) -> Batch | None:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
-        """Nothing is quarantined here."""
-        raise NotImplementedError
-
     # ── claims ──
-
-    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """Nothing is claimed here."""
-        raise NotImplementedError
-
-    def claim(self, request: ClaimRequest) -> Claim | None:
-        """Nothing is claimed here."""
-        raise NotImplementedError
 
     def release(self, batch: Batch, lease: Lease) -> int:
         """Release a claimed batch under a lease that is held."""
@@ -150,7 +101,6 @@ class Ledger:
             self.batches[batch.id] = replace(batch, state=BatchState.RELEASING)
             raise SourceGone("there is no such table")
         self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.RELEASE))
-        self.released.append(batch.id)
         return batch.size
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
@@ -176,17 +126,17 @@ class Ledger:
         return {number: each.state for number, each in self.batches.items()}
 
 
-def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> Released:
-    """Roll back; no lane may be held afterwards."""
+def rolled_back(ledger: Any, scope: RollbackScope = EVERYTHING) -> Released:
+    """Roll back; no lane may be held afterwards, and there is nothing left to do."""
     rollback = Releasing(
         claims=ledger,
-        leases=cast(SqlLeases, ledger),
+        leases=ledger,
         batches=ledger,
-        owner="me",
         lease_duration=timedelta(seconds=20),
     )
     done = rollback.run(scope)
     assert not ledger.held
+    assert rollback.run(scope).rows == 0
     return done
 
 
@@ -272,12 +222,10 @@ def test_a_dispatchers_lane_goes_back_too() -> None:
 
 def test_only_one_endpoint_goes_back() -> None:
     """Its quarantine, too."""
-    ledger = Ledger(
-        batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, source="Billing_TimeoutData")
-    )
+    ledger = Ledger(batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, source=BILLING))
     done = rolled_back(ledger, RollbackScope(endpoint=SALES, run=None))
     assert list(done.batches) == [1]
-    assert ledger.quarantine_asked == [SALES]
+    assert ledger.quarantine_asked == [SALES] * 2
 
 
 def test_only_one_run_goes_back_without_the_quarantine() -> None:
@@ -288,8 +236,28 @@ def test_only_one_run_goes_back_without_the_quarantine() -> None:
     assert ledger.quarantine_asked == []
 
 
-def test_repeating_is_harmless() -> None:
-    """The second time there is nothing left."""
-    ledger = Ledger(batch(1, BatchState.STAGED))
-    rolled_back(ledger)
-    assert rolled_back(ledger).rows == 0
+# ── what a recall has to wait for ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+@pytest.mark.parametrize(
+    "scope", [RecallScope(), RecallScope(source=SALES.source), RecallScope(run=RunId(1))]
+)
+def test_an_open_batch_that_is_meant_is_settled_first(
+    state: BatchState, scope: RecallScope
+) -> None:
+    """Whatever its state: its rows would be handed over again afterwards."""
+    with pytest.raises(PreflightRefused, match="batches 7 may be on their way"):
+        demand_settled([batch(7, state)], scope)
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+def test_others_are_in_the_way_only_while_they_are_on_their_way(state: BatchState) -> None:
+    """What another endpoint, or another run, has claimed is all in the ledger."""
+    scope = RecallScope(source=SALES.source, run=RunId(1))
+    for other in (batch(7, state, source=BILLING), batch(7, state, run=2)):
+        if state in HALF_DONE | {BatchState.CLAIMED}:
+            demand_settled([other], scope)
+        else:
+            with pytest.raises(PreflightRefused):
+                demand_settled([other], scope)

@@ -40,10 +40,8 @@ def endpoint(name: str = "Sales", **changes: Any) -> EndpointPreview:
     facts: dict[str, Any] = {
         "endpoint": EndpointName(name),
         "source": f"{name}_TimeoutData",
-        "is_complete": True,
         "stored": 12_345,
         "in_ledger": 1,
-        "without_due_time": 0,
         "left": 44,
         "beyond_horizon": 300,
         "to_migrate": 12_000,
@@ -53,7 +51,6 @@ def endpoint(name: str = "Sales", **changes: Any) -> EndpointPreview:
         },
         "destinations": {QueueName("Billing"): 11_000, QueueName("Shipping"): 997},
         "due": {"overdue": 7, "1m": 37, "1d": 12_001, "8.5y": 300},
-        "zone_offsets": {},
         "bytes": 3_500_000,
         "entry_levels": {16: 11_990, 3: 7},
     }

@@ -1,18 +1,23 @@
-"""Tests of ``migrator.reports.pages``: what all pages have to keep."""
+"""Tests of ``migrator.reports``: the pages of a preview and of a verification."""
 
 from __future__ import annotations
 
 import re
-from importlib.resources import files
+from collections import Counter
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from jinja2 import UndefinedError
 
-from migrator.nservicebus.timeouts import QueueName
+from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.reports.pages import About, page
-from migrator.reports.preview import preview_page
+from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
-from migrator.reports.words import visible
+from migrator.reports.words import DUE, visible
+from migrator.stores.endpoints import Quarantinable
+from migrator.verify.report import Discrepancy, LevelBalance
 from tests.unit.reports.reading import Page, read, spaced
 from tests.unit.reports.samples import (
     ABOUT,
@@ -25,6 +30,8 @@ from tests.unit.reports.samples import (
     preview,
     verification,
 )
+
+# ── what all pages keep ─────────────────────────────────────────────────────────────────────────
 
 NICE = "Sales"
 TAGS = {
@@ -101,22 +108,262 @@ def test_a_page_says_when_which_and_what_was_not_checked() -> None:
         assert "What to do next" in seen
 
 
-def test_pages_fit_phones_printers_and_dark_rooms() -> None:
-    """By their style alone."""
-    text = verify_page(verification(), about=ABOUT)
-    style = read(text).style
-    for rule in ("@media (max-width", "@media print", "@media (prefers-color-scheme: dark)"):
-        assert rule in style
-    assert 'name="viewport"' in text
-
-
 def test_what_is_missing_is_an_error() -> None:
     """Not an empty place in a report."""
     with pytest.raises(UndefinedError):
         page("preview.html", about=ABOUT)
 
 
-def test_the_templates_are_in_the_package() -> None:
-    """Where a wheel has them, too."""
-    names = {each.name for each in (files("migrator.reports") / "templates").iterdir()}
-    assert names >= {"page.html", "preview.html", "verify.html", "parts.html", "base.css"}
+# ── previews ────────────────────────────────────────────────────────────────────────────────────
+
+CLEAN: dict[str, Any] = {"quarantine": {}}
+
+
+def previewed(document: Any, **more: Any) -> Page:
+    """Return the page of a preview."""
+    return read(preview_page(document, about=ABOUT, **more))
+
+
+def test_numbers_of_a_preview_are_those_of_the_document() -> None:
+    """In the lines of an endpoint, in the pictures and in what the reader sees first."""
+    document = preview(endpoint())
+    (each,) = document["endpoints"]
+    page = previewed(document)
+    assert page.table("What would become of its timeouts") == {
+        "stored": [each["stored"], "in the table now"],
+        "to migrate now": [each["to_migrate"], "migrator run would take them out of the table"],
+        "… to hand over": [each["to_hand_over"], "they wait at the broker until they are due"],
+        "… to set aside": [3, "kept in the ledger with the reason"],
+        "due before the cutoff": [each["left"], "left to the timeout manager"],
+        "due after the horizon": [each["beyond_horizon"], "they stay in the table until nearer"],
+        "without a usable due time": [each["without_due_time"], "they stay for good"],
+        "in the ledger already": [each["in_ledger"], "claimed before; not claimed a second time"],
+        "overdue": [each["overdue"], "among these; whatever becomes of them"],
+    }
+    assert page.table("Stored timeouts")["Sales"] == [each["stored"]]
+    assert page.table("Each timeout counts once") == {
+        "due": ["number"],
+        **{DUE[step]: [count] for step, count in each["due"].items()},
+    }
+    rungs = page.table("Messages by the delay level")
+    assert len(rungs) == 29
+    assert (rungs["16"], rungs["03"], rungs["27"]) == (
+        ["18 hours", 11_990],
+        ["8 seconds", 7],
+        ["4.3 years", 0],
+    )
+    assert page.table("Messages by destination")["Billing"] == [11_000]
+    reason = "no-destination nothing says where the message has to go"
+    assert page.table("To set aside, and why")[reason] == [3, "nothing", "a1 b2"]
+    assert "11\u202f997 timeouts can be moved, 3 would be set aside" in page.text
+    assert "Estimate for all of them: 6 seconds at 2000 messages a second" in page.text
+
+
+def test_several_endpoints_are_added_up() -> None:
+    """In the pictures; the tables of each have its own numbers."""
+    both = [endpoint(), endpoint("Billing", **CLEAN, destinations={QueueName("Billing"): 5})]
+    document = preview(*both, modes={"Sales": "migrate", "Billing": "forward", "Shipping": "x"})
+    page = previewed({**document, "dispatched": [dispatched()]}, attended=["Billing"])
+    sums: Counter[str] = Counter()
+    for each in document["endpoints"]:
+        sums.update(each["due"])
+    due = page.table("Each timeout counts once")
+    assert {DUE[step]: [count] for step, count in sums.items()}.items() <= due.items()
+    places = page.table("Messages by destination")
+    assert (places["Billing"], places["Shipping"]) == ([11_005], [997 + 810])
+    assert page.table("Stored timeouts")["Shipping"] == [812]
+    tables = [t for t in page.tables if t.caption == "What would become of its timeouts"]
+    assert [row[1] for row in tables[2].rows] == [812, 810, 2, 0, 0, 3]
+    assert ["due before the cutoff", 44, "sent by migrator when due"] in tables[1].rows
+    assert "810 timeouts would be sent when due, 5 would be set aside" in page.text
+    levels = next(t for t in page.tables if t.caption == "Level on which they start")
+    assert levels.rows == [["3", 7], ["16", 11_990]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "tone"),
+    [
+        (CLEAN, "12\u202f000 timeouts can be moved", "good"),
+        ({}, "11\u202f997 timeouts can be moved, 3 would be set aside", "care"),
+        (CLEAN | {"without_due_time": 2}, "12\u202f000 timeouts can be moved", "care"),
+        (CLEAN | {"to_migrate": 0}, "Nothing would be moved now", "good"),
+        (CLEAN | {"to_migrate": 0, "stored": 0}, "No timeouts are stored", "good"),
+    ],
+)
+def test_the_verdict_of_a_preview_comes_first(
+    changes: dict[str, Any], title: str, tone: str
+) -> None:
+    """Green only when there is nothing to look at."""
+    page = previewed(preview(endpoint(**changes)))
+    assert ("section", f"verdict {tone}") in [(tag, a.get("class")) for tag, a in page.tags]
+    assert title in page.text
+    assert ("migrator run --endpoint Sales" in page.text) == ("can be moved" in title)
+
+
+def test_warnings_are_told() -> None:
+    """Rows that stay, and columns in local time; and what was not looked at."""
+    offsets = {timedelta(hours=2): 17, timedelta(minutes=-330): 1}
+    odd = {"odd": Quarantinable(count=2, examples=["id-1"])}
+    one = endpoint(
+        zone_offsets=offsets, without_due_time=6, unclaimable=odd, unmeasured=9, is_complete=False
+    )
+    page = previewed(preview(one))
+    for told in (
+        "+2 h from the row's own header: 17.",
+        "-5.5 h from the row's own header: 1.",
+        "rows that are never claimed, odd: 2, such as id-1.",
+        "timeout manager would ever reach: 4.",
+        "how large their bodies are: 9.",
+        "Have somebody who knows the endpoints read the warnings",
+        "a preview reads the database only",
+        "Endpoint Sales: only the first 12\u202f345 rows",
+    ):
+        assert told in page.text
+
+
+def test_thousands_of_destinations_of_a_preview_stay_readable() -> None:
+    """The most wanted are shown, the rest is added up."""
+    many = {QueueName(f"Queue{n:03d}"): 1_000 - n for n in range(300)}
+    page = previewed(preview(endpoint(destinations=many)))
+    drawn, listed = [t for t in page.tables if t.caption == "Messages by destination"]
+    assert len(drawn.rows) == 1 + DRAWN + 1
+    rest = sum(sorted(many.values())[: 300 - DRAWN])
+    assert drawn.rows[-1] == ["285 others together", "", rest]
+    assert len(listed.rows) == LISTED
+    assert "and 100 more, which --format json lists" in page.text
+
+
+def test_what_is_empty_makes_a_page_too() -> None:
+    """Without pictures, since there is nothing to draw; evidence can be told from another."""
+    page = previewed(preview())
+    assert page.tables == []
+    assert "No timeouts are stored" in page.text
+    only = previewed(preview(dispatched=[dispatched()], modes={"Shipping": "dispatch"}))
+    assert "810 timeouts would be sent when due" in only.text
+    assert only.table("Messages by destination")["Shipping"] == [810]
+    page = verified(endpoints=[], destinations=[], levels=(), digest="9f86d081")
+    assert "Nothing came into the books yet." in page.text
+    assert page.tables == []
+    assert "9f86d081" in page.text
+
+
+# ── verifications ───────────────────────────────────────────────────────────────────────────────
+
+GONE: dict[str, Any] = {"counts": {Discrepancy.ROWS_GONE: 41}, "discrepancies": [found()]}
+
+
+def verified(**changes: Any) -> Page:
+    """Return the page of a verification."""
+    return read(verify_page(verification(**changes), about=ABOUT))
+
+
+def test_numbers_of_a_verification_are_those_of_the_document() -> None:
+    """In the books, the pictures and the tables."""
+    document = verification()
+    page = verified()
+    (each,) = document["endpoints"]
+    books = {name: cells[0] for name, cells in page.table("Its books").items()}
+    assert books == {
+        "came into the books": each["claimed"],
+        "handed over": each["handed_over"],
+        "dispatched": each["dispatched"],
+        "in flight": each["in_flight"],
+        "set aside": each["quarantined"],
+        "released": each["released"],
+        "recalled": each["recalled"],
+        "doubtful": each["doubtful"],
+        "purged": each["purged"],
+        "unaccounted": each["unaccounted"],
+        "still in the table": each["in_store"],
+    }
+    assert page.table("Every timeout")["Sales"] == [each["claimed"]]
+    assert page.table("Timeouts by destination")["Billing"] == [12_000]
+    assert page.table("Handed over for each")["Billing"] == ["Sales", 7_000, 5_000, 0]
+    rungs = page.table("Messages in the delay levels")
+    levels = page.table("Messages in each level")
+    for level in document["levels"]:
+        assert rungs[f"{level['level']:02d}"][-1] == level["total"]
+        if level["total"]:
+            row = levels[f"v2 {level['level']}"]
+            assert row == [level["total"], level["ours"], level["foreign"]]
+    for number in ("rows_checked", "waiting"):
+        assert f"{document[number]:,}".replace(",", "\u202f") in page.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "tone", "step"),
+    [
+        ({}, "Everything agrees", "good", "There is nothing to do"),
+        (
+            {"not_checked": ["level 21"]},
+            "Everything that was looked at agrees",
+            "care",
+            "Read what was not checked",
+        ),
+        (
+            {"endpoints": [balance(handed_over=5, quarantined=2)]},
+            "some timeouts are set aside",
+            "care",
+            "migrator quarantine list",
+        ),
+        (
+            {"doubtful": [BatchId(9)], "endpoints": [balance(doubtful=5)]},
+            "Of some batches nobody can tell",
+            "care",
+            "migrator batch list",
+        ),
+        (GONE, "Something does not agree", "bad", "Delete and purge nothing"),
+        ({"levels": ()}, "Everything agrees", "good", "migrator verify --scan --endpoint Sales"),
+    ],
+)
+def test_the_verdict_of_a_verification_comes_first(
+    changes: dict[str, Any], title: str, tone: str, step: str
+) -> None:
+    """Green only when all was looked at and nothing is left to do for a person."""
+    page = verified(**changes)
+    assert ("section", f"verdict {tone}") in [(tag, a.get("class")) for tag, a in page.tags]
+    assert title in page.text
+    assert step in page.text
+    assert ("There is nothing to do" in page.text) == (not changes)
+
+
+def test_what_does_not_agree_is_explained() -> None:
+    """Each kind with its number and what to do, and the first of them."""
+    page = verified(**GONE, doubtful=[BatchId(9), BatchId(12)])
+    assert page.table("Kinds")["rows are gone from the ledger rows_gone"] == [
+        41,
+        "Somebody deleted them. Look into a backup of the ledger.",
+    ]
+    assert page.table("The first of each kind")["rows_gone"] == ["7", "too few"]
+    assert "Found: 41 contradictions" in page.text
+    assert "Doubtful batches: 9, 12" in page.text
+
+
+def test_what_is_not_known_is_not_0() -> None:
+    """A level nobody looked at, a table that is gone, rows that are in no state."""
+    levels = [
+        LevelBalance(delays=DelaysVersion.V2, level=21, total=None, ours=None, foreign=None),
+        LevelBalance(delays=DelaysVersion.V2, level=20, total=12, ours=None, foreign=None),
+        LevelBalance(delays=DelaysVersion.V1, level=20, total=7, ours=3, foreign=0),
+        LevelBalance(delays=DelaysVersion.V1, level=19, total=7, ours=3, foreign=0),
+    ]
+    page = verified(levels=levels, not_checked=["level 21"])
+    assert page.table("Messages in the delay levels")["21"] == ["24 days", None]
+    assert page.table("Messages in the delay levels")["20"] == ["12 days", 19]
+    assert page.table("Messages in each level") == {
+        "level": ["messages", "of this migration", "of others"],
+        "v2 21": [None, None, None],
+        "v2 20": [12, None, None],
+        "v1 20": [7, 3, 0],
+        "v1 19": [7, 3, 0],
+    }
+    assert "not looked at" in page.text
+
+
+def test_thousands_of_destinations_of_a_verification_stay_readable() -> None:
+    """And one without a name has its line."""
+    places = [place(f"Queue{n:03d}", waiting=n) for n in range(300)]
+    page = verified(destinations=[place(None, waiting=1_000), *places])
+    assert page.table("Timeouts by destination")["(none)"] == [1_000]
+    assert "and 286 more, which --format json lists" in page.text
+    assert "and 101 more, which --format json lists" in page.text

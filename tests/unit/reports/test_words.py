@@ -1,16 +1,16 @@
-"""Tests of ``migrator.reports.words``."""
+"""Tests of ``migrator.reports.words`` and ``pictures``."""
 
 from __future__ import annotations
 
 import pytest
 from markupsafe import Markup
 
-from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.conversion import REASONS, Reason
 from migrator.preview.report import BEYOND, SPANS
+from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
 from migrator.reports.words import (
     DISCREPANCIES,
     DUE,
-    REASONS,
     counted,
     grouped,
     marked,
@@ -26,6 +26,7 @@ def test_numbers_are_grouped() -> None:
     assert grouped(1_234_567) == "1\u202f234\u202f567"
     assert (grouped(0), grouped(None)) == ("0", "not known")
     assert (counted(1, "row"), counted(2, "row")) == ("1 row", "2 rows")
+    assert (size_words(1), size_words(3_500_000)) == ("1 byte", "3.3 MiB")
 
 
 @pytest.mark.parametrize(
@@ -42,14 +43,6 @@ def test_numbers_are_grouped() -> None:
 def test_spans_are_told_as_people_do(seconds: float, words: str) -> None:
     """In one unit."""
     assert span_words(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("size", "words"), [(1, "1 byte"), (2_048, "2 KiB"), (3_500_000, "3.3 MiB"), (2**34, "16 GiB")]
-)
-def test_sizes_are_told_as_people_do(size: int, words: str) -> None:
-    """In one unit."""
-    assert size_words(size) == words
 
 
 @pytest.mark.parametrize(
@@ -80,3 +73,45 @@ def test_every_code_has_its_words() -> None:
     assert set(REASONS) == set(Reason)
     assert set(DISCREPANCIES) == set(Discrepancy)
     assert list(DUE) == [*(name for name, _ in SPANS), BEYOND]
+
+
+# ── pictures ────────────────────────────────────────────────────────────────────────────────────
+
+
+def shares(*counts: int) -> list[Share]:
+    """Return shares of so many kinds."""
+    return [Share(kind=f"k{n}", label=f"l{n}", count=count) for n, count in enumerate(counts)]
+
+
+def test_widths_are_in_proportion() -> None:
+    """Side by side, from the left."""
+    pieces = stacked(shares(50, 0, 25), most=100)
+    assert [(piece.x, piece.width) for piece in pieces] == [(0, 50), (50, 25)]
+
+
+@pytest.mark.parametrize("counts", [(1, 1_000_000), (1,) * 8 + (10**9,), (1,) * 200])
+def test_whatever_is_there_is_seen_and_fits(counts: tuple[int, ...]) -> None:
+    """However little, and however many."""
+    pieces = stacked(shares(*counts), most=sum(counts))
+    assert len(pieces) == len(counts)
+    assert all(piece.width > 0 for piece in pieces)
+    assert pieces[-1].x + pieces[-1].width <= WHOLE + 0.1
+
+
+def test_bars_share_one_scale() -> None:
+    """The longest fills its place; one without rows has none."""
+    long, short, empty = bars([("a", shares(30, 10)), ("b", shares(10)), ("c", ())])
+    assert [piece.width for piece in long.pieces] == [75, 25]
+    assert [piece.width for piece in short.pieces] == [25]
+    assert (long.count, empty.count, empty.pieces) == (40, 0, [])
+    assert legend([long, short]) == {"k0": "l0", "k1": "l1"}
+    assert bars([("a", shares(0))])[0].pieces == []
+
+
+def test_a_ladder_has_28_rungs() -> None:
+    """Highest first; what is not known is not 0."""
+    rungs = ladder({16: shares(5), 0: shares(1)}, counts={16: 7, 3: None})
+    assert [rung.label for rung in rungs] == [f"{level:02d}" for level in range(27, -1, -1)]
+    counts = {rung.label: rung.count for rung in rungs}
+    assert (counts["16"], counts["03"], counts["00"], counts["27"]) == (7, None, 1, 0)
+    assert rungs[-1].remark == "1 second"

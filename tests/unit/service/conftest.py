@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
+from migrator.errors import StoreUnavailable
+
+Lines = Callable[[str], list[logging.LogRecord]]
+WaitFor = Callable[[Callable[[], bool]], None]
+
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], list[logging.LogRecord]]]:
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
     """Return what was logged so far with an action."""
     with caplog.at_level(logging.INFO):
         yield lambda action: [
@@ -33,14 +40,13 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         "schedule._LAST_WAIT_S",
         "systemd._PATIENCE_S",
         "throttle._FIRST_S",
-        "throttle_signals.HttpCheck._PATIENCE_S",
         "audit_log._LAST_WAIT_S",
     ):
         monkeypatch.setattr(f"migrator.service.{where}", 30.0)
 
 
 @pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
+def wait_for() -> WaitFor:
     """Wait until something is so, for half a minute at most."""
 
     def wait(is_so: Callable[[], bool]) -> None:
@@ -50,3 +56,27 @@ def wait_for() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+class Events:
+    """The ledger's audit trail in memory: what writes into it, and what is written into."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, dict[str, Any]]] = []
+        self.is_there = threading.Event()
+        self.is_there.set()
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: object) -> None:
+        """Write as ``SqlRuns`` does."""
+        assert batch is None
+        if not self.is_there.is_set():
+            raise StoreUnavailable("away")
+        self.note(kind, detail)
+
+    def note(self, kind: str, detail: Mapping[str, object]) -> None:
+        """Write as ``AuditLog`` does, at once."""
+        self.found.append((kind, dict(detail)))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the details of one kind, oldest first."""
+        return [detail for each, detail in self.found if each == kind]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from migrator.errors import StoreUnavailable, TargetUnavailable
-from migrator.ledger.pause_reasons import Signal
+from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level
 from migrator.service.recheck import Recheck
 from migrator.service.throttle import Throttle
+from tests.unit.service.conftest import Events, Lines
 
-Lines = Callable[[str], list[logging.LogRecord]]
 FINE = Finding(check="policies", level=Level.OK, subject="policies", text="none")
 BAD = Finding(
     check="policies",
@@ -35,37 +33,41 @@ CLOSED = Finding(check="ways-out", level=Level.REFUSED, subject="Billing", text=
 class Bench:
     """One recheck and everything it acts on."""
 
-    def __init__(self, *, may_pause: bool = True) -> None:
-        self.throttle = Throttle()
+    def __init__(self, *, may_pause: bool = True, minutes: float = 10) -> None:
+        self.throttle, self.events = Throttle(), Events()
         self.refusing: list[Finding] | Exception = [FINE]
         self.ways: list[Finding] | Exception = [OPEN]
         self.left: list[str] | Exception = []
         self.bound: list[str] = []
-        self.notes: list[Mapping[str, object]] = []
-        trail: Any = self
+        audit_log: Any = self.events
         checks: Any = SimpleNamespace(
             refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways)
         )
         self.recheck = Recheck(
-            self.throttle, trail, checks=checks, bind=self._bind, may_pause=may_pause
+            self.throttle,
+            audit_log,
+            timedelta(minutes=minutes),
+            checks=checks,
+            bind=self._bind,
+            may_pause=may_pause,
         )
+
+    @property
+    def text(self) -> str:
+        assert self.recheck.job.last is not None
+        return self.recheck.job.last.text
 
     def _bind(self, names: Collection[QueueName]) -> Collection[QueueName]:
         self.bound += names
         return [QueueName(name) for name in _given(self.left)]
 
-    def note(self, kind: str, detail: Mapping[str, object]) -> None:
-        assert kind == "recheck"
-        self.notes.append(detail)
-
     def look(self, *findings: Finding) -> tuple[str, bool]:
         """Look once; return the outcome, and whether it is fine."""
         if findings:
             self.refusing = list(findings)
-        self.recheck._wants_ways = True
-        self.recheck._look()
-        assert self.recheck.last is not None
-        return self.recheck.last.outcome, self.recheck.last.is_fine
+        self.recheck.look()
+        assert self.recheck.job.last is not None
+        return self.recheck.job.last.outcome, self.recheck.job.last.is_fine
 
 
 def _given(value: Any) -> Any:
@@ -90,7 +92,7 @@ def test_a_refusal_holds_until_it_is_gone_and_was_looked_at(lines: Lines) -> Non
     assert not bench.throttle.reasons()
     assert bench.look(BLIND) == ("not_checked", False)
     assert not bench.throttle.reasons()
-    outcomes = [note["outcome"] for note in bench.notes]
+    outcomes = [note["outcome"] for note in bench.events.of("recheck")]
     assert outcomes == ["fine", "refused", "refused", "refused", "fine", "not_checked"]
     levels = [line.levelno for line in lines("recheck_changed")]
     assert levels.count(logging.WARNING) == 3
@@ -113,40 +115,37 @@ def test_destinations_that_lost_their_way_are_bound_again(lines: Lines) -> None:
     for left in (["Billing"], TargetUnavailable("away")):
         bench.left = left
         assert bench.look() == ("refused", False)
-        assert bench.recheck.last is not None
-        assert bench.recheck.last.text == "cannot be reached: Billing: not bound"
+        assert bench.text == "cannot be reached: Billing: not bound"
     assert not bench.throttle.reasons()
 
 
-def test_while_it_refuses_it_looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what was put right is seen before the next usual time."""
+def test_while_it_refuses_it_looks_more_often_but_not_at_ways() -> None:
+    """What was put right is seen soon, and the ledger is not read each half minute."""
     bench = Bench()
-    usual, refused = bench.recheck.jobs(timedelta(minutes=10))
+    usual, refused = bench.recheck.jobs
     assert (usual.every, refused.every) == (timedelta(minutes=10), timedelta(seconds=30))
-    asked: list[bool] = []
-    monkeypatch.setattr(bench.recheck.task, "run_soon", lambda: asked.append(True))
-    assert refused.do()
-    assert asked == []
-    bench.look(BAD)
-    assert refused.do()
-    assert asked == [True]
-    assert len(bench.recheck.jobs(timedelta(seconds=5))) == 1
-
-
-def test_ways_are_looked_at_at_the_usual_times_only() -> None:
-    """While something refuses, the ledger is not read each half minute; what it told stands."""
-    bench = Bench()
+    assert len(Bench(minutes=0.1).recheck.jobs) == 1
+    bench.recheck.look_again()
+    assert bench.recheck.job.last is None
     bench.ways, bench.left = [CLOSED], ["Billing"]
     bench.look(BAD)
-    usual, again = bench.recheck.jobs(timedelta(minutes=10))
-    bench.ways = [OPEN]
-    again.do()
-    bench.recheck._look()
-    assert bench.recheck.last is not None
-    assert bench.recheck.last.text.endswith("cannot be reached: Billing: not bound")
-    usual.do()
-    bench.recheck._look()
-    assert "Billing" not in bench.recheck.last.text
+    bench.ways, bench.refusing = [OPEN], [FINE]
+    bench.recheck.look_again()
+    assert not bench.throttle.reasons()
+    assert bench.text == "cannot be reached: Billing: not bound"
+    bench.look()
+    assert "Billing" not in bench.text
+
+
+def test_another_look_at_a_refusal_is_not_missed_while_one_goes_on() -> None:
+    """A broker that answers slowly is told once, by the look itself."""
+    bench = Bench()
+    bench.look(BAD)
+    _, refused = bench.recheck.jobs
+    with bench.recheck._turn:  # as long as the usual look lasts
+        refused.run()
+        refused.run()
+    assert (refused.end(), refused.view().runs, refused.view().missed) == (True, 2, 0)
 
 
 def test_how_many_wait_is_no_news() -> None:
@@ -156,4 +155,4 @@ def test_how_many_wait_is_no_news() -> None:
     for rows in (10, 9):
         bench.ways = [replace(CLOSED, text=f"not bound, and {rows} timeouts are due")]
         bench.look()
-    assert len(bench.notes) == 1
+    assert len(bench.events.of("recheck")) == 1

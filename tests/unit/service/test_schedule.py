@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from apscheduler import events
 
-from migrator.service.schedule import Job, JobCounts, left_out, scheduled
+from migrator.config.values import parse_cron
+from migrator.service.schedule import Job, left_out, scheduled
+from tests.unit.service.conftest import Lines, WaitFor
 
 SHORT = timedelta(milliseconds=20)
-Lines = Callable[[str], list[logging.LogRecord]]
-WaitFor = Callable[[Callable[[], bool]], None]
-Started = Callable[[], set[threading.Thread]]
+DAY = datetime(2026, 3, 1, 3, tzinfo=UTC)
 
 
 def total(lines: Lines) -> int:
@@ -25,131 +26,73 @@ def total(lines: Lines) -> int:
     return sum(line["count"] for line in told)
 
 
-@pytest.fixture
-def started() -> Callable[[], set[threading.Thread]]:
-    """Return the threads that were started since the test began; those of others may end."""
+def test_each_job_runs_at_its_own_times(lines: Lines, wait_for: WaitFor) -> None:
+    """Until the context ends, and never at once; one that fails is told and tried again."""
     before = set(threading.enumerate())
-    return lambda: set(threading.enumerate()) - before
+    done: list[str] = []
 
-
-def test_each_job_runs_at_its_own_times(lines: Lines, wait_for: WaitFor, started: Started) -> None:
-    """Until the context ends, and never at once."""
-    done: dict[str, int] = {"often": 0, "never": 0}
-
-    def do(name: str) -> bool:
-        done[name] += 1
-        return True
-
-    jobs = [
-        Job(name="often", every=SHORT, do=lambda: do("often")),
-        Job(name="never", every=timedelta(hours=1), do=lambda: do("never")),
-    ]
-    with scheduled(jobs):
-        wait_for(lambda: done["often"] >= 3)
-        threads = started()
-    wait_for(lambda: threads.isdisjoint(threading.enumerate()))
-    before = dict(done)
-    time.sleep(0.1)
-    assert done == before
-    assert done["never"] == 0
-    assert not lines("job_failed")
-
-
-def test_no_jobs_are_fine(lines: Lines, wait_for: WaitFor, started: Started) -> None:
-    """There is just nothing to do, nothing to tell, and nothing goes on afterwards."""
-    with scheduled([], tally := JobCounts()):
-        threads = started()
-        assert threads
-        assert list(tally.views()) == []
-    wait_for(lambda: threads.isdisjoint(threading.enumerate()))
-    assert not lines("job_missed")
-    assert not lines("job_failed")
-
-
-def test_a_job_that_fails_is_told_and_tried_again(lines: Lines, wait_for: WaitFor) -> None:
-    """Nothing else ends with it."""
-    others: list[bool] = []
-
-    def fail() -> bool:
+    def fail() -> None:
         raise ZeroDivisionError
 
-    def work() -> bool:
-        others.append(True)
-        return True
-
-    with scheduled([Job(name="bad", every=SHORT, do=fail), Job(name="ok", every=SHORT, do=work)]):
-        wait_for(lambda: len(lines("job_failed")) >= 2 and len(others) >= 2)
+    jobs = [
+        Job("often", SHORT, lambda: done.append("often")),
+        Job("never", timedelta(hours=1), lambda: done.append("never")),
+        Job("bad", SHORT, fail),
+    ]
+    with scheduled(jobs):
+        wait_for(lambda: len(done) >= 3 and len(lines("job_failed")) >= 2)
+    wait_for(lambda: set(threading.enumerate()) <= before)
+    count = len(done)
+    time.sleep(0.1)
+    assert done == ["often"] * count
     line = lines("job_failed")[0]
-    assert (line.levelno, vars(line)["job"]) == (logging.ERROR, "bad")
-    assert line.exc_info
+    assert (line.levelno, vars(line)["job"], bool(line.exc_info)) == (logging.ERROR, "bad", True)
 
 
 def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: WaitFor) -> None:
-    """What it misses is counted; the first is told at once, the rest at the end."""
+    """What it misses is counted, unless it may lag; first told at once, the rest at the end."""
     entered: list[float] = []
     leave = threading.Event()
 
-    def slow() -> bool:
+    def slow() -> None:
         entered.append(time.monotonic())
-        return leave.wait(60)
+        leave.wait(60)
 
-    tally = JobCounts()
-    with scheduled([Job(name="slow", every=SHORT, do=slow)], tally):
+    job, lagging = Job("slow", SHORT, slow), Job("lagging", SHORT, slow, may_lag=True)
+    with scheduled([job]):
         wait_for(lambda: len(lines("job_missed")) == 1)
         told = total(lines)
-        wait_for(lambda: all(view.missed >= told + 2 for view in tally.views()))
-        assert len(entered) == 1
-        assert len(lines("job_missed")) == 1
+        wait_for(lambda: job.view().missed >= told + 2)
+        assert (len(entered), len(lines("job_missed"))) == (1, 1)
         leave.set()
-    assert len(lines("job_missed")) == 2
-    line = lines("job_missed")[-1]
+        wait_for(lambda: len(entered) >= 2)
+    line, view = lines("job_missed")[-1], job.view()
     assert (line.levelno, vars(line)["job"]) == (logging.WARNING, "slow")
-    assert total(lines) >= 3
-    (view,) = tally.views()
     assert (view.name, view.when, view.missed) == ("slow", "20ms", total(lines))
-    assert view.runs >= 1
+    leave.clear()
+    for _ in range(3):
+        lagging.run()
+    leave.set()
+    assert (lagging.view().runs, lagging.view().missed) == (3, 0)
+    assert lagging.end()
 
 
-def test_a_job_that_says_it_could_not_is_a_miss(lines: Lines, wait_for: WaitFor) -> None:
-    """As when the thread that does the work is still at the last one."""
-    asked: list[bool] = []
+def test_what_the_scheduler_leaves_out_is_counted() -> None:
+    """One that comes too late, and those that one run makes up for."""
+    job = Job("purge", parse_cron("0 3 * * *"), lambda: None)
 
-    def refuse() -> bool:
-        asked.append(True)
-        return False
+    def hear(code: int, day: int) -> None:
+        event: Any = type("Event", (), {"code": code})
+        event.scheduled_run_times = [DAY + timedelta(days=day)]
+        job.hear(event)
 
-    with scheduled([Job(name="busy", every=SHORT, do=refuse)]):
-        wait_for(lambda: len(asked) >= 3)
-    # one may just be about to be counted, and a busy scheduler leaves some out besides
-    assert total(lines) >= len(asked) - 1
-
-
-def test_a_job_that_comes_too_late_is_left_out_and_told(lines: Lines, wait_for: WaitFor) -> None:
-    """Ten others hold all threads of the scheduler for longer than it has grace."""
-    leave = threading.Event()
-    done: list[float] = []
-
-    def hold() -> bool:
-        return leave.wait(60)
-
-    def late() -> bool:
-        done.append(time.monotonic())
-        return True
-
-    holders = [Job(name=f"holder-{n}", every=SHORT, do=hold) for n in range(10)]
-    every, grace = timedelta(milliseconds=100), timedelta(seconds=1)
-    tally = JobCounts()
-
-    def missed() -> int:
-        return next(view.missed for view in tally.views() if view.name == "late")
-
-    with scheduled([*holders, Job(name="late", every=every, do=late, grace=grace)], tally):
-        wait_for(lambda: missed() >= 12)  # those after the first, which waits for a thread
-        assert not done
-        leave.set()
-        wait_for(lambda: bool(done))
-    told = [vars(line) for line in lines("job_missed") if vars(line)["job"] == "late"]
-    assert sum(line["count"] for line in told) >= 12
+    hear(events.EVENT_JOB_SUBMITTED, 0)
+    assert job.view().missed == 0
+    hear(events.EVENT_JOB_SUBMITTED, 3)
+    assert job.view().missed == 2
+    hear(events.EVENT_JOB_MISSED, 4)
+    hear(events.EVENT_JOB_MAX_INSTANCES, 4)
+    assert (job.view().missed, job.view().when) == (4, "0 3 * * *")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +102,5 @@ def test_a_job_that_comes_too_late_is_left_out_and_told(lines: Lines, wait_for: 
 )
 def test_times_between_two_are_counted(passed_s: float, count: int) -> None:
     """Of a job that runs every ten seconds."""
-    last = datetime(2026, 1, 1, tzinfo=UTC)
-    this = last + timedelta(seconds=passed_s)
-    assert left_out(last, this, every=timedelta(seconds=10)) == count
+    this = DAY + timedelta(seconds=passed_s)
+    assert left_out(DAY, this, every=timedelta(seconds=10)) == count

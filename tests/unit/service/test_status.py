@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from migrator.config import Settings
 from migrator.delays.depths import LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from migrator.errors import StoreUnavailable, TargetUnavailable
-from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
+from migrator.errors import LedgerError, StoreUnavailable, TargetUnavailable
+from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantineFilter
 from migrator.ledger.states import BatchState
+from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import status as module
-from migrator.service.status import StatusPoller, StatusQueries
+from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.stores.ports import TableCount
 
 SALES = EndpointName("Sales")
 
 
-class Clock:
-    """A monotonic clock that only moves when told to."""
+class World:
+    """A clock that only moves when told to; ledger, tables and broker; and who reads them."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self.handed_over = 0
+        self.asked: list[str] = []
+        self.ladder_takes_s = 0.0
+        self.store_error: StoreUnavailable | None = None
+        self.broker_error: TargetUnavailable | None = None
+        self.polled: list[Progress] = []
+        self.settings = Settings()
+        self.books = self.broker_facts = self.store = self
+        app: Any = self
+        endpoint = StoreEndpoint(name=SALES, source="s")
+        self.poller = StatusPoller(app, [endpoint], polled=self.polled.append)
+        self.poller._details.end()  # asking reads nothing by itself
 
     def monotonic(self) -> float:
         return self.now_s
 
-
-class Reads(StatusQueries):
-    """Ledger, tables and broker."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.handed_over = 0
-        self.asked: list[str] = []
-        self.ladder_takes_s = 0.0
-        self.store: StoreUnavailable | None = None
-        self.broker: TargetUnavailable | None = None
-
     def progress(self) -> Progress:
         self.asked.append("progress")
-        if self.store is not None:
-            raise self.store
+        if self.store_error is not None:
+            raise self.store_error
         rows = {str(BatchState.HANDED_OVER): self.handed_over}
         return Progress(
             taken_at=datetime(2026, 3, 1, tzinfo=UTC),
@@ -55,106 +60,111 @@ class Reads(StatusQueries):
             lanes=(),
         )
 
-    def events(self, limit: int) -> Sequence[AuditEvent]:
+    def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
         return []
 
-    def ladder(self) -> LevelDepths:
+    def level_depths(self, version: DelaysVersion) -> LevelDepths:
         self.asked.append("ladder")
-        self.clock.now_s += self.ladder_takes_s
-        if self.broker is not None:
-            raise self.broker
-        return build_level_depths(DelaysVersion.V2, [])
+        self.now_s += self.ladder_takes_s
+        if self.broker_error is not None:
+            raise self.broker_error
+        return build_level_depths(version, [])
 
-    def counts(self, now: datetime) -> Mapping[EndpointName, TableCount]:
+    def count(self, _source: str, _now: datetime) -> TableCount:
         self.asked.append("counts")
-        return {SALES: TableCount(rows=600, is_all=True, due=())}
+        return TableCount(rows=600, is_all=True, due=())
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The poller's."""
-    made = Clock()
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """One that was not looked at yet."""
+    made = World()
     monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(made.poller, "_seen", replace(made.poller._seen, at_s=made.now_s))
     return made
 
 
-@pytest.fixture
-def reads(clock: Clock) -> Reads:
-    """What is read."""
-    return Reads(clock)
-
-
-def poller_of(reads: Reads) -> StatusPoller:
-    """Return a poller whose own threads read nothing."""
-    poller = StatusPoller(reads)
-    poller.details_task.end()
-    return poller
-
-
-def test_what_is_not_cheap_is_read_for_those_who_look_only(clock: Clock, reads: Reads) -> None:
+def test_what_is_not_cheap_is_read_for_those_who_look_only(world: World) -> None:
     """Before, and long after, it is said that nobody asked; asking itself reads nothing."""
-    poller = poller_of(reads)
+    poller = world.poller
     poller.poll()
     poller.poll_details()
-    assert reads.asked == ["progress"]
     seen = poller.ask()
-    assert reads.asked == ["progress"]
-    assert seen.ladder is None
-    assert set(seen.gaps) == {"ladder", "rows in the tables"}
+    assert (world.asked, len(world.polled)) == (["progress"], 1)
+    assert (seen.ladder, set(seen.gaps)) == (None, {"ladder", "rows in the tables"})
     poller.poll_details()
-    assert reads.asked == ["progress", "ladder", "counts"]
-    assert poller.ask().counts[SALES].rows == 600
-    assert poller.ask().gaps == {}
-    clock.now_s += 1000
+    assert world.asked == ["progress", "ladder", "counts"]
+    assert (poller.ask().counts[SALES].rows, poller.ask().gaps) == (600, {})
+    world.now_s += 1000
     poller.poll_details()
-    assert reads.asked == ["progress", "ladder", "counts"]
+    assert world.asked == ["progress", "ladder", "counts"]
 
 
-def test_what_cannot_be_read_is_said_and_what_was_read_stays(clock: Clock, reads: Reads) -> None:
+def test_what_cannot_be_read_is_said_and_what_was_read_stays(world: World) -> None:
     """With its age; once it can be read again, nothing is said any more."""
-    poller = poller_of(reads)
+    poller = world.poller
     poller.ask()
     poller.poll()
     poller.poll_details()
-    clock.now_s += 30
-    reads.store, reads.broker = StoreUnavailable("no line"), TargetUnavailable("no broker")
+    world.now_s += 30
+    world.store_error, world.broker_error = StoreUnavailable("no line"), TargetUnavailable("no MQ")
     poller.poll()
     poller.poll_details()
     seen = poller.ask()
-    assert seen.gaps == {"progress": "no line", "ladder": "no broker"}
-    assert poller.store_error == "no line"
-    assert clock.now_s - seen.at_s == 30
+    assert seen.gaps == {"progress": "no line", "ladder": "no MQ"}
+    assert (poller.store_error, world.now_s - seen.at_s) == ("no line", 30)
     assert seen.ladder is not None
     assert [each.endpoint for each in seen.progress.endpoints] == [SALES]
-    reads.store = None
-    clock.now_s += 2
+    world.store_error = None
+    world.now_s += 2
     poller.poll()
     assert poller.store_error is None
 
 
-def test_what_is_slow_takes_a_small_share_of_the_time(clock: Clock, reads: Reads) -> None:
+def test_what_is_slow_takes_a_small_share_of_the_time(world: World) -> None:
     """The rest goes on meanwhile."""
-    poller = poller_of(reads)
-    reads.ladder_takes_s = 2.0
+    world.ladder_takes_s = 2.0
     for _ in range(10):
-        poller.ask()
-        poller.poll_details()
-        clock.now_s += 5
-    assert reads.asked.count("ladder") == 2
-    assert reads.asked.count("counts") == 10
+        world.poller.ask()
+        world.poller.poll_details()
+        world.now_s += 5
+    assert (world.asked.count("ladder"), world.asked.count("counts")) == (2, 10)
 
 
-def test_the_rate_is_that_of_the_last_minute(clock: Clock, reads: Reads) -> None:
+def test_the_rate_is_that_of_the_last_minute(world: World) -> None:
     """None as long as it is too soon to tell."""
-    poller = poller_of(reads)
+    poller = world.poller
     poller.poll()
     assert poller.rate_per_s(SALES) is None
     for _ in range(10):
-        clock.now_s += 2
-        reads.handed_over += 20
+        world.now_s += 2
+        world.handed_over += 20
         poller.poll()
     assert poller.rate_per_s(SALES) == 10.0
     for _ in range(40):
-        clock.now_s += 2
+        world.now_s += 2
         poller.poll()
     assert poller.rate_per_s(SALES) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("after", "rows", "has_more"), [(0, ["1", "2", "3"], True), (3, ["4", "5"], False)]
+)
+def test_pages_of_the_quarantine_say_whether_more_follow(
+    after: int, rows: list[str], has_more: bool
+) -> None:
+    """Each goes on after the last key of the one before; no answer is no empty page."""
+    error: list[LedgerError] = []
+
+    def page(_which: QuarantineFilter, *, after: int, limit: int) -> Any:
+        if error:
+            raise error[0]
+        return [key for key in range(1, 6) if key > after][:limit]
+
+    unused: Any = None
+    control: Any = SimpleNamespace(quarantine=SimpleNamespace(page=page))
+    status = DaemonStatus(owner="", control=control, supervision=unused, poller=unused, jobs=[])
+    found = status.quarantine(QuarantineFilter(endpoint=SALES), after=after, limit=3)
+    assert ([*map(str, found.rows)], found.has_more) == (rows, has_more)
+    error.append(LedgerError("reading the quarantine: gone"))
+    assert status.quarantine(QuarantineFilter(), after=0, limit=3).trouble == str(error[0])

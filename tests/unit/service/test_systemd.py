@@ -1,7 +1,4 @@
-"""Tests of ``migrator.service.systemd``, with real threads and a real socket.
-
-Time passes when a test says so: on a busy machine real threads come too late for any interval.
-"""
+"""Tests of ``migrator.service.systemd``: when what is told, and how, with a real socket."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,209 +19,120 @@ from migrator.service import systemd
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.worker import Stop, WorkerThread
 from tests.support.service_manager import ServiceManager as Listener
+from tests.unit.service.conftest import Lines, WaitFor
 
 INTERVAL_S = 8.0
-Lines = Callable[[str], list[logging.LogRecord]]
-WaitFor = Callable[[Callable[[], bool]], None]
 
 
-class Clock:
-    """The monotonic clock of workers and supervision; it moves when told to."""
+class Bench:
+    """Two workers, a clock that moves when told to, and a manager that notes what it is told."""
 
-    def __init__(self) -> None:
-        self.now_s = 1000.0
+    def __init__(self, watchdog_s: float | None = INTERVAL_S) -> None:
+        self.now_s, self.is_there, self.watchdog_s = 1000.0, True, watchdog_s
+        self.told: list[tuple[float, str]] = []
+        self.stop = Stop()
+        self.workers: list[Any] = [SimpleNamespace(name=f"worker-{n}", silent_s=0) for n in "01"]
+        manager: Any = self
+        self.supervision = Supervision(manager, self.workers, self.stop)
 
     def monotonic(self) -> float:
         return self.now_s
 
+    def tell(self, message: str) -> None:
+        self.told.append((self.now_s, message))
 
-class Manager(ServiceManager):
-    """Our side of the protocol, which notes when signs of life were sent."""
-
-    def __init__(self, clock: Clock, environ: Mapping[str, str]) -> None:
-        super().__init__(environ)
-        self._clock = clock
-        self.signs_s: list[float] = []
-
-    def alive(self) -> None:
-        self.signs_s.append(self._clock.now_s)
-        super().alive()
-
-
-class Worker(WorkerThread):
-    """Goes on until told to hang, or to stop."""
-
-    def __init__(self, name: str, stop: Stop) -> None:
-        super().__init__(name, stop=stop, crash_action="lane_crashed", facts={})
-        self.hang = threading.Event()
-        self.hangs = threading.Event()
-        self.go_on = threading.Event()
-
-    def _run(self) -> None:
-        while not self._stop.at_once.is_set():
-            self.beat()
-            if self.hang.is_set():
-                self.hangs.set()
-                self.go_on.wait(60)
-                self.hangs.clear()
-            time.sleep(0.001)
-
-
-class Bench:
-    """Two workers, their supervision, and who listens."""
-
-    def __init__(self, listener: Listener, clock: Clock, wait_for: WaitFor, **environ: str) -> None:
-        self._clock, self._wait_for = clock, wait_for
-        self.stop = Stop()
-        self.workers = [Worker(f"worker-{n}", self.stop) for n in range(2)]
-        self.manager = Manager(clock, {"NOTIFY_SOCKET": listener.address, **environ})
-        self.supervision = Supervision(self.manager, self.workers, self.stop)
-
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-        self.supervision.begin()
-
-    def look_for(self, seconds: float) -> None:
+    def look_for(self, seconds: float, *, hung: int | None = None) -> None:
         """Look as the main thread does, for a while; who does not hang goes on meanwhile."""
-        ends_s = self._clock.now_s + seconds
-        while self._clock.now_s < ends_s:
-            self._clock.now_s += self.supervision.look_every_s
-            for worker in self.workers:
-                self._wait_for(lambda each=worker: each.hangs.is_set() or not each.silent_s)  # type: ignore[misc]  # mypy cannot type a lambda's default
+        ends_s = self.now_s + seconds
+        while self.now_s < ends_s:
+            self.now_s += self.supervision.look_every_s
+            if hung is not None:
+                self.workers[hung].silent_s += self.supervision.look_every_s
             self.supervision.look()
 
-    def hang(self, number: int) -> None:
-        """Have a worker hang from now on."""
-        self.workers[number].hang.set()
-        assert self.workers[number].hangs.wait(30)
-
-    def end(self) -> None:
-        self.stop.at_once.set()
-        for worker in self.workers:
-            worker.go_on.set()
-            assert worker.join(30)
+    def at_s(self, message: str) -> list[float]:
+        return [at_s for at_s, text in self.told if text == message]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Time for workers and supervision."""
-    made = Clock()
-    monkeypatch.setattr("migrator.service.systemd.time", made)
-    monkeypatch.setattr("migrator.service.worker.time", made)
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """With a watchdog, at work."""
+    made = Bench()
+    monkeypatch.setattr(systemd, "time", made)
+    made.supervision.begin()
     return made
 
 
-@pytest.fixture
-def listener(tmp_path: Path) -> Iterator[Listener]:
-    """A service manager that only listens."""
-    with Listener(tmp_path / "notify") as opened:
-        yield opened
-
-
-@pytest.fixture
-def bench(listener: Listener, clock: Clock, wait_for: WaitFor) -> Iterator[Bench]:
-    """With a watchdog."""
-    made = Bench(listener, clock, wait_for, WATCHDOG_USEC=str(int(INTERVAL_S * 1e6)))
-    made.start()
-    yield made
-    made.end()
-
-
-def test_signs_of_life_come_several_times_in_each_interval(
-    bench: Bench, listener: Listener, wait_for: WaitFor
-) -> None:
+def test_signs_of_life_come_several_times_in_each_interval(bench: Bench) -> None:
     """After READY, and as long as all go on."""
     bench.look_for(3 * INTERVAL_S)
-    signs = bench.manager.signs_s
-    assert max(later - sooner for sooner, later in pairwise(signs)) <= INTERVAL_S / 2
+    signs = bench.at_s("WATCHDOG=1")
+    assert [text for _, text in bench.told[:2]] == ["READY=1", "STATUS=working"]
     assert len(signs) >= 6
-    wait_for(lambda: len(listener.messages("WATCHDOG=1")) == len(signs))
-    assert listener.messages()[:2] == ["READY=1", "STATUS=working"]
+    assert max(later - sooner for sooner, later in pairwise(signs)) <= INTERVAL_S / 2
 
 
-def test_one_that_hangs_stops_the_signs_within_an_interval(
-    bench: Bench, clock: Clock, lines: Lines
-) -> None:
+def test_one_that_hangs_stops_the_signs_within_an_interval(bench: Bench, lines: Lines) -> None:
     """Although the other goes on; it is named in the log, once; when it goes on, so do they."""
     bench.look_for(INTERVAL_S)
-    bench.hang(1)
-    hung_s = clock.now_s
-    bench.look_for(3 * INTERVAL_S)
-    assert bench.manager.signs_s[-1] - hung_s < INTERVAL_S
+    hung_s = bench.now_s
+    bench.look_for(3 * INTERVAL_S, hung=1)
+    assert bench.at_s("WATCHDOG=1")[-1] - hung_s < INTERVAL_S
     (line,) = lines("worker_hangs")
     assert (line.levelno, vars(line)["workers"]) == (logging.ERROR, ["worker-1"])
-    resumed_s = clock.now_s
-    bench.workers[1].hang.clear()
-    bench.workers[1].go_on.set()
+    resumed_s, bench.workers[1].silent_s = bench.now_s, 0
     bench.look_for(INTERVAL_S)
-    assert bench.manager.signs_s[-1] > resumed_s
+    assert bench.at_s("WATCHDOG=1")[-1] > resumed_s
 
 
-def test_one_that_ended_does_not_hang(bench: Bench, clock: Clock) -> None:
-    """A lane that gave up leaves the others to their work."""
-    ended = Worker("ended", Stop())
-    ended._stop.at_once.set()
-    ended.start()
-    assert ended.join(30)
-    bench.workers.append(ended)
-    bench.look_for(2 * INTERVAL_S)
-    assert clock.now_s - bench.manager.signs_s[-1] < INTERVAL_S
-
-
-def test_while_draining_more_time_is_asked_for(
-    bench: Bench, listener: Listener, wait_for: WaitFor
-) -> None:
+def test_while_draining_more_time_is_asked_for(bench: Bench) -> None:
     """Again and again, as long as it gets on; STOPPING comes once, and the status says so."""
     bench.look_for(INTERVAL_S)
     bench.stop.draining.set()
+    began_s = bench.now_s
     bench.look_for(20)
-    bench.supervision.status("5 handed over")
+    bench.supervision.status("5 handed over\nREADY=0\n  größer")
     bench.supervision.end()
-    wait_for(lambda: "STATUS=stopping: 5 handed over" in listener.messages())
-    asked = listener.messages("EXTEND")
+    assert bench.told[-1][1] == "STATUS=stopping: 5 handed over READY=0 größer"
+    asked = bench.at_s("EXTEND_TIMEOUT_USEC=60000000")
     assert len(asked) >= 3
-    assert set(asked) == {"EXTEND_TIMEOUT_USEC=60000000"}
-    ends = [text for text in listener.messages() if text.startswith(("EXTEND", "STOPPING"))]
-    assert (ends[0], ends.count("STOPPING=1")) == ("STOPPING=1", 1)
-    bench.hang(0)
-    bench.look_for(2 * INTERVAL_S)
-    bench.supervision.status("hangs")
-    wait_for(lambda: "STATUS=stopping: hangs" in listener.messages())
-    before = len(listener.messages("EXTEND"))
-    bench.look_for(INTERVAL_S)
-    bench.supervision.status("still hangs")
-    wait_for(lambda: "STATUS=stopping: still hangs" in listener.messages())
-    assert len(listener.messages("EXTEND")) == before
+    (stopping_s,) = bench.at_s("STOPPING=1")
+    assert began_s < stopping_s <= asked[0]
+    bench.look_for(INTERVAL_S, hung=0)
+    count = len(bench.at_s("EXTEND_TIMEOUT_USEC=60000000"))
+    bench.look_for(2 * INTERVAL_S, hung=0)
+    assert len(bench.at_s("EXTEND_TIMEOUT_USEC=60000000")) == count
 
 
-def test_without_a_watchdog_no_signs_are_sent(
-    listener: Listener, clock: Clock, wait_for: WaitFor
-) -> None:
+def test_without_a_watchdog_no_signs_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """But the rest is."""
-    bench = Bench(listener, clock, wait_for)
-    assert bench.supervision.wants_status
-    bench.start()
+    bench = Bench(watchdog_s=None)
+    monkeypatch.setattr(systemd, "time", bench)
+    bench.supervision.begin()
     bench.look_for(5)
-    bench.end()
     bench.supervision.end()
-    wait_for(lambda: "STATUS=stopping: finishing what is in hand" in listener.messages())
-    assert listener.messages("STOPPING") == ["STOPPING=1"]
-    assert not listener.messages("WATCHDOG")
+    assert bench.supervision.wants_status
+    assert [text for _, text in bench.told] == [
+        "READY=1",
+        "STATUS=working",
+        "STOPPING=1",
+        "STATUS=stopping: finishing what is in hand",
+    ]
 
 
-def test_a_worker_is_not_silent_before_and_after_its_work(clock: Clock) -> None:
+def test_a_worker_is_not_silent_before_and_after_its_work(wait_for: WaitFor) -> None:
     """Only a thread that runs can hang."""
-    stop = Stop()
-    worker = Worker("one", stop)
+    leave = threading.Event()
+
+    class Hanging(WorkerThread):
+        def _run(self) -> None:
+            leave.wait(60)
+
+    worker = Hanging("one", stop=Stop(), crash_action="lane_crashed", facts={})
     assert worker.silent_s == 0
-    worker.hang.set()
     worker.start()
-    assert worker.hangs.wait(30)
-    clock.now_s += 0.5
-    assert worker.silent_s == 0.5
-    stop.at_once.set()
-    worker.go_on.set()
+    wait_for(lambda: worker.silent_s > 0.05)
+    leave.set()
     assert worker.join(30)
     assert worker.silent_s == 0
 
@@ -234,24 +142,15 @@ def test_a_worker_is_not_silent_before_and_after_its_work(clock: Clock) -> None:
 
 @pytest.mark.parametrize("is_abstract", [False, True], ids=["file", "abstract"])
 def test_each_message_is_one_datagram(tmp_path: Path, wait_for: WaitFor, is_abstract: bool) -> None:
-    """In the words of the protocol; a text is made one line."""
+    """At a file, or at a name that is none."""
     address = f"@migrator-{secrets.token_hex(6)}" if is_abstract else tmp_path / "notify"
     with Listener(address) as listener:
         manager = ServiceManager({"NOTIFY_SOCKET": str(address)})
         assert manager.is_there
-        manager.ready()
-        manager.status("5 handed over\nREADY=0\n  größer")
-        manager.alive()
-        manager.extend(timedelta(seconds=1.5))
-        manager.stopping()
-        wait_for(lambda: len(listener.heard) == 5)
-    assert listener.messages() == [
-        "READY=1",
-        "STATUS=5 handed over READY=0 größer",
-        "WATCHDOG=1",
-        "EXTEND_TIMEOUT_USEC=1500000",
-        "STOPPING=1",
-    ]
+        for message in ("READY=1", "STATUS=größer"):
+            manager.tell(message)
+        wait_for(lambda: len(listener.heard) == 2)
+    assert listener.messages() == ["READY=1", "STATUS=größer"]
 
 
 @pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1234"])
@@ -259,9 +158,8 @@ def test_without_a_manager_nothing_happens(address: str | None, lines: Lines) ->
     """Nor with one that is reached in a way we do not know."""
     environ = {"WATCHDOG_USEC": "1000000"} | ({} if address is None else {"NOTIFY_SOCKET": address})
     manager = ServiceManager(environ)
-    manager.ready()
-    manager.status("x")
-    assert (manager.is_there, manager.watchdog) == (False, None)
+    manager.tell("READY=1")
+    assert (manager.is_there, manager.watchdog_s) == (False, None)
     assert not lines("notify_failed")
 
 
@@ -271,13 +169,13 @@ def test_a_manager_that_went_away_is_told_once_and_ends_nothing(
     """Until it is back, and goes away again."""
     address = tmp_path / "notify"
     manager = ServiceManager({"NOTIFY_SOCKET": str(address)})
-    manager.ready()
-    manager.alive()
+    for _ in range(2):
+        manager.tell("WATCHDOG=1")
     assert len(lines("notify_failed")) == 1
     with Listener(address):
-        manager.alive()
+        manager.tell("WATCHDOG=1")
     address.unlink()
-    manager.alive()
+    manager.tell("WATCHDOG=1")
     assert len(lines("notify_failed")) == 2
 
 
@@ -292,26 +190,22 @@ def test_a_manager_that_does_not_read_holds_nothing_up(
         manager = ServiceManager({"NOTIFY_SOCKET": str(address)})
         began_s = time.monotonic()
         while not lines("notify_failed"):
-            manager.status("x" * 1000)
+            manager.tell("x" * 1000)
             assert time.monotonic() - began_s < 30
-        asked_s = time.monotonic()
-        manager.alive()
-        assert time.monotonic() - asked_s < 20
 
 
 @pytest.mark.parametrize(
-    ("environ", "watchdog"),
+    ("environ", "watchdog_s"),
     [
         ({}, None),
-        ({"WATCHDOG_USEC": "3000000"}, timedelta(seconds=3)),
-        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, timedelta(seconds=3)),
+        ({"WATCHDOG_USEC": "3000000"}, 3.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, 3.0),
         ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, None),
         ({"WATCHDOG_USEC": "0"}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
         ({"WATCHDOG_USEC": "-1"}, None),
     ],
 )
-def test_the_watchdog_is_read(environ: dict[str, str], watchdog: timedelta | None) -> None:
+def test_the_watchdog_is_read(environ: dict[str, str], watchdog_s: float | None) -> None:
     """Ours only, and only when it says how long."""
-    manager = ServiceManager({"NOTIFY_SOCKET": "/run/x", **environ})
-    assert manager.watchdog == watchdog
+    assert ServiceManager({"NOTIFY_SOCKET": "/run/x", **environ}).watchdog_s == watchdog_s

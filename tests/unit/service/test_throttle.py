@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import threading
+import math
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from migrator.ledger.pause_reasons import PauseReason, Signal
+from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.throttle import AGAIN_S, REFUSED_AGAIN_S, ClaimGuard, Throttle, is_over
+from migrator.service.throttle import (
+    AGAIN_S,
+    REFUSED_AGAIN_S,
+    ClaimGuard,
+    Sample,
+    Threshold,
+    Throttle,
+)
 from migrator.service.worker import Stop
 from migrator.stores.due_times import DueTimeReading
 
@@ -19,66 +24,45 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
 
 
-def hold(
-    signal: Signal, endpoint: EndpointName | None = None, *, after_s: int = 0, observed: str = "so"
-) -> PauseReason:
-    """Return a hold that began so many seconds after ``NOW``."""
-    return PauseReason(
-        signal=signal,
-        endpoint=endpoint,
-        observed=observed,
-        limit="",
-        since=NOW + timedelta(seconds=after_s),
-    )
+def hold(throttle: Throttle, signal: Signal, name: EndpointName | None, after_s: int) -> bool:
+    """Hold since so many seconds after ``NOW``; return whether that is new."""
+    since = NOW + timedelta(seconds=after_s)
+    return throttle.pause(signal, name, f"after {after_s}", since=since)
 
 
 def test_a_hold_for_all_is_one_for_each() -> None:
     """One of an endpoint holds that alone; the oldest is the one that is told."""
     throttle = Throttle()
+
+    def signals(name: EndpointName | None) -> list[Signal]:
+        return [each.signal for each in throttle.reasons_for(name)]
+
     assert throttle.reason_for(None) is throttle.reason_for(SALES) is None
-    throttle.pause(hold(Signal.VETO, SALES, after_s=2))
-    throttle.pause(hold(Signal.PAUSED, after_s=5))
-    assert [each.signal for each in throttle.reasons_for(SALES)] == [Signal.VETO, Signal.PAUSED]
-    assert [each.signal for each in throttle.reasons_for(SHOP)] == [Signal.PAUSED]
-    assert throttle.reason_for(SALES) == hold(Signal.VETO, SALES, after_s=2)
-    assert throttle.reason_for(None) == hold(Signal.PAUSED, after_s=5)
-    assert throttle.resume(Signal.PAUSED) is not None
+    hold(throttle, Signal.VETO, SALES, 2)
+    assert throttle.reason_for_all([SALES, SHOP]) is None
+    assert (throttle.concerns([SALES, SHOP]), throttle.concerns([SHOP])) == (True, False)
+    hold(throttle, Signal.PAUSED, None, 5)
+    assert (signals(SALES), signals(SHOP)) == ([Signal.VETO, Signal.PAUSED], [Signal.PAUSED])
+    found = throttle.reason_for_all([SALES, SHOP])
+    assert found is throttle.reason_for(SALES)
+    assert found is not None
+    assert (found.signal, found.since) == (Signal.VETO, NOW + timedelta(seconds=2))
+    hold(throttle, Signal.PAUSED, SALES, 6)
+    assert len(throttle.resume_all(Signal.PAUSED)) == 2
     assert throttle.resume(Signal.PAUSED) is None
-    assert throttle.reason_for(SHOP) is None
+    assert signals(SHOP) == []
 
 
 def test_a_hold_that_is_repeated_keeps_its_beginning() -> None:
     """What it says is brought up to date, and nobody is told again."""
     told: list[tuple[str, bool]] = []
     throttle = Throttle(lambda each, began: told.append((each.observed, began)))
-    assert throttle.pause(hold(Signal.LEVEL_DEPTH, observed="5"))
-    assert not throttle.pause(hold(Signal.LEVEL_DEPTH, observed="6", after_s=9))
-    assert throttle.reasons() == [hold(Signal.LEVEL_DEPTH, observed="6")]
+    assert hold(throttle, Signal.LEVEL_DEPTH, None, 0)
+    assert not hold(throttle, Signal.LEVEL_DEPTH, None, 9)
+    (found,) = throttle.reasons()
+    assert (found.since, found.observed) == (NOW, "after 9")
     throttle.resume(Signal.LEVEL_DEPTH)
-    assert told == [("5", True), ("6", False)]
-    assert throttle.changes == 2
-
-
-def test_all_holds_of_one_signal_are_lifted_together() -> None:
-    """Those of others stay."""
-    throttle = Throttle()
-    for each in (hold(Signal.PAUSED, SALES), hold(Signal.PAUSED), hold(Signal.VETO)):
-        throttle.pause(each)
-    assert len(throttle.resume_all(Signal.PAUSED)) == 2
-    assert [each.signal for each in throttle.reasons()] == [Signal.VETO]
-
-
-def test_the_reason_for_nothing_at_all() -> None:
-    """There is one when all wait, each for its own; and it concerns whoever waits at all."""
-    throttle = Throttle()
-    throttle.pause(hold(Signal.PAUSED, SALES))
-    assert throttle.reason_for_all([SALES, SHOP]) is None
-    assert throttle.concerns([SALES, SHOP])
-    assert not throttle.concerns([SHOP])
-    throttle.pause(hold(Signal.LATENCY, SHOP))
-    found = throttle.reason_for_all([SALES, SHOP])
-    assert found is not None
-    assert found.signal is Signal.PAUSED
+    assert told == [("after 0", True), ("after 9", False)]
 
 
 def test_whoever_is_told_may_look() -> None:
@@ -88,37 +72,38 @@ def test_whoever_is_told_may_look() -> None:
 
     def hold_and_lift(name: EndpointName) -> None:
         for _ in range(200):
-            throttle.pause(hold(Signal.PAUSED, name))
+            throttle.pause(Signal.PAUSED, name, "")
             throttle.resume(Signal.PAUSED, name)
 
-    threads = [
-        threading.Thread(target=hold_and_lift, args=[EndpointName(f"E{n}")]) for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(hold_and_lift, [EndpointName(f"E{n}") for n in range(4)]))
     assert throttle.changes == len(seen) == 4 * 200 * 2
     assert throttle.reasons() == []
 
 
+def threshold(*values: float, critical_above: float = 0) -> tuple[list[bool], list[str]]:
+    """Return after which of these values one waits with a limit of 100, and what was critical."""
+    left, critical = iter(values), list[str]()
+    look = Threshold(
+        Signal.LATENCY,
+        lambda: {SALES: Sample(next(left), "much")},
+        (100.0, critical_above),
+        critical.append,
+    )
+    return [SALES in look() for _ in values], critical
+
+
 def test_a_value_over_its_limit_counts_until_it_is_a_good_deal_lower() -> None:
     """Between the two nothing changes, whatever it was."""
-    was_over, found = False, []
-    for value in [100, 101, 99, 81, 80, 81, 100, 100.5]:
-        was_over = is_over(value, 100.0, was_over=was_over)
-        found.append(was_over)
+    found, _ = threshold(100, 101, 99, 81, 80, 81, 100, 100.5)
     assert found == [False, True, True, True, False, False, False, True]
-    assert not is_over(0.0, 0.0, was_over=True)  # such as no replica that is behind at all
 
 
-@given(st.lists(st.floats(min_value=80.1, max_value=100), min_size=1, max_size=30), st.booleans())
-def test_in_the_gap_nothing_changes(values: list[float], before: bool) -> None:
-    """Whether it was over before, or not."""
-    was_over = before
-    for value in values:
-        was_over = is_over(value, 100.0, was_over=was_over)
-        assert was_over is before
+def test_far_out_of_bounds_it_is_critical() -> None:
+    """Except what cannot be measured for one endpoint: that only makes it wait."""
+    found, critical = threshold(math.inf, 500, 501, critical_above=500)
+    assert found == [True, True, True]
+    assert critical == ["database_latency: much, and 500 is where the daemon gives up"]
 
 
 # ── before each claim ────────────────────────────────────────────────────────────────────────────
@@ -163,22 +148,17 @@ def test_the_first_claim_of_an_endpoint_is_held_alone_and_until_it_is_right() ->
     assert world.guard.may_claim(SALES)
 
 
-def test_rows_are_not_read_before_every_claim() -> None:
-    """Once they are known to be right, only now and then."""
-    world = World()
-    for _ in range(5):
-        world.guard.may_claim(SALES)
-    assert world.looks == 1
-    world.at_s += AGAIN_S
-    world.guard.may_claim(SALES)
-    assert world.looks == 2
-
-
-def test_as_long_as_no_row_tells_each_claim_is_preceded_by_a_look() -> None:
-    """An empty table says nothing about the rows that come."""
+def test_rows_are_read_now_and_then_once_they_are_known_to_be_right() -> None:
+    """As long as none tells, each claim is preceded by a look: an empty table says nothing."""
     world = World()
     world.says[SALES] = DueTimeReading()
-    assert world.guard.may_claim(SALES)
+    assert [world.guard.may_claim(SALES) for _ in range(3)] == [True] * 3
+    assert world.looks == 3
+    world.says[SALES] = FINE
+    for _ in range(5):
+        world.guard.may_claim(SALES)
+    assert world.looks == 4
+    world.at_s += AGAIN_S
     world.says[SALES] = WRONG
     assert not world.guard.may_claim(SALES)
 
@@ -187,10 +167,7 @@ def test_nothing_is_claimed_while_everything_waits_or_the_process_ends() -> None
     """Whichever endpoint it is; rows are not even read at the end."""
     world = World()
     assert world.guard.may_claim()
-    reason = PauseReason(
-        signal=Signal.PAUSED, endpoint=None, observed="x", limit="", since=datetime.now(UTC)
-    )
-    world.throttle.pause(reason)
+    world.throttle.pause(Signal.PAUSED, None, "x")
     assert not world.guard.may_claim()
     assert not world.guard.may_claim(SALES)
     world.throttle.resume(Signal.PAUSED)

@@ -12,212 +12,141 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from migrator.config.values import parse_window
 from migrator.errors import StoreUnavailable, TargetUnavailable
-from migrator.ledger.pause_reasons import Signal
+from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.throttle import (
-    BooleanThrottle,
-    Limits,
-    PollInterval,
-    Sample,
+    Look,
+    SignalThrottle,
     SignalThrottles,
-    ThresholdThrottle,
     Throttle,
     Verdict,
     Whom,
 )
 from migrator.service.throttle_signals import (
     ClockCheck,
-    HttpCheck,
     check_alarm,
     check_flag_file,
+    check_veto,
     check_window,
 )
 from tests.unit.ledger.told_clock import START, ToldClock
+from tests.unit.service.conftest import WaitFor
 
-WaitFor = Callable[[Callable[[], bool]], None]
-INTERVAL = PollInterval(every_s=0.01, stale_after_s=60)
-SOON_STALE = PollInterval(every_s=0.01, stale_after_s=0.3)
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
+NO: Mapping[Whom, Verdict] = {None: Verdict("no", "yes")}
 
 
-@pytest.fixture
-def throttle() -> Throttle:
-    """Nothing is held."""
-    return Throttle()
-
-
-@pytest.fixture
-def ticking() -> Iterator[Callable[[SignalThrottles], None]]:
-    """Runs throttles as the schedule does, until the test is over."""
-    over = threading.Event()
-    threads: list[tuple[SignalThrottles, threading.Thread]] = []
-
-    def run(throttles: SignalThrottles) -> None:
-        def tick() -> None:
-            while not over.wait(0.01):
-                throttles.job.do()
-
-        throttles.begin()
-        threads.append((throttles, threading.Thread(target=tick)))
-        threads[-1][1].start()
-
-    yield run
-    over.set()
-    for throttles, thread in threads:
-        thread.join(10)
-        throttles.end()
-
-
-class Judge:
-    """Says what the test wants."""
+class Bench:
+    """Signals that say what the test wants, looked at as the schedule does."""
 
     def __init__(self) -> None:
-        self.verdict: Verdict | None = None
+        self.throttle, self.throttles = Throttle(), SignalThrottles()
+        self.verdicts: Mapping[Whom, Verdict] = {}
         self.failure: StoreUnavailable | None = None
         self.answered_s = 0.0
         self.go_on = threading.Event()
         self.go_on.set()
         self.closed = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick)
 
-    def __call__(self) -> Verdict | None:
+    def _tick(self) -> None:
+        while not self._over.wait(0.01):
+            self.throttles.job.run()
+
+    def look(self) -> Mapping[Whom, Verdict]:
         self.go_on.wait(20)
         if self.failure is not None:
             raise self.failure
         self.answered_s = time.monotonic()
-        return self.verdict
+        return self.verdicts
 
-    def close(self) -> None:
-        self.closed = True
+    def new(self, signal: Signal, look: Look, *, stale_after_s: float = 60) -> SignalThrottle:
+        return SignalThrottle(
+            signal,
+            self.throttle,
+            look,
+            every_s=0.01,
+            stale_after_s=stale_after_s,
+            close=lambda: setattr(self, "closed", True),
+        )
+
+    def begin(self, *more: SignalThrottle, stale_after_s: float = 60) -> None:
+        veto = self.new(Signal.VETO, self.look, stale_after_s=stale_after_s)
+        self.throttles.replace([veto, *more])
+        self._thread.start()
+
+    def end(self) -> None:
+        self.go_on.set()
+        self._over.set()
+        self._thread.join(10)
+        self.throttles.job.end()
+        self.throttles.end()
+
+    @property
+    def texts(self) -> list[str]:
+        return [reason.text for reason in self.throttle.reasons()]
+
+    @property
+    def signals(self) -> list[Signal]:
+        return [reason.signal for reason in self.throttle.reasons()]
 
 
-def judged(throttle: Throttle, judge: Judge, interval: PollInterval = INTERVAL) -> BooleanThrottle:
-    """Return a throttle that asks *judge*."""
-    return BooleanThrottle(Signal.VETO, throttle, interval, judge, close=judge.close)
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """One in which nothing is held."""
+    made = Bench()
+    yield made
+    made.end()
 
 
-def texts(throttle: Throttle) -> list[str]:
-    """Return why is waited, oldest first."""
-    return [hold.text for hold in throttle.reasons()]
+def test_a_signal_is_looked_at_before_anything_is_claimed(bench: Bench, wait_for: WaitFor) -> None:
+    """It holds by its first no, those it names, and lifts by its first yes."""
+    bench.verdicts = NO
+    bench.begin()
+    assert bench.texts == ["veto: no (yes)"]
+    bench.verdicts = {SALES: Verdict("slow")}
+    wait_for(lambda: bench.texts == ["veto: slow"])
+    assert bench.throttle.reason_for(SHOP) is None
+    bench.verdicts = {}
+    wait_for(lambda: not bench.texts)
 
 
-def test_a_judge_is_asked_before_anything_is_claimed(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
-    """It holds by its first no, and lifts by its first yes."""
-    judge = Judge()
-    judge.verdict = Verdict(observed="no", limit="yes")
-    ticking(SignalThrottles([judged(throttle, judge)]))
-    assert texts(throttle) == ["veto: no (yes)"]
-    judge.verdict = None
-    wait_for(lambda: not throttle.reasons())
-
-
-def test_who_cannot_be_asked_is_believed_for_a_while_only(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
+def test_who_cannot_be_asked_is_believed_for_a_while_only(bench: Bench, wait_for: WaitFor) -> None:
     """Then hand-over waits, because nobody knows; the reason is told."""
-    judge = Judge()
-    ticking(SignalThrottles([judged(throttle, judge, SOON_STALE)]))
-    judge.failure = StoreUnavailable("no line")
-    wait_for(lambda: any("no line" in text for text in texts(throttle)))
-    assert time.monotonic() - judge.answered_s > SOON_STALE.stale_after_s
-    assert "not to be older than 0.3 s" in texts(throttle)[0]
-    judge.failure = None
-    wait_for(lambda: not throttle.reasons())
+    bench.begin(stale_after_s=0.3)
+    bench.failure = StoreUnavailable("no line")
+    wait_for(lambda: any("no line" in text for text in bench.texts))
+    assert time.monotonic() - bench.answered_s > 0.3
+    assert "not to be older than 0.3 s" in bench.texts[0]
+    bench.failure = None
+    wait_for(lambda: not bench.texts)
 
 
-def test_who_hangs_holds_no_other_up(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
+def test_who_hangs_holds_no_other_up(bench: Bench, wait_for: WaitFor) -> None:
     """It counts as one that cannot be asked, while the others are looked at."""
-    hangs, other = Judge(), Judge()
-    others = BooleanThrottle(Signal.TOUCH_FILE, throttle, INTERVAL, other)
-    throttles = SignalThrottles([judged(throttle, hangs, SOON_STALE), others])
-    ticking(throttles)
-    hangs.go_on.clear()
-    wait_for(lambda: [hold.signal for hold in throttle.reasons()] == [Signal.VETO])
-    other.verdict = Verdict(observed="there")
-    wait_for(lambda: len(throttle.reasons()) == 2)
-    hangs.go_on.set()
-    wait_for(lambda: [hold.signal for hold in throttle.reasons()] == [Signal.TOUCH_FILE])
+    others: dict[Whom, Verdict] = {}
+    bench.begin(bench.new(Signal.TOUCH_FILE, lambda: dict(others)), stale_after_s=0.3)
+    bench.go_on.clear()
+    wait_for(lambda: bench.signals == [Signal.VETO])
+    others[None] = Verdict("there")
+    wait_for(lambda: len(bench.signals) == 2)
+    bench.go_on.set()
+    wait_for(lambda: bench.signals == [Signal.TOUCH_FILE])
 
 
-def test_what_is_replaced_holds_nothing_any_more(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
+def test_what_is_replaced_holds_nothing_any_more(bench: Bench) -> None:
     """Its thread is over, and what it needed is closed."""
-    judge = Judge()
-    judge.verdict = Verdict(observed="no")
-    before = judged(throttle, judge)
-    throttles = SignalThrottles([before])
-    ticking(throttles)
-    assert len(throttle.reasons()) == 1
-    throttles.replace([])
-    assert throttle.reasons() == []
-    assert before.task.has_ended
-    assert judge.closed
-
-
-class Values:
-    """Measured values."""
-
-    def __init__(self, **values: float) -> None:
-        self.values = values
-
-    def __call__(self) -> Mapping[Whom, Sample]:
-        return {
-            EndpointName(name) if name != "all" else None: Sample(value=each, text=f"{each:g} s")
-            for name, each in self.values.items()
-        }
-
-
-def test_a_value_holds_its_endpoint_alone(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
-    """Above the limit, until it is a good deal lower; one that is gone holds nothing."""
-    values, panics = Values(Sales=0.5, Shop=0.1), list[str]()
-    latency = ThresholdThrottle(
-        Signal.LATENCY,
-        throttle,
-        INTERVAL,
-        limits=Limits(most=1.0),
-        measure=values,
-        critical=panics.append,
-    )
-    ticking(SignalThrottles([latency]))
-    assert throttle.reasons() == []
-    values.values = {"Sales": 1.5, "Shop": 0.1}
-    wait_for(lambda: throttle.reason_for(SALES) is not None)
-    assert throttle.reason_for(SHOP) is None
-    values.values = {"Sales": 0.9, "Shop": 1.2}
-    wait_for(lambda: throttle.reason_for(SHOP) is not None)
-    assert texts(throttle)[0] == "database_latency: 0.9 s (at most 1)"
-    values.values = {"Sales": 0.8}
-    wait_for(lambda: not throttle.reasons())
-    assert panics == []
-
-
-def test_far_out_of_bounds_it_panics(
-    throttle: Throttle, ticking: Callable[[SignalThrottles], None], wait_for: WaitFor
-) -> None:
-    """With or without a limit that holds."""
-    panics = list[str]()
-    latency = ThresholdThrottle(
-        Signal.LEVEL_DEPTH,
-        throttle,
-        INTERVAL,
-        limits=Limits(critical_above=5),
-        measure=Values(all=6.0),
-        critical=panics.append,
-    )
-    ticking(SignalThrottles([latency]))
-    wait_for(lambda: bool(panics))
-    assert panics[0] == "level_depth: 6 s, and 5 is where the daemon gives up"
-    assert throttle.reasons() == []
+    bench.verdicts = NO
+    bench.begin()
+    assert len(bench.texts) == 1
+    bench.throttles.replace([])
+    assert (bench.texts, bench.closed) == ([], True)
 
 
 # ── the signals ─────────────────────────────────────────────────────────────────────────────
@@ -227,47 +156,38 @@ def test_a_window_goes_by_its_time_zone() -> None:
     """Summer time included."""
     windows, zone = [parse_window("22:00-06:00")], ZoneInfo("Europe/Vienna")
     winter = datetime(2026, 1, 15, 21, 30, tzinfo=UTC)  # 22:30 there
-    assert check_window(windows, zone, lambda: winter) is None
     summer = datetime(2026, 7, 16, 4, 30, tzinfo=UTC)  # 06:30 there, a Thursday
-    assert check_window(windows, zone, lambda: summer) == Verdict(
-        observed="it is Thu 06:30 Europe/Vienna", limit="only 22:00-06:00"
-    )
-    by_utc = check_window([parse_window("22:00-06:00")], UTC, lambda: summer.replace(hour=7))
-    assert by_utc is not None
-    assert by_utc.observed == "it is Thu 07:30 UTC"
+    assert check_window(windows, zone, lambda: winter) == {}
+    found = check_window(windows, zone, lambda: summer)
+    assert found == {None: Verdict("it is Thu 06:30 Europe/Vienna", "only 22:00-06:00")}
+    by_utc = check_window(windows, UTC, lambda: summer.replace(hour=7))
+    assert by_utc[None].observed == "it is Thu 07:30 UTC"
 
 
 def test_a_file_says_no_by_being_there(tmp_path: Path) -> None:
     """And when nobody can look."""
     file = tmp_path / "wait"
-    assert check_flag_file(file) is None
+    assert check_flag_file(file) == {}
     file.touch()
-    found = check_flag_file(file)
-    assert found is not None
-    assert found.observed.startswith(f"{file} exists, of 20")
-    cannot = check_flag_file(file / "below")
-    assert cannot is not None
-    assert "cannot be looked at" in cannot.observed
+    assert check_flag_file(file)[None].observed.startswith(f"{file} exists, of 20")
+    assert "cannot be looked at" in check_flag_file(file / "below")[None].observed
 
 
 def test_an_alarm_is_heard_of_by_any_connection() -> None:
     """By that of a lane, or by the one that is there for it."""
     workers: list[Any] = [SimpleNamespace(blocked_reason=None)]
-    assert check_alarm(workers, lambda: None) is None
-    assert check_alarm(workers, lambda: "low on disk") == Verdict(
-        observed="low on disk", limit="until the broker takes messages again"
-    )
 
     def lost() -> None:
         raise TargetUnavailable("lost")
 
+    limit = "until the broker takes messages again"
+    assert check_alarm(workers, lambda: None) == {}
+    assert check_alarm(workers, lambda: "low disk") == {None: Verdict("low disk", limit)}
     with pytest.raises(TargetUnavailable):
         check_alarm(workers, lost)
     workers.append(SimpleNamespace(blocked_reason="low on memory"))
     for look in (lambda: None, lost):
-        found = check_alarm(workers, look)
-        assert found is not None
-        assert found.observed == "low on memory"
+        assert check_alarm(workers, look)[None].observed == "low on memory"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -297,20 +217,15 @@ def address() -> Iterator[str]:
 
 def test_an_address_may_veto(address: str) -> None:
     """Anything but 2xx is a no, with the first line of what it says; so is no answer."""
-    veto = HttpCheck(address)
-    assert veto() is None
-    _Handler.status, _Handler.body = 503, b"\nbackup\truns\nsecond line"
-    assert veto() == Verdict(
-        observed=f"{address} says 503: backup runs", limit="until it answers 2xx"
-    )
-    _Handler.status, _Handler.body = 204, b""
-    assert veto() is None
-    veto.close()
-    nobody = HttpCheck("http://127.0.0.1:9/")
-    found = nobody()
-    nobody.close()
-    assert found is not None
-    assert "did not answer" in found.observed
+    with httpx.Client() as client:
+        assert check_veto(client, address) == {}
+        _Handler.status, _Handler.body = 503, b"\nbackup\truns\nsecond line"
+        found = check_veto(client, address)
+        assert found == {None: Verdict(f"{address} says 503: backup runs", "until it answers 2xx")}
+        _Handler.status, _Handler.body = 204, b""
+        assert check_veto(client, address) == {}
+        nobody = check_veto(client, "http://127.0.0.1:9/")
+    assert "did not answer" in nobody[None].observed
 
 
 # ── the database's clock ─────────────────────────────────────────────────────────────────────────
@@ -324,12 +239,12 @@ class Scene:
         self.wall_s = 0.0
         self.broker_s: float | None = 0.0
         self.check = ClockCheck(self.clock, self._ask_broker, lambda: self._at(self.wall_s))
-        assert self.check() is None
+        assert not self.check()
 
     def holds(self) -> bool:
         """Let some seconds pass; return whether hand-over has to wait."""
         self.clock.elapsed_s += 6
-        return self.check() is not None
+        return bool(self.check())
 
     def _at(self, ahead_s: float) -> datetime:
         return START + timedelta(seconds=self.clock.elapsed_s + ahead_s)

@@ -95,12 +95,6 @@ def test_a_poison_copy_needs_no_understanding(table: bytes, has_more: bool) -> N
     assert aside == expected + (b"\x03app" if has_more else b"")
 
 
-def test_a_poison_copy_gets_headers_where_there_are_none() -> None:
-    """A message without any gets those that say where it was found."""
-    aside = poison_properties(_encoded({"type": "t"}), put={"found": "x"})
-    assert _decoded(aside) == {"headers": {"found": "x"}, "type": "t"}
-
-
 @pytest.mark.parametrize("raw", [b"", b"\x20", b"\x20\0", b"\x20\0\0\0\0\x09a", b"\x80\0\x05ab"])
 def test_bytes_that_are_no_properties_are_refused(raw: bytes) -> None:
     """They are then copied as they are."""

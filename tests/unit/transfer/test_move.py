@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import DelaysVersion, Unreachable, address, entry_level
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, Levels, ScanEnd, ScanLimits
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
@@ -19,7 +19,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import PublishResult
 from migrator.transfer.broker import Move, TransferLink
-from migrator.transfer.move import Judge, Transfer
+from migrator.transfer.move import Judge, Movable, Stays, Transfer
 from migrator.transfer.report import Outcome, TransferRequest, WhyLeft
 from migrator.transfer.rules import RETRIES
 
@@ -46,34 +46,30 @@ def message(
     return LevelMessage(**(fields | changes))
 
 
-@dataclass
 class FakeScan:
     """Delivers what is in one level; ends early after *window* messages that stayed."""
 
-    waiting: list[LevelMessage]
-    limits: ScanLimits
-    window: int
-    end: ScanEnd | None = None
-    is_closed: bool = False
-    _seen: set[str | None] = field(default_factory=set)
-    _tags: dict[int, LevelMessage] = field(default_factory=dict)
+    def __init__(self, waiting: list[LevelMessage], limits: ScanLimits, window: int) -> None:
+        self.waiting, self.limits, self.window = waiting, limits, window
+        self.end: ScanEnd | None = None
+        self.is_closed = False
+        self._seen: list[LevelMessage] = []
+        self._held: set[int] = set()
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        new = [m for m in self.waiting if m.message_id not in self._seen]
-        if not new or len(self._tags) >= self.window:
+        new = [each for each in self.waiting if each not in self._seen]
+        if not new or len(self._held) >= self.window:
             self.end = ScanEnd.HELD_LONG_ENOUGH if new else ScanEnd.EMPTY
             return ()
-        given = []
-        for each in new[:at_most]:
-            self._seen.add(each.message_id)
-            tagged = replace(each, tag=len(self._seen))
-            self._tags[tagged.tag] = each
-            given.append(tagged)
-        return given
+        begin = len(self._seen)
+        self._seen += new[:at_most]
+        self._held.update(range(begin, len(self._seen)))
+        return [replace(each, tag=begin + n) for n, each in enumerate(new[:at_most])]
 
     def acknowledge(self, tags: Iterable[int]) -> None:
         for tag in tags:
-            self.waiting.remove(self._tags.pop(tag))
+            self._held.remove(tag)
+            self.waiting.remove(self._seen[tag])
 
     def close(self) -> None:
         self.is_closed = True
@@ -90,17 +86,11 @@ class Place(TransferLink):
     nacked: set[str] = field(default_factory=set)
     fails_at: int | None = None
     moved: list[Move] = field(default_factory=list)
-    poison: list[tuple[str, LevelMessage]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     scans: list[FakeScan] = field(default_factory=list)
-    largest_header_bytes: int = 1000
 
-    def put(self, *messages: LevelMessage, level: int | None = None) -> None:
-        for each in messages:
-            where = entry_level(DAY_S) if level is None else level
-            self.queues.setdefault(where, []).append(each)
-
-    # the source
+    def put(self, *messages: LevelMessage, level: int = entry_level(DAY_S)) -> None:
+        self.queues.setdefault(level, []).extend(messages)
 
     def scan(self, level: int, limits: ScanLimits) -> FakeScan:
         waiting = self.queues.setdefault(level, [])
@@ -109,8 +99,6 @@ class Place(TransferLink):
 
     def ready(self) -> Mapping[int, int]:
         return {level: len(found) for level, found in self.queues.items()}
-
-    # the target
 
     def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
         for move in moves:
@@ -126,10 +114,7 @@ class Place(TransferLink):
     def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
     ) -> None:
-        for each in messages:
-            if "nobody" not in self.nacked:
-                self.poison.append((queue, each))
-                answers.confirmed.add(each.tag)
+        """Take none of them."""
 
     def serve(self) -> None: ...
 
@@ -138,61 +123,30 @@ class Place(TransferLink):
         refusal = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
         return {name: refusal for name in names if name in self.missing}
 
-    def transfer(
-        self, *, chunk: int = 3, believe_headers: bool = True, is_dry: bool = False
-    ) -> Transfer:
+    def transfer(self, *, chunk: int = 3, believe_headers: bool = True) -> Transfer:
         """Return a transfer of everything here."""
         return Transfer(
-            levels=self,
+            levels=cast(Levels, self),
             link=self,
-            destinations=FakeDestinations(self),
-            judge=Judge(
-                version=V1,
-                believe_headers=believe_headers,
-                has_our_clock=True,
-                header_max_bytes=self.largest_header_bytes,
-                body_max_bytes=100,
-            ),
-            request=TransferRequest(verb="migrate", source=V1, target=V2, is_dry=is_dry),
+            destinations=cast(Destinations, self),
+            judge=replace(JUDGE, believe_headers=believe_headers),
+            request=TransferRequest(verb="migrate", source=V1, target=V2),
             now=lambda: NOW,
             chunk=chunk,
         )
 
 
-class FakeDestinations(Destinations):
-    """What is missing in a place."""
-
-    def __init__(self, place: Place) -> None:
-        self.unreachable = place.unreachable  # type: ignore[method-assign]  # a fake
-
-
-_levels: type[Levels] = Place
-_scan: type[LevelScan] = FakeScan
+JUDGE = Judge(
+    version=V1,
+    believe_headers=True,
+    has_our_clock=True,
+    header_max_bytes=1000,
+    body_max_bytes=100,
+)
 
 
 def _run(place: Place, **plan: Any) -> Outcome:
     return place.transfer(**plan).run()
-
-
-def test_levels_are_emptied_from_the_highest_down() -> None:
-    """Every message is published once, with its delay, and acknowledged."""
-    place = Place()
-    place.put(*(message(f"m{n}") for n in range(7)))
-    place.put(message("high", 2**20), level=20)
-    outcome = _run(place)
-    assert (outcome.moved, outcome.left, outcome.poison) == (8, 0, 0)
-    assert [move.message.message_id for move in place.moved] == [
-        "high",
-        *(f"m{n}" for n in range(7)),
-    ]
-    assert place.moved[1].address == address(V2, DAY_S, QueueName("Billing"))
-    assert place.moved[1].headers == {DELAY_IN_SECONDS: DAY_S}
-    assert all(not waiting for waiting in place.queues.values())
-    assert list(outcome.levels) == list(range(27, -1, -1))
-    assert outcome.levels[16].found == 7
-    assert outcome.unfinished == []
-    assert all(scan.is_closed for scan in place.scans)
-    assert len(place.scans) == 28
 
 
 def test_a_message_that_is_due_has_no_delay() -> None:
@@ -214,73 +168,44 @@ def test_what_cannot_be_believed_is_late_by_what_is_told() -> None:
     assert _run(place, believe_headers=False).uncertain == 1
 
 
-def test_destinations_that_are_missing_keep_their_own_messages() -> None:
-    """Others move; each name is asked for once in a level, and the words are kept."""
+def test_destinations_are_asked_for_once_and_in_portions() -> None:
+    """Each name in a level, so many at a time that the connections are served between."""
     place = Place(missing={"Gone"})
-    place.put(*(message(f"g{n}", to="Gone") for n in range(4)), message("b"))
-    outcome = _run(place)
-    assert (outcome.moved, outcome.left) == (1, 4)
-    assert outcome.why_left == {WhyLeft.DESTINATION_UNKNOWN: 4}
-    gone = outcome.destinations[QueueName("Gone")]
-    assert (gone.moved, gone.left, gone.detail) == (0, 4, "no such queue")
-    assert place.asked.count("Gone") == 1
-    assert len(place.queues[16]) == 4
-
-
-def test_many_destinations_are_asked_for_in_portions() -> None:
-    """So that the connections are served between."""
-    place = Place()
+    place.put(*(message(f"g{n}", to="Gone") for n in range(4)))
     place.put(*(message(f"m{n}", to=f"Queue{n}") for n in range(50)))
-    assert _run(place, chunk=100).moved == 50
-    assert sorted(set(place.asked)) == sorted(f"Queue{n}" for n in range(50))
+    outcome = _run(place, chunk=100)
+    assert (outcome.moved, outcome.left) == (50, 4)
+    assert sorted(place.asked) == sorted(["Gone", *(f"Queue{n}" for n in range(50))])
 
 
 def test_what_the_broker_gives_back_or_refuses_stays() -> None:
     """A returned message names a destination without a way; a nacked one may be tried again."""
-    place = Place(returned={"Blind"}, nacked={"Full", "nobody"})
+    place = Place(returned={"Blind"}, nacked={"Full"})
     place.put(*(message(f"b{n}", to="Blind") for n in range(5)), message("f", to="Full"))
-    place.put(message("odd", routing_key="odd"))
+    place.put(message("odd", routing_key="odd"))  # its copy is refused, too
     outcome = _run(place)
     assert outcome.why_left == {WhyLeft.DESTINATION_UNBOUND: 5, WhyLeft.REFUSED: 2}
     assert "no way" in outcome.destinations[QueueName("Blind")].detail
     assert (outcome.moved, outcome.poison, len(place.queues[16])) == (0, 0, 7)
 
 
-def test_poison_goes_into_its_queue_and_stops_nothing() -> None:
-    """Unreadable properties, and keys that are not of the delays."""
-    place = Place()
-    place.put(message("deep", problem="too deep"), message("odd", routing_key="odd"), message("b"))
-    outcome = _run(place)
-    assert (outcome.moved, outcome.poison, outcome.left) == (1, 2, 0)
-    assert [(queue, each.message_id) for queue, each in place.poison] == [
-        ("migrator.poison.migrate", "deep"),
-        ("migrator.poison.migrate", "odd"),
-    ]
-
-
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "kind"),
     [
+        ({}, Movable),
         ({"more": {"CC": ["elsewhere"]}}, WhyLeft.COPIES),
         ({"body": b"x" * 101}, WhyLeft.TOO_LARGE),
         ({"raw_properties": b"x" * 800}, WhyLeft.TOO_LARGE),
+        ({"problem": "too deep"}, type(None)),
+        ({"routing_key": "odd"}, type(None)),
     ],
 )
-def test_what_the_target_would_not_take_stays(changes: dict[str, Any], why: WhyLeft) -> None:
-    """It is left where it is, with its reason, before anything is sent."""
-    place = Place()
-    place.put(message("m", **changes))
-    outcome = _run(place)
-    assert (outcome.why_left, outcome.moved) == ({why: 1}, 0)
-
-
-def test_a_dry_run_changes_nothing() -> None:
-    """It counts what would be moved, put aside and left, each once."""
-    place = Place(missing={"Gone"})
-    place.put(message("b"), message("g", to="Gone"), message("odd", routing_key="odd"))
-    outcome = _run(place, is_dry=True)
-    assert (outcome.moved, outcome.left, outcome.poison) == (1, 1, 1)
-    assert (place.moved, place.poison, len(place.queues[16])) == ([], [], 3)
+def test_what_becomes_of_a_message_is_known_before_anything_is_sent(
+    changes: dict[str, Any], kind: object
+) -> None:
+    """What the target would not take stays, what nobody can read is put aside."""
+    found = JUDGE.judge(16, message("m", **changes))
+    assert (found.why if isinstance(found, Stays) else type(found)) == kind
 
 
 def test_a_level_begins_anew_after_the_hold_time() -> None:
@@ -301,8 +226,7 @@ def test_a_level_that_only_holds_what_stays_is_given_up() -> None:
     place.put(*(message(f"g{n}", to="Gone") for n in range(40)), message("behind"))
     outcome = _run(place, chunk=1)
     assert outcome.unfinished == [16]
-    assert outcome.moved == 0
-    assert outcome.left == 8
+    assert (outcome.moved, outcome.left) == (0, 8)
     assert outcome.levels[15].is_complete
 
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
-from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion, address, delay_s
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, ScanEnd, ScanLimits
 from migrator.errors import DeliveryLimitNear
-from migrator.ledger.queries import SqlBooks
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import Attempt, build_tag
+from migrator.nservicebus.tags import Attempt, RowTag, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
-from migrator.verify.evidence import EvidenceFile
 from migrator.verify.levels import Parts, VerifyPlan
-from migrator.verify.queries import Verifications
 from migrator.verify.report import (
     BatchGap,
     DestinationBalance,
@@ -31,12 +27,12 @@ from migrator.verify.report import (
     EvidenceRecord,
     Verification,
 )
-from migrator.verify.rules import KnownTimeout, LevelSighting
 from migrator.verify.verify import Verifier
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
+V1, V2 = DelaysVersion
 LEDGER_ID = "a1"
 OPEN_STATES = {*BatchState} - {BatchState.RELEASED, BatchState.RECALLED}
 
@@ -46,32 +42,23 @@ def body_of(row: EvidenceRecord) -> bytes:
     return f"body of {row.timeout_id}".encode()
 
 
-@dataclass
 class FakeScan:
-    """Delivers what is in one level; takes nothing out."""
+    """Delivers what is in one level, two at a time; has no way to take anything out."""
 
-    world: World
-    level: int
-    delays: DelaysVersion = DelaysVersion.V2
-    end: ScanEnd | None = None
-    _given: int = 0
+    def __init__(self, world: World, level: int, delays: DelaysVersion) -> None:
+        self.world, self.level, self.end = world, level, ScanEnd.HELD_LONG_ENOUGH
+        self._waiting = list(world.of(delays).get(level, []))
+        self._is_all = len(self._waiting) <= world.window
+        del self._waiting[world.window :]
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        waiting = self.world.of(self.delays).get(self.level, [])
         if self.level in self.world.tired:
             raise DeliveryLimitNear("came back too often")
-        if self._given >= self.world.window or self._given == len(waiting):
-            is_all = self._given == len(waiting)
-            self.end = ScanEnd.EMPTY if is_all else ScanEnd.HELD_LONG_ENOUGH
-            if is_all and self.level in self.world.shared:
-                self.end = ScanEnd.SHARED
-            return ()
-        found = waiting[self._given : self._given + min(at_most, 2)]
-        self._given += len(found)
+        found = [self._waiting.pop(0) for _ in range(min(at_most, 2, len(self._waiting)))]
+        if not found and self._is_all:
+            is_shared = self.level in self.world.shared
+            self.end = ScanEnd.SHARED if is_shared else ScanEnd.EMPTY
         return [replace(each, seen_at=self.world.now()) for each in found]
-
-    def acknowledge(self, tags: Iterable[int]) -> None:
-        raise AssertionError("a verification takes nothing out")
 
     def close(self) -> None:
         self.world.is_holding = False
@@ -82,17 +69,19 @@ class FakeScan:
 
 @dataclass
 class World:
-    """Everything a verification asks; tests plant what is wrong."""
+    """Everything a verification asks, in one; tests plant what is wrong."""
 
-    rows: list[EvidenceRecord] = field(default_factory=list)
+    table: list[EvidenceRecord] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
     """Ids of rows whose content is not what was claimed."""
-    hashed: list[int] = field(default_factory=list)
-    """Ids of rows, as they were hashed."""
+    purged: set[int] = field(default_factory=set)
+    """Ids of rows that are gone once their page was read."""
     levels: dict[int, list[LevelMessage]] = field(default_factory=dict)
-    v1: dict[int, list[LevelMessage]] | None = None
-    """Levels of the other generation; None: it does not exist."""
+    v1: dict[int, list[LevelMessage]] = field(default_factory=dict)
+    """Levels of the other generation; it does not exist as long as nothing is in it."""
     sizes: Counter[BatchId] = field(default_factory=Counter)
+    unexplained: int = 0
+    """Rows that were claimed, though no batch says so."""
     legacy: set[str] = field(default_factory=set)
     doubtful: list[DoubtfulBatch] = field(default_factory=list)
     elapsed: float = 0.0
@@ -106,28 +95,29 @@ class World:
     unacknowledged: dict[int, int] = field(default_factory=dict)
     missing_levels: set[int] = field(default_factory=set)
     gap: str = ""
-    staged: int | None = 0
+    staged: int = 0
     closed: Counter[int] = field(default_factory=Counter)
     on_close: dict[int, list[Callable[[], object]]] = field(default_factory=dict)
     is_holding: bool = False
     slowness: float = 0.0
     """Seconds that the ledger needs to say what it knows."""
     signs_of_life: int = 0
-    on_wait: Callable[[], None] = lambda: None
+    on_wait: Callable[[], object] = lambda: None
     asked_pages: list[int] = field(default_factory=list)
-    opened: DelaysVersion = DelaysVersion.V2
+    opened: DelaysVersion = V2
     late_rows: list[EvidenceRecord] = field(default_factory=list)
     """Rows whose claim commits only after the pages they belong on were read."""
-    ledger_changes: list[Callable[[], None]] = field(default_factory=list)
+    ledger_changes: list[Callable[[], object]] = field(default_factory=list)
     """What happens between two questions about sums."""
+    lines: dict[int, EvidenceRecord] = field(default_factory=dict)
+    """The evidence."""
+    amended: list[int] = field(default_factory=list)
 
     # ── making it ──
 
-    def hand_over(
-        self, due_in: timedelta = DAY, *, endpoint: EndpointName = SALES, **changes: Any
-    ) -> EvidenceRecord:
+    def hand_over(self, due_in: timedelta = DAY, **changes: Any) -> EvidenceRecord:
         """Add a row that was handed over an hour ago, and its message."""
-        row = self.add(due_in, endpoint=endpoint, **changes)
+        row = self.add(due_in, **changes)
         self.put(row)
         return row
 
@@ -135,7 +125,7 @@ class World:
         self, due_in: timedelta = DAY, *, endpoint: EndpointName = SALES, **changes: Any
     ) -> EvidenceRecord:
         """Add a row without a message."""
-        number = len(self.rows) + 1
+        number = len(self.table) + 1
         fields: dict[str, Any] = {
             "id": number,
             "batch": BatchId(1),
@@ -148,10 +138,11 @@ class World:
             "state": "handed_over",
             "reason": None,
             "content_hash": "ab",
+            "claimed_at": NOW,
             "handed_over_at": NOW - timedelta(hours=1),
         }
         row = EvidenceRecord(**(fields | changes))
-        self.rows.append(row)
+        self.table.append(row)
         self.sizes[row.batch] += 1
         return row
 
@@ -160,43 +151,25 @@ class World:
         row: EvidenceRecord,
         *,
         level: int | None = None,
-        body: bytes | None = None,
         late_s: int = 0,
-        mark: str | None = None,
-        delays: DelaysVersion = DelaysVersion.V2,
+        delays: DelaysVersion = V2,
+        **changes: Any,
     ) -> None:
         """Put a message of *row* into its level."""
-        attempt = Attempt(batch=row.batch, number=1)
-        if mark is None:
-            mark = build_tag(LEDGER_ID, attempt, row.row_index)
         wait_s = max(delay_s(row.due_at, now=self.now()) + late_s, 1)
         where = address(delays, wait_s, QueueName("Shipping"))
-        self.of(delays).setdefault(where.level if level is None else level, []).append(
-            LevelMessage(
-                tag=1,
-                routing_key=where.routing_key,
-                seen_at=NOW,
-                headers={RELATED_TO_TIMEOUT_ID: row.timeout_id},
-                message_id="m",
-                app_id=mark,
-                raw_properties=b"",
-                body=body_of(row) if body is None else body,
-            )
-        )
-
-    def put_foreign(self, headers: Mapping[str, object] | None = None) -> None:
-        """Put a message of somebody else into a level."""
-        self.levels.setdefault(16, []).append(
-            LevelMessage(
-                tag=1,
-                routing_key="what?",
-                seen_at=NOW,
-                headers=headers or {},
-                message_id="m",
-                raw_properties=b"",
-                body=b"",
-            )
-        )
+        message: dict[str, Any] = {
+            "tag": 1,
+            "routing_key": where.routing_key,
+            "seen_at": NOW,
+            "headers": {RELATED_TO_TIMEOUT_ID: row.timeout_id},
+            "message_id": "m",
+            "app_id": build_tag(LEDGER_ID, Attempt(batch=row.batch, number=1), row.row_index),
+            "raw_properties": b"",
+            "body": body_of(row),
+        }
+        into = self.of(delays).setdefault(where.level if level is None else level, [])
+        into.append(LevelMessage(**(message | changes)))
 
     def take_out(self, row: EvidenceRecord) -> list[LevelMessage]:
         """Remove every message of *row*."""
@@ -207,13 +180,10 @@ class World:
             taken += mine
         return taken
 
-    def change(self, row: EvidenceRecord, **changes: Any) -> EvidenceRecord:
-        """Change a row in the ledger."""
-        if not changes.pop("is_intact", True):
-            self.damaged.add(row.id)
-        changed = replace(row, **changes)
-        self.rows[self.rows.index(row)] = changed
-        return changed
+    def change(self, row: EvidenceRecord, **changes: Any) -> None:
+        """Change a row in the ledger, if it is still there."""
+        if row in self.table:
+            self.table[self.table.index(row)] = replace(row, **changes)
 
     # ── the clock ──
 
@@ -231,24 +201,19 @@ class World:
     # ── the levels ──
 
     def of(self, delays: DelaysVersion) -> dict[int, list[LevelMessage]]:
-        """Return the levels of *delays*; the other generation comes into being."""
-        if delays is DelaysVersion.V2:
-            return self.levels
-        if self.v1 is None:
-            self.v1 = {}
-        return self.v1
+        """Return the levels of *delays*."""
+        return self.levels if delays is V2 else self.v1
 
     def scan(self, level: int, limits: ScanLimits) -> FakeScan:
         self.is_holding = True
         assert level not in self.missing_levels
         return FakeScan(self, level, self.opened)
 
-    def ready(self) -> Mapping[int, int]:
+    def ready(self) -> None:
         self.signs_of_life += 1
-        return {level: len(found) for level, found in self.levels.items()}
 
     def depths(self) -> Sequence[LevelDepths]:
-        older = {} if self.v1 is None else {level: self.v1.get(level, []) for level in range(28)}
+        older = range(28) if self.v1 else ()
         steps = [
             LevelDepth(
                 level=level,
@@ -261,10 +226,9 @@ class World:
         ]
         return [
             build_level_depths(
-                DelaysVersion.V1,
-                [LevelDepth(level=n, ready=len(found)) for n, found in older.items()],
+                V1, [LevelDepth(level=n, ready=len(self.v1.get(n, ()))) for n in older]
             ),
-            build_level_depths(DelaysVersion.V2, steps, gap=self.gap),
+            build_level_depths(V2, steps, gap=self.gap),
         ]
 
     @contextmanager
@@ -272,7 +236,7 @@ class World:
         self.opened = delays
         yield self
 
-    def still_staged(self) -> int | None:
+    def still_staged(self) -> int:
         return self.staged
 
     # ── the books ──
@@ -281,49 +245,45 @@ class World:
         """Return what only batches are asked of."""
         return self
 
-    def _change(self) -> None:
+    def _of_each(self) -> Iterator[tuple[EndpointName, list[EvidenceRecord]]]:
         if self.ledger_changes:
             self.ledger_changes.pop(0)()
+        for name in sorted({row.endpoint for row in self.table}):
+            yield name, [row for row in self.table if row.endpoint == name]
 
     def balances(self) -> Sequence[EndpointBalance]:
-        self._change()
-        found = []
-        for name in sorted({row.endpoint for row in self.rows}):
-            rows = [row for row in self.rows if row.endpoint == name]
-            sizes = sum(self.sizes[batch] for batch in {row.batch for row in rows})
-            found.append(
-                EndpointBalance(
-                    endpoint=name,
-                    source=rows[0].source,
-                    in_store=0,
-                    claimed=sizes,
-                    purged=0,
-                    rows=Counter(row.state for row in rows),
-                )
+        return [
+            EndpointBalance(
+                endpoint=name,
+                source=rows[0].source,
+                in_store=0,
+                claimed=self.unexplained + sum(self.sizes[b] for b in {r.batch for r in rows}),
+                purged=0,
+                rows=Counter(row.state for row in rows),
             )
-        return found
+            for name, rows in self._of_each()
+        ]
 
     def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
-        self._change()
         found = []
-        for name in sorted({row.endpoint for row in self.rows}):
-            mine = [r for r in self.rows if r.endpoint == name and r.state == "handed_over"]
-            waiting = sum(row.due_at > now for row in mine)
+        for name, rows in self._of_each():
+            dues = [row.due_at for row in rows if row.state == "handed_over"]
+            waiting = sum(due > now for due in dues)
             found.append(
                 DestinationBalance(
                     endpoint=name,
                     destination="Shipping",
                     waiting=waiting,
-                    left=len(mine) - waiting,
+                    left=len(dues) - waiting,
                     quarantined=0,
                 )
             )
         return found
 
     def gaps(self, of: Collection[EndpointName], *, at_most: int) -> tuple[int, Sequence[BatchGap]]:
-        self._change()
-        there = Counter(row.batch for row in self.rows)
-        endpoints = {row.batch: row.endpoint for row in self.rows}
+        rows = [row for _, found in self._of_each() for row in found]
+        there = Counter(row.batch for row in rows)
+        endpoints = {row.batch: row.endpoint for row in rows}
         found = [
             BatchGap(
                 batch=batch,
@@ -338,95 +298,43 @@ class World:
         ]
         return len(found), found[:at_most]
 
-    def read_rows(
+    def rows(
         self, *, after: int, at_most: int, claimed_since: datetime | None = None
     ) -> Sequence[EvidenceRecord]:
+        found = self.table
         if claimed_since is None:
             self.asked_pages.append(at_most)
-            found = [row for row in self.rows if row.id > after]
         else:
-            assert claimed_since < self.now()
-            found = [row for row in [*self.rows, *self.late_rows] if row.id > after]
-        return sorted(found, key=lambda row: row.id)[:at_most]
+            found = [r for r in [*found, *self.late_rows] if r.claimed_at >= claimed_since]  # type: ignore[operator]  # all of these have a batch
+        return sorted((r for r in found if r.id > after), key=lambda row: row.id)[:at_most]
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
-        self.hashed += ids
-        there = {row.id for row in [*self.rows, *self.late_rows]}
+        there = {row.id for row in [*self.table, *self.late_rows]} - self.purged
         return {id_: id_ not in self.damaged for id_ in ids if id_ in there}
 
     def in_both_places(
         self, of: Collection[EndpointName], *, at_most: int
     ) -> tuple[int, Sequence[EvidenceRecord]]:
-        self._change()
         found = [
-            r
-            for r in self.rows
-            if r.timeout_id in self.legacy
-            and r.state in OPEN_STATES
-            and (not of or r.endpoint in of)
+            row
+            for name, rows in self._of_each()
+            for row in rows
+            if row.timeout_id in self.legacy and row.state in OPEN_STATES and (not of or name in of)
         ]
         return len(found), found[:at_most]
 
-    def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
+    def known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
         assert not self.is_holding, "messages of others are held while the ledger is asked"
         self.elapsed += self.slowness
-        found = {}
-        for sighting in sightings:
-            mark = sighting.row
-            for row in self.rows:
-                if (row.batch, row.row_index) != (mark.batch, mark.row_index):
-                    continue
-                same = hashlib.sha256(body_of(row)).hexdigest()
-                found[sighting] = KnownTimeout(
-                    id=row.id,
-                    timeout_id=row.timeout_id,
-                    batch=row.batch,
-                    endpoint=row.endpoint,
-                    due_at=row.due_at,
-                    state=row.state,
-                    is_same_body=same == sighting.body_hash,
-                )
-        return found
+        there = {(row.batch, row.row_index): row for row in self.table}
+        rows = {mark: there.get((mark.batch, mark.row_index)) for mark in marks}
+        return {
+            mark: replace(row, body_hash=hashlib.sha256(body_of(row)).hexdigest())
+            for mark, row in rows.items()
+            if row is not None
+        }
 
-    # ── verifying ──
-
-    def parts(self, evidence: MemoryEvidence | None = None) -> Parts:
-        """Return what a verification asks."""
-        return Parts(
-            books=cast("Verifications", Books(self)),
-            ledger=cast("SqlBooks", self),
-            ledger_id=LEDGER_ID,
-            access=cast("LevelAccess", self),
-            clock=self,
-            wait=self.wait,
-            evidence=cast("EvidenceFile | None", evidence),
-        )
-
-    def verified(self, *, evidence: MemoryEvidence | None = None, **plan: Any) -> Verification:
-        """Verify everything."""
-        given = {"is_scan": True} | plan
-        return Verifier(self.parts(evidence), VerifyPlan(**given)).run()
-
-
-class Books:
-    """The world's ledger, as a verification asks it."""
-
-    def __init__(self, world: World) -> None:
-        self.balances = world.balances
-        self.destinations = world.destinations
-        self.gaps = world.gaps
-        self.in_both_places = world.in_both_places
-        self.known = world.known
-        self.rows = world.read_rows
-        self.intact = world.intact
-
-
-@dataclass
-class MemoryEvidence:
-    """Evidence that stays in memory."""
-
-    lines: dict[int, EvidenceRecord] = field(default_factory=dict)
-    amended: list[int] = field(default_factory=list)
+    # ── the evidence ──
 
     def write(self, lines: Sequence[EvidenceRecord]) -> None:
         assert not self.lines.keys() & {line.id for line in lines}
@@ -441,6 +349,19 @@ class MemoryEvidence:
         """Return the verdict of each line."""
         return {id_: str(line.verdict) for id_, line in sorted(self.lines.items())}
 
+    # ── verifying ──
 
-_levels: type[Levels] = World
-_scan: type[LevelScan] = FakeScan
+    def verified(self, *, is_scan: bool = True, **plan: Any) -> Verification:
+        """Verify everything."""
+        self.lines.clear()
+        everything: Any = self
+        parts = Parts(
+            books=everything,
+            ledger=everything,
+            ledger_id=LEDGER_ID,
+            access=everything,
+            clock=everything,
+            wait=self.wait,
+            evidence=everything,
+        )
+        return Verifier(parts, VerifyPlan(is_scan=is_scan, **plan)).run()

@@ -35,6 +35,12 @@ def dead_socket(path: Path) -> None:
         left.listen()
 
 
+def refuse(path: Path, text: str) -> None:
+    """Expect that nobody can listen on *path*, and to be told so."""
+    with pytest.raises(ConfigError, match=text), unix_socket(path):
+        pass
+
+
 def test_owner_and_group_may_use_it_and_it_goes_away(path: Path) -> None:
     """Whatever the umask says."""
     before = os.umask(0)
@@ -47,57 +53,33 @@ def test_owner_and_group_may_use_it_and_it_goes_away(path: Path) -> None:
 
 
 def test_what_a_dead_process_left_is_replaced(path: Path) -> None:
-    """Whoever was killed could not tidy up."""
+    """A living daemon keeps its socket; what somebody put in the place of ours stays."""
     dead_socket(path)
     with unix_socket(path), closing(socket.socket(socket.AF_UNIX)) as asker:
         asker.connect(str(path))
-    assert not path.exists()
-
-
-def test_a_living_daemon_keeps_its_socket(path: Path) -> None:
-    """The second one is told, and changes nothing."""
-    with unix_socket(path):
         before = path.stat().st_ino
-        with pytest.raises(ConfigError, match="another process listens"), unix_socket(path):
-            pass
+        refuse(path, "another process listens")
         assert path.stat().st_ino == before
     assert not path.exists()
-
-
-def test_only_our_own_file_is_removed(path: Path) -> None:
-    """Somebody may have put another in its place."""
     with unix_socket(path):
         path.unlink()
         dead_socket(path)
     assert path.exists()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(path: Path) -> None:
-    """A typing error must not cost anybody a file."""
+def test_what_is_no_socket_is_left_alone(path: Path) -> None:
+    """A typing error must not cost anybody a file; nor is a link followed, or removed."""
     path.write_text("precious")
-    with pytest.raises(ConfigError, match="is no socket"), unix_socket(path):
-        pass
+    refuse(path, "is no socket")
     assert path.read_text() == "precious"
-
-
-def test_a_link_is_not_followed(path: Path) -> None:
-    """Nor removed."""
-    target = path.with_name("elsewhere")
+    link, target = path.with_name("link"), path.with_name("elsewhere")
     dead_socket(target)
-    path.symlink_to(target)
-    with pytest.raises(ConfigError, match="is no socket"), unix_socket(path):
-        pass
-    assert path.is_symlink()
+    link.symlink_to(target)
+    refuse(link, "is no socket")
+    assert link.is_symlink()
     assert target.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [("x" * 120, "is too long"), ("nowhere/control.sock", "there is no folder")]
-)
-def test_a_path_that_cannot_be_is_refused(path: Path, name: str, text: str) -> None:
-    """With what is wrong about it."""
-    with pytest.raises(ConfigError, match=text), unix_socket(path.parent / name):
-        pass
+    refuse(path.with_name("x" * 120), "is too long")
+    refuse(path.parent / "nowhere" / "control.sock", "there is no folder")
 
 
 def test_two_that_start_at_once_wait_for_each_other(
@@ -117,23 +99,18 @@ def test_two_that_start_at_once_wait_for_each_other(
 
 
 def test_a_port_is_listened_on() -> None:
-    """On that address only; a free one when it does not matter which."""
+    """On that address only; one that is taken, or of others, is refused by its setting."""
     with tcp_socket("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with closing(socket.create_connection(("127.0.0.1", port))):
             pass
-        with (
-            pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1 port {port} .*in use"),
-            tcp_socket("127.0.0.1", port),
+        for host, taken, text in (
+            ("127.0.0.1", port, rf"cannot listen on 127.0.0.1 port {port} .*in use"),
+            ("192.0.2.7", 0, r"web\.listen"),
+            ("no-such-host.invalid", 0, r"web\.listen"),
         ):
-            pass
-
-
-@pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
-def test_an_address_of_others_is_refused(host: str) -> None:
-    """With the setting that names it."""
-    with pytest.raises(ConfigError, match=r"web\.listen"), tcp_socket(host, 0):
-        pass
+            with pytest.raises(ConfigError, match=text), tcp_socket(host, taken):
+                pass
 
 
 @pytest.fixture
@@ -161,20 +138,29 @@ def test_without_a_folder_there_is_no_socket(environ: dict[str, str]) -> None:
     assert listener.own_socket(environ) is None
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707])
-def test_a_folder_in_which_others_write_is_left_alone(run: Path, mode: int) -> None:
-    """They could put a link where the socket is to be."""
-    run.chmod(mode)
-    assert listener.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
-    assert not list(run.iterdir())
+def test_an_address_of_one_interface_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link's own address is no address without its interface."""
+    given = ("fe80::1", 9464, 0, 7)
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", given)]
+    bound: list[object] = []
+
+    def bind(address: object, **_: object) -> socket.socket:
+        bound.append(address)
+        return socket.socket()
+
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_args, **_kwargs: found)
+    monkeypatch.setattr("socket.create_server", bind)
+    with tcp_socket("fe80::1%eth0", 9464):
+        assert bound == [given]
 
 
-def test_a_folder_of_somebody_else_is_left_alone(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("mode", "owner"), [(0o770, 0), (0o707, 0), (0o700, 1)])
+def test_a_folder_that_is_not_ours_alone_is_left_alone(
+    run: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int
 ) -> None:
-    """Root that came by sudo has the user's folder in its environment."""
-    owner = run.stat().st_uid
-    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    """Others could put a link where the socket is to be; root by sudo has the user's folder."""
+    run.chmod(mode)
+    monkeypatch.setattr("os.geteuid", lambda: run.stat().st_uid + owner)
     assert listener.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
     assert not list(run.iterdir())
 
@@ -183,6 +169,7 @@ def test_those_that_listen_are_found_and_the_instance_is_preferred(run: Path) ->
     """A dead one's socket is none; of several, only an endpoint says which."""
     environ = {"XDG_RUNTIME_DIR": str(run / "user")}
     assert list(listener.listening(environ)) == []
+    assert list(listener.listening({"XDG_RUNTIME_DIR": f"/{'x' * 300}"})) == []
     sales, shop = (run / f"migrator@{name}" / "control.sock" for name in (r"My\x2dSales", "Shop"))
     dead = run / "migrator" / "control.sock"
     for path in (sales, shop, dead):

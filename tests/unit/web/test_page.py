@@ -1,34 +1,43 @@
-"""Tests of ``migrator.web.page``: what a look at a daemon becomes, in words and in HTML."""
+"""Tests of ``migrator.web.html`` and ``views``: a look at a daemon in words and in HTML."""
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from jinja2 import UndefinedError
 
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from migrator.ledger.pause_reasons import PauseReason, Signal
-from migrator.ledger.report import AuditEvent, EndpointProgress
-from migrator.nservicebus.timeouts import EndpointName
+from migrator.ledger.report import (
+    SIGNALS,
+    AuditEvent,
+    EndpointProgress,
+    PauseReason,
+    QuarantineFilter,
+    Signal,
+)
+from migrator.nservicebus.timeouts import BatchId, EndpointName
 from migrator.reports.pages import Tone
 from migrator.web.auth import Session
-from migrator.web.page.pages import asset, build, render
-from migrator.web.page.views import MODES, SIGNALS, EndpointCard, Look, State, look, state_of
-from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
+from migrator.web.html import asset, build, render
+from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
+from migrator.web.views import MODES, EndpointCard, State, event_text, look, state_of
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 
 ALIVE = Liveness(silent_s={"lane-worker-0": 0.5}, is_alive=True)
 READY = Readiness(is_ready=True, reasons=())
 
 
-def looked(snapshot: Snapshot) -> Look:
+def looked(**changes: Any) -> Mapping[str, Any]:
     """Return the look at a daemon that is well."""
-    return look(snapshot, live=ALIVE, ready=READY)
+    return look(replace(some_snapshot(), **changes), live=ALIVE, ready=READY)
 
 
 def state(*holds: PauseReason, live: Liveness = ALIVE, ready: Readiness = READY) -> State:
@@ -38,23 +47,20 @@ def state(*holds: PauseReason, live: Liveness = ALIVE, ready: Readiness = READY)
     return state_of(calm, live, ready)
 
 
-def card(
-    rows: dict[str, int],
-    *,
-    in_store: int | None,
-    mode: str = "migrate",
-    rate_per_s: float | None = 50.0,
-    eta_s: float | None = 100.0,
-    holds: tuple[PauseReason, ...] = (),
-) -> EndpointCard:
-    """Return the card of one endpoint."""
-    snapshot = some_snapshot()
+def unready(*reasons: str) -> State:
+    """Return how a daemon is that does not work."""
+    return state(ready=Readiness(is_ready=False, reasons=reasons))
+
+
+def card(rows: dict[str, int], **changes: Any) -> EndpointCard:
+    """Return the card of one endpoint, whose ledger has *rows*."""
     view = EndpointView(
-        name=SALES, mode=mode, in_store=in_store, rate_per_s=rate_per_s, eta_s=eta_s, holds=holds
+        name=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=()
     )
     books = [EndpointProgress(endpoint=SALES, rows=rows)]
-    progress = replace(snapshot.progress, endpoints=books)
-    (found,) = looked(replace(snapshot, endpoints=[view], progress=progress)).endpoints
+    progress = replace(some_snapshot().progress, endpoints=books)
+    found: EndpointCard
+    (found,) = looked(endpoints=[replace(view, **changes)], progress=progress)["endpoints"]
     return found
 
 
@@ -68,38 +74,20 @@ def test_every_code_has_words() -> None:
     ("found", "tone", "title"),
     [
         (state(), Tone.GOOD, "Running"),
+        (state_of(some_snapshot(), ALIVE, READY), Tone.CARE, "Running, with doubts"),
         (state(hold(Signal.PAUSED)), Tone.CARE, "Paused"),
         (state(hold(Signal.ALARM)), Tone.CARE, "Waiting"),
         (state(hold(Signal.ALARM), hold(Signal.PAUSED)), Tone.CARE, "Paused"),
         (state(hold(Signal.PAUSED, SALES)), Tone.CARE, "Running; some endpoints wait"),
-        (state(ready=Readiness(is_ready=False, reasons=["starting"])), Tone.CARE, "Starting"),
-        (state(ready=Readiness(is_ready=False, reasons=["ending"])), Tone.CARE, "Ending"),
-        (
-            state(ready=Readiness(is_ready=False, reasons=["ending", "x"])),
-            Tone.BAD,
-            "Something is wrong",
-        ),
+        (unready("starting"), Tone.CARE, "Starting"),
+        (unready("ending"), Tone.CARE, "Ending"),
+        (unready("ending", "x"), Tone.BAD, "Something is wrong"),
         (state(live=Liveness(silent_s={"a": 400.0}, is_alive=False)), Tone.BAD, "Part of it hangs"),
     ],
 )
 def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -> None:
     """In a word or two, and in a colour."""
     assert (found.tone, found.title) == (tone, title)
-
-
-def test_doubts_are_told() -> None:
-    """Also when it runs."""
-    assert state_of(some_snapshot(), ALIVE, READY).title == "Running, with doubts"
-
-
-def test_a_reason_says_what_was_seen_and_how_long_ago_it_began() -> None:
-    """A clock that is a little ahead makes nothing negative."""
-    long_ago = replace(hold(Signal.LEVEL_DEPTH), since=NOW - timedelta(hours=2), limit="at most 9")
-    (wait,) = state(long_ago).waits
-    assert (wait.title, wait.text) == ("The delay levels are full", "what was seen (at most 9)")
-    assert wait.lasts == "2 hours"
-    (wait,) = state(hold(Signal.ALARM, minute=5)).waits
-    assert wait.lasts == "less than a second"
 
 
 @pytest.mark.parametrize(
@@ -131,9 +119,8 @@ def test_rows_that_went_back_are_counted_once() -> None:
 def test_an_endpoint_that_sends_has_no_end() -> None:
     """And cannot be paused: its timeouts would be late."""
     found = card({"dispatched": 7}, in_store=3, mode="dispatch")
-    assert (found.percent, found.can_wait) == ("", False)
+    assert (found.percent, found.can_wait, found.pace) == ("", False, "50/s")
     assert list(found.counts) == [("sent when due", 7), ("in the table", 3)]
-    assert found.pace == "50/s"
 
 
 @pytest.mark.parametrize(
@@ -147,16 +134,16 @@ def test_an_endpoint_that_sends_has_no_end() -> None:
         ({"holds": (hold(Signal.ALARM),)}, "50/s, waiting"),
     ],
 )
-def test_the_pace_is_told_as_far_as_it_is_known(given: dict[str, object], pace: str) -> None:
+def test_the_pace_is_told_as_far_as_it_is_known(given: dict[str, Any], pace: str) -> None:
     """Nothing is promised that nobody can know."""
-    assert card({}, in_store=5000, **given).pace == pace  # type: ignore[arg-type]  # as its signature has it
+    assert card({}, **given).pace == pace
 
 
 def test_only_its_own_pause_is_lifted_from_a_card() -> None:
     """What holds all endpoints is told, and lifted, at the top."""
     own, of_all = hold(Signal.PAUSED, SALES), hold(Signal.PAUSED)
-    assert card({}, in_store=1, holds=(own,)).is_paused
-    found = card({}, in_store=1, holds=(of_all,))
+    assert card({}, holds=(own,)).is_paused
+    found = card({}, holds=(of_all,))
     assert (found.is_paused, found.waits) == (False, [])
 
 
@@ -167,40 +154,31 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         LevelDepth(level=2, ready=0, unacknowledged=0, held=0),
         LevelDepth(level=1, ready=None),
     ]
-    found = looked(replace(some_snapshot(), ladder=build_level_depths(DelaysVersion.V2, steps)))
-    counts = {rung.label: rung.count for rung in found.rungs}
+    found = looked(ladder=build_level_depths(DelaysVersion.V2, steps))
+    counts = {rung.label: rung.count for rung in found["rungs"]}
     assert len(counts) == 28
     assert [counts[level] for level in ("03", "02", "01", "00")] == [45, 0, None, None]
-    assert found.frozen_levels == ["03"]
-    assert "nsb.v2.delay-level-00" in found.missing_levels
-    assert looked(replace(some_snapshot(), ladder=None)).rungs == ()
+    assert found["frozen_levels"] == ["03"]
+    assert looked(ladder=None)["rungs"] == ()
 
 
-def test_events_are_told_in_a_line() -> None:
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        (
+            {"command": "pause", "who": "alice", "endpoint": None, "answer": "Sales is paused"},
+            "batch 7; pause: Sales is paused (by alice)",
+        ),
+        ({"signal": "veto", "limit": "", "endpoint": "Sales"}, "batch 7; signal: veto"),
+        ({"x": "y" * 5000}, f"batch 7; x: {'y' * 288}…"),
+        ({}, "batch 7"),
+    ],
+)
+def test_events_are_told_in_a_line(detail: dict[str, object], text: str) -> None:
     """A command by its answer, others by their facts; none is too long for a page."""
-
-    def text(detail: dict[str, object], kind: str = "command") -> str:
-        event = AuditEvent(
-            id=1, at=NOW, kind=kind, batch=None, endpoint=None, actor="app1", detail=detail
-        )
-        (line,) = looked(replace(some_snapshot(), events=[event])).events
-        return line.text
-
-    told: dict[str, object] = {
-        "command": "pause",
-        "who": "alice",
-        "endpoint": None,
-        "answer": "Sales is paused",
-    }
-    assert text(told) == "pause: Sales is paused (by alice)"
-    assert text({"signal": "veto", "limit": ""}, "hold_began") == "signal: veto"
-    assert len(text({"x": "y" * 5000})) < 400
-
-
-def test_an_old_look_is_called_old() -> None:
-    """So that nobody takes it for the present."""
-    assert not looked(some_snapshot()).is_old
-    assert looked(replace(some_snapshot(), age_s=60.0)).is_old
+    event = replace(some_snapshot().events[0], batch=BatchId(7), detail=detail)
+    assert isinstance(event, AuditEvent)
+    assert event_text(event) == text
 
 
 HOSTILE = [
@@ -213,18 +191,19 @@ HOSTILE = [
 ]
 
 
-class Reader(HTMLParser):
-    """Collects tags with the names of their attributes."""
+def overview(snapshot: Snapshot, who: str = "alice") -> str:
+    """Return the page that somebody sees who is logged in."""
+    values = {
+        "build": build(),
+        "session": Session(name=who, until_s=0.0),
+        "has_login": True,
+        "told": None,
+        "look": look(snapshot, live=ALIVE, ready=READY),
+    }
+    return render("overview.html", values)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, tuple[str, ...]]] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(name for name, _ in attrs)))
-
-
-def overview(name: str) -> str:
+def about(name: str) -> str:
     """Return a page about an endpoint, holds, events and gaps that are all called *name*."""
     endpoint = EndpointName(name)
     own = replace(hold(Signal.PAUSED, endpoint), observed=name)
@@ -246,54 +225,85 @@ def overview(name: str) -> str:
         gaps=[name],
         due=[(name, 5)],
     )
-    values = {
-        "build": build(),
-        "session": Session(name=name, until_s=0.0),
-        "has_login": True,
-        "told": None,
-        "look": look(
-            named,
-            live=Liveness(silent_s={}, is_alive=True),
-            ready=Readiness(is_ready=True, reasons=()),
-        ),
-    }
-    return render("overview.html", values)
+    return overview(named, who=name)
 
 
-def tags_of(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the tags of a page."""
-    reader = Reader()
-    reader.feed(text)
-    return reader.tags
+class Reader(HTMLParser):
+    """Collects tags with the names of their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, tuple[str, ...]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_changes_the_page(name: str) -> None:
     """Tags and attributes are those of a page about nice names."""
-    text = overview(name)
-    assert tags_of(text) == tags_of(overview("Sales"))
+    text = about(name)
+    assert Reader(text).tags == Reader(about("Sales")).tags
     assert "\u202e" not in text
     assert "\x00" not in text
 
 
+def test_endpoints_that_differ_in_case_alone_can_both_be_chosen() -> None:
+    """They are two, each with rows of its own."""
+    (count,) = some_snapshot().progress.quarantine
+    counts = [replace(count, endpoint=EndpointName(name)) for name in ("sales", "Sales", "sales")]
+    values = {
+        "build": "x",
+        "session": Session(name="alice", until_s=0),
+        "told": None,
+        "has_login": True,
+        "which": QuarantineFilter(),
+        "found": QuarantinePage(),
+        "counts": counts,
+        "total": 9,
+        "next_page": "",
+        "first_page": "",
+    }
+    page = render("quarantine.html", values)
+    assert re.findall(r"<option>([Ss]ales)</option>", page) == ["Sales", "sales"]
+
+
 def test_the_page_is_within_its_own_policy() -> None:
-    """No style and no script in the text, and nothing of another site."""
-    for tag, attributes in tags_of(overview("Sales")):
+    """No style or script in the text, nothing of another site; each part has a name of its own."""
+    page = about("Sales")
+    for tag, attributes in Reader(page).tags:
         assert "style" not in attributes
         assert not [name for name in attributes if name.startswith("on")]
         assert tag not in {"style", "iframe", "object", "base"}
-    assert not re.search(r"https?:|javascript:", overview("Sales"))
+    assert not re.search(r"https?:|javascript:", page)
     for name in ("style.css", "script.js"):
         assert not re.search(rb"https?:|url\(|@import|innerHTML|eval\(", asset(name))
-
-
-def test_every_part_has_a_name_of_its_own() -> None:
-    """The script finds by it what has changed."""
-    parts = re.findall(r'data-part="([^"]+)"', overview("Sales"))
+    parts = re.findall(r'data-part="([^"]+)"', page)  # by which the script finds what has changed
     assert len(parts) == len(set(parts)) > 8
 
 
-def test_what_is_missing_is_an_error() -> None:
-    """Not an empty place on the page."""
+@pytest.mark.parametrize(
+    ("since", "limit", "told"),
+    [
+        (-2, "at most 9", "The delay levels are full: what was seen (at most 9) since"),
+        (-2, "", "for 2 hours"),
+        (1, "", "for less than a second"),  # a clock that is a little ahead
+    ],
+)
+def test_a_reason_to_wait_says_what_was_seen_and_for_how_long(
+    since: int, limit: str, told: str
+) -> None:
+    """Whether it concerns an endpoint or all of them."""
+    reason = replace(hold(Signal.LEVEL_DEPTH), since=NOW + timedelta(hours=since), limit=limit)
+    for each in (reason, replace(reason, endpoint=SALES)):
+        text = html.unescape(re.sub("<[^>]+>", "", overview(some_snapshot(holds=[each]))))
+        assert told in " ".join(text.split())
+
+
+def test_an_old_look_is_called_old() -> None:
+    """So that nobody takes it for the present; and what is missing is an error, no empty place."""
+    assert "this is 60 s old" in overview(replace(some_snapshot(), age_s=60.0))
+    assert " s old" not in overview(some_snapshot())
     with pytest.raises(UndefinedError):
         render("overview.html", {"build": build()})

@@ -16,24 +16,14 @@ from migrator.web.status import Liveness
 from tests.support.panel import MemoryPanel
 
 
-class StatusService(MemoryPanel):
-    """A daemon that is well, or hangs."""
-
-    def __init__(self, *, is_alive: bool) -> None:
-        super().__init__()
-        self._is_alive = is_alive
-
-    def live(self) -> Liveness:
-        return Liveness(silent_s={"lane-worker-0": 1.5}, is_alive=self._is_alive)
-
-
 @pytest.mark.parametrize("is_alive", [True, False])
 def test_the_exit_code_says_whether_the_loops_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], is_alive: bool
 ) -> None:
     """And stdout what the daemon said, for whoever inspects the container."""
-    path = tmp_path / "control.sock"
-    with serve(StatusService(is_alive=is_alive), WebPlan(socket=path), Instruments()):
+    path, panel = tmp_path / "control.sock", MemoryPanel()
+    panel.liveness = Liveness(silent_s={"lane-worker-0": 1.5}, is_alive=is_alive)
+    with serve(panel, WebPlan(socket=path), Instruments()):
         assert probe.main([str(path)]) == (0 if is_alive else 1)
     said = json.loads(capsys.readouterr().out)
     assert (said["schema"], said["is_alive"]) == ("migrator/live/1", is_alive)
@@ -42,15 +32,11 @@ def test_the_exit_code_says_whether_the_loops_go_on(
 def test_a_daemon_that_is_not_there_is_not_alive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says why."""
-    assert probe.main([str(tmp_path / "none.sock")]) == 1
-    assert "No such file" in capsys.readouterr().out
-
-
-def test_it_wants_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """And says how it is called."""
-    assert probe.main([]) == 1
-    assert capsys.readouterr().err.startswith("usage: ")
+    """It says why, or how it is called."""
+    assert probe.main([str(tmp_path / "none.sock")]) == probe.main([]) == 1
+    told = capsys.readouterr()
+    assert "No such file" in told.out
+    assert told.err.startswith("usage: ")
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:

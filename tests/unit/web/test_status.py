@@ -1,22 +1,64 @@
-"""Tests of ``migrator.web.status``; the ledger's part is tested with ``migrator status``."""
+"""Tests of ``migrator.web.status``: the names in the documents are public."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from migrator.ledger.pause_reasons import Signal
+import pytest
+
+from migrator.ledger.report import Signal
 from migrator.reports.documents import json_bytes
 from migrator.web.status import snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 
+FOUND: Mapping[str, Any] = json.loads(
+    json_bytes("daemon", snapshot_document(some_snapshot(holds=[hold(Signal.PAUSED, SALES)])))
+)
+LEDGER, LEVELS = FOUND["ledger"], FOUND["levels"]
 
-def test_a_look_is_one_document() -> None:
-    """Everything in it, in JSON's own values."""
-    waiting = some_snapshot(holds=[hold(Signal.PAUSED, SALES)])
-    found = json.loads(json_bytes("daemon", snapshot_document(waiting)))
-    assert found["schema"] == "migrator/daemon/1"
-    assert (found["taken_at"], found["age_s"]) == (NOW.isoformat(), 1.5)
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        (
+            FOUND,
+            "schema taken_at age_s version owner knobs holds working_on ledger levels due events "
+            "jobs not_known",
+        ),
+        (FOUND["working_on"][0], "endpoint mode in_store rate_per_s eta_s holds"),
+        (FOUND["events"][0], "id at kind batch endpoint actor detail"),
+        (FOUND["jobs"][1], "job when runs missed last"),
+        (FOUND["jobs"][1]["last"], "at outcome is_fine text detail"),
+        (LEDGER, "taken_at endpoints quarantine doubtful held oldest_open_age_s lanes"),
+        (
+            LEDGER["endpoints"][0],
+            "endpoint claimed_total in_flight handed_over dispatched quarantined doubtful released "
+            "rows",
+        ),
+        (LEDGER["quarantine"][0], "endpoint reason rows"),
+        (LEDGER["doubtful"][0], "batch endpoint lane mode attempt size since"),
+        (LEDGER["held"][0], "endpoint source destination reason detail tries since next_try_at"),
+        (LEDGER["lanes"][0], "lane serves owner doing is_alive until renewed_at open_batches"),
+        (LEVELS, "delays not_known levels total"),
+        (
+            LEVELS["levels"][0],
+            "level queue exists wait_s longest_delay_s ready unacknowledged held consumers",
+        ),
+        (LEVELS["total"], "ready unacknowledged held consumers"),
+    ],
+)
+def test_the_names_are_those_that_programs_read(found: Mapping[str, Any], names: str) -> None:
+    """None more and none less: a field of a value that is in a document is in the document."""
+    assert set(found) == set(names.split())
+
+
+def test_the_values_are_json() -> None:
+    """Times as ISO 8601, spans in seconds, null for what is not known."""
+    assert FOUND["schema"] == "migrator/daemon/1"
+    assert (FOUND["taken_at"], FOUND["age_s"]) == (NOW.isoformat(), 1.5)
     expected = {
         "signal": "paused",
         "endpoint": "Sales",
@@ -25,19 +67,11 @@ def test_a_look_is_one_document() -> None:
         "since": NOW.isoformat(),
         "text": "paused: what was seen",
     }
-    assert found["holds"] == found["working_on"][0]["holds"] == [expected]
-    assert found["working_on"][1]["in_store"] is None
-    assert found["ledger"]["oldest_open_age_s"] == 300
-    assert found["ledger"]["doubtful"][0]["batch"] == 7
-    assert found["levels"]["levels"][24]["ready"] == 12
-    assert found["due"] == [{"due": "up to 1h", "rows": 11}, {"due": "later", "rows": 22}]
-    assert found["events"][0]["detail"] == {"at": NOW.isoformat()}
-    sweep, canary = found["jobs"]
-    assert (sweep["job"], sweep["when"], sweep["missed"], sweep["last"]) == ("sweep", "1s", 2, None)
-    assert (canary["last"]["outcome"], canary["last"]["is_fine"]) == ("late", False)
-    assert found["not_known"] == ["the management API did not answer"]
-
-
-def test_levels_that_were_not_looked_at_are_null() -> None:
-    """Not an empty ladder."""
+    assert FOUND["holds"] == FOUND["working_on"][0]["holds"] == [expected]
+    assert FOUND["working_on"][1]["in_store"] is FOUND["jobs"][0]["last"] is None
+    assert (LEDGER["oldest_open_age_s"], LEDGER["doubtful"][0]["batch"]) == (300, 7)
+    assert LEVELS["levels"][24]["ready"] == 12
+    assert FOUND["due"] == [{"due": "up to 1h", "rows": 11}, {"due": "later", "rows": 22}]
+    assert FOUND["events"][0]["detail"] == {"at": NOW.isoformat()}
+    assert FOUND["not_known"] == ["the management API did not answer"]
     assert snapshot_document(replace(some_snapshot(), ladder=None))["levels"] is None

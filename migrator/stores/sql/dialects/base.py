@@ -7,22 +7,21 @@ SQL for a caller's transaction, and none of it begins or ends one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, String, Table, insert, type_coerce
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.portable import MOST_IN_LIST
 from migrator.database.types import HashedBody, rounded_up
+from migrator.errors import StoreUnavailable
 from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, Moved
-
-Looking = Callable[[Table, Sequence[str]], Select[Any]]
-"""Returns what finds and locks those rows of a table that are there, by their ids."""
 
 
 class Dialect(ABC):
@@ -43,100 +42,98 @@ class Dialect(ABC):
     name_max_bytes: ClassVar[int]
     """The longest name of a table."""
 
+    inserting: ClassVar[type[Any]]
+    """SQLAlchemy's INSERT for this kind, where that knows ``ON CONFLICT``."""
+
     # ── claiming and putting back ───────────────────────────────────────────────────────────
 
     @abstractmethod
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move the soonest due rows of the request's range; None when there are none.
 
         A row is taken only while nobody else holds it; locked ones are skipped.
         """
 
     def as_stored(
-        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
-    ) -> ColumnElement[Any]:
+        self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> sa.ColumnElement[Any]:
         """Return a ledger column as the legacy column *key* has it."""
         is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
         return guid_as_bytes(column) if is_bytes else column
 
-    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+    def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
         """Return how a row spelled its owner, out of what the ledger keeps beside it."""
         return extra
 
-    @abstractmethod
     def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Insert *rows* whose ``Id`` the table does not have; return the ids that were inserted."""
+        key = [table.c.Id]
+        statement = self.inserting(table).on_conflict_do_nothing(index_elements=key)
+        return list(connection.scalars(statement.returning(*key), rows))
 
     # ── content ─────────────────────────────────────────────────────────────────────────────
 
     def content_hash(
-        self, headers: ColumnElement[Any], body: ColumnElement[Any]
-    ) -> ColumnElement[str] | None:
+        self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
+    ) -> sa.ColumnElement[str] | None:
         """Return what ``nservicebus.timeouts.content_hash`` returns, computed by the database.
 
         None: it cannot, so content is read and hashed here.
         """
-        del headers, body
         return None
 
-    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+    def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return the hex SHA-256 of a body, to be selected; NULL counts as empty."""
-        return type_coerce(body, HashedBody())
+        return sa.type_coerce(body, HashedBody())
 
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
-    def prefer_indexes(self, connection: Connection) -> None:
+    def prefer_indexes(self, connection: sa.Connection) -> None:
         """Have this transaction look rows up by their index, whatever statistics say."""
         del connection
 
-    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Have the database give up after *patience*, in this transaction alone."""
         del connection, patience
 
-    def allow_long(self, connection: Connection) -> None:
+    def allow_long(self, connection: sa.Connection) -> None:
         """Have this transaction go through a whole table, however long that takes."""
         del connection
 
-    def read_only(self, engine: Engine) -> Engine:
+    def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Return *engine* with transactions that see one moment, and cannot write if possible."""
         return engine
 
-    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+    def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
         """Keep everybody else out of a table until the end of the transaction."""
         del connection, quoted_name
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
-    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+    def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the database believes without counting; 0: it has no idea."""
-        del connection, legacy
         return 0
 
-    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+    def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
         """Return which rights on the table a claim lacks, where the database can tell."""
-        del connection, legacy
         return ()
 
-    def obstacle(self, connection: Connection, legacy: LegacyTable) -> str | None:
+    def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
         """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
-        del connection, legacy
         return None
 
-    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+    def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
         """Return what is to be known of the database itself; see ``Store.remarks``."""
-        del connection
         return ()
 
-    def folds_names(self, connection: Connection) -> bool:
+    def folds_names(self, connection: sa.Connection) -> bool:
         """Return whether the database keeps names of tables in lower case."""
-        del connection
         return False
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
         """Return the statement that renames a table, for a person to run."""
-        del new_name
         return f"ALTER TABLE {quoted_table} RENAME TO {quoted_new_name}"
 
     def spelled(self, name: str) -> str:
@@ -156,18 +153,66 @@ class Dialect(ABC):
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
         """Return the types of the columns as NHibernate creates them (reference 2.1)."""
         own = {k: v for k, v in self.column_types().items() if k != "PersistenceVersion"}
-        return {**own, "Destination": String(1024), "Endpoint": String(440)}
+        return {**own, "Destination": sa.String(1024), "Endpoint": sa.String(440)}
 
     def column_names(self) -> Mapping[str, str]:
         """Return what the vendor's script calls the columns, by our names for them."""
         return {key: key for key in self.column_types()}
 
     def write_rows(
-        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]]
     ) -> bool:
         """Write many rows the fastest way there is; False: nothing was done, there is none."""
-        del connection, table, rows
         return False
+
+
+class LookingDialect(Dialect):
+    """One that does not return what was inserted: whoever stores rows looks for them first."""
+
+    @abstractmethod
+    def looking(
+        self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
+    ) -> sa.Select[Any]:
+        """Return what finds and locks those of *ids* that are there."""
+
+    @abstractmethod
+    def step(self, table: sa.Table) -> timedelta:
+        """Return what the due column keeps of a second: times are rounded up to a whole number."""
+
+    def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Return when each row can be written.
+
+        Raises:
+            RowRefused: One cannot, and never will.
+        """
+
+    def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
+        """Return whether an insert failed because a row of its id is there."""
+        return False
+
+    def insert_absent(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Look, waiting for whoever is just removing one of them, and insert the others.
+
+        What is inserted is called by a GUID in lower case; letter case is all that may differ.
+        """
+        step = self.step(table)
+        absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], step)} for row in rows}
+        ids = list(absent)
+        for start in range(0, len(ids), MOST_IN_LIST):
+            some = self.looking(connection, table, ids[start : start + MOST_IN_LIST])
+            for there in connection.scalars(some).all():
+                absent.pop(there.casefold(), None)
+        try:
+            if absent:
+                self.demand_room(connection, [*absent.values()])
+                connection.execute(sa.insert(table), [*absent.values()])
+        except IntegrityError as exc:
+            if self.is_known(connection, table, exc):
+                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
+            raise
+        return list(absent)
 
 
 def due_order(legacy: LegacyTable) -> Sequence[str]:
@@ -186,27 +231,3 @@ def beginning_with(columns: Iterable[tuple[str, str]], names: Sequence[str]) -> 
         found.setdefault(index, []).append(name.casefold())
     fitting = (index for index, its in found.items() if its[: len(wanted)] == wanted)
     return next(fitting, None)
-
-
-def insert_absent(
-    connection: Connection,
-    table: Table,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    looking: Looking,
-    step: timedelta,
-) -> Sequence[str]:
-    """Look, waiting for whoever is just removing one of them, and insert the others.
-
-    Due times are rounded up to a whole number of *step* within their second, so that the column
-    keeps them and none is too early. Returns the ids that were inserted.
-    """
-    absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], step)} for row in rows}
-    ids = list(absent)
-    for start in range(0, len(ids), MOST_IN_LIST):
-        there = connection.scalars(looking(table, ids[start : start + MOST_IN_LIST])).all()
-        for each in there:
-            absent.pop(each, None)
-    if absent:
-        connection.execute(insert(table), list(absent.values()))
-    return list(absent)

@@ -11,34 +11,19 @@ Source: SQL Server documentation, "Table hints", "DELETE", "Table value construc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Insert,
-    Integer,
-    Select,
-    String,
-    Table,
-    cast,
-    column,
-    insert,
-    select,
-    text,
-    values,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import mssql as server
-from migrator.database.engine import LOCK_TIMEOUT
+from migrator.database.sessions import LONG_STATEMENT, Patience
 from migrator.database.types import BYTES, uuid_as_text
 from migrator.stores.ports import StoreRemark
-from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order, insert_absent
+from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     MOST_ROWS,
@@ -48,7 +33,6 @@ from migrator.stores.sql.moving import (
     ledger_values,
     move_rows,
     picking,
-    place_of,
 )
 
 _NAME: Final = "mssql"
@@ -59,12 +43,10 @@ _LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
 _WITH_SNAPSHOTS: Final = frozenset({1, 3})
 """On, and about to be."""
 _COUNTED: Final = {"preserve_rowcount": True}
-_STEP: Final = timedelta(milliseconds=10)
-"""``datetime`` counts in 1/300 s; of these, each third is a whole number of milliseconds."""
-_ESTIMATE: Final = text(
+_ESTIMATE: Final = sa.text(
     "SELECT sum(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(:name) AND index_id IN (0, 1)"
 )
-_INDEXES: Final = text(
+_INDEXES: Final = sa.text(
     "SELECT i.name, c.name FROM sys.indexes AS i "
     "JOIN sys.index_columns AS k ON k.object_id = i.object_id AND k.index_id = i.index_id "
     "JOIN sys.columns AS c ON c.object_id = k.object_id AND c.column_id = k.column_id "
@@ -72,17 +54,17 @@ _INDEXES: Final = text(
     "AND i.is_disabled = 0 AND i.has_filter = 0 AND i.is_hypothetical = 0 "
     "ORDER BY i.index_id, k.key_ordinal"
 )
-_SNAPSHOTS: Final = text(
+_SNAPSHOTS: Final = sa.text(
     "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE database_id = DB_ID()"
 )
-_RIGHTS: Final = text(
+_RIGHTS: Final = sa.text(
     "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
     "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'INSERT') AS \"INSERT\", "
     "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'DELETE') AS \"DELETE\""
 )
 
 
-class MssqlDialect(Dialect):
+class MssqlDialect(LookingDialect):
     """Moves with statements of at most 500 rows."""
 
     name = _NAME
@@ -90,7 +72,7 @@ class MssqlDialect(Dialect):
     name_max_bytes = 128
     """Of characters; names are mostly ASCII."""
 
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
         is_by_id = move.request.only is not None
         index = None if is_by_id else _index_of_due(connection, move.legacy)
@@ -102,7 +84,7 @@ class MssqlDialect(Dialect):
 
         return move_rows(connection, move, picked, copy)
 
-    def picking(self, move: Move, index: str | None = None) -> Select[Any]:
+    def picking(self, move: Move, index: str | None = None) -> sa.Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes.
 
         It walks *index*, where one is given: a plan that sorts would lock every row of the range
@@ -112,54 +94,54 @@ class MssqlDialect(Dialect):
         walk = "" if index is None else f"INDEX({_escaped(index)}), "
         return query.with_hint(move.legacy.table, f"WITH ({walk}{_PICK})", _NAME)
 
-    def copying(self, move: Move, rows: Sequence[Copied]) -> Insert:
+    def copying(self, move: Move, rows: Sequence[Copied]) -> sa.Insert:
         """Return what copies *rows* into the ledger."""
         table, row = move.legacy.table, move.legacy.table.c
-        picked = values(
-            column("id", String(36)),
-            column("row_index", Integer),
-            column("content_hash", String(64)),
+        picked = sa.values(
+            sa.column("id", sa.String(36)),
+            sa.column("row_index", sa.Integer),
+            sa.column("content_hash", sa.String(64)),
             name="picked",
         ).data([(each.id, each.row_index, each.content_hash) for each in rows])
         kept = ledger_values(move, row) | {
-            "row_index": place_of("row_index"),
-            "content_hash": place_of("content_hash"),
+            "row_index": picked.c.row_index,
+            "content_hash": picked.c.content_hash,
         }
-        is_picked = row.Id == cast(picked.c.id, row.Id.type)
-        chosen = select(*kept.values()).select_from(picked.join(table, is_picked))
-        return insert(move.ledger.timeout).from_select(list(kept), chosen)
+        is_picked = row.Id == sa.cast(picked.c.id, row.Id.type)
+        chosen = sa.select(*kept.values()).select_from(picked.join(table, is_picked))
+        return sa.insert(move.ledger.timeout).from_select(list(kept), chosen)
 
     def as_stored(
-        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
-    ) -> ColumnElement[Any]:
+        self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> sa.ColumnElement[Any]:
         """Make text a GUID again, and a moment what the column is: rounded as it was."""
         wanted = legacy.table.c[key].type
         if key in {"Id", "SagaId"}:
-            return cast(column, wanted)
-        return cast(column, getattr(wanted, "found", wanted)) if key == "Time" else column
+            return sa.cast(column, wanted)
+        return sa.cast(column, getattr(wanted, "found", wanted)) if key == "Time" else column
 
-    def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> Collection[str]:
-        """Look, waiting for whoever is just removing one of them, and insert the others."""
-        return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
+    def step(self, table: sa.Table) -> timedelta:
+        """Return 10 ms: ``datetime`` counts in 1/300 s, of which each third is whole ones."""
+        return timedelta(milliseconds=10)
 
-    def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
+    def looking(
+        self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
+    ) -> sa.Select[Any]:
         """Return what finds those of *ids* that are there, and keeps the others from coming."""
-        query = select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
+        query = sa.select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
         return query.with_hint(table, _LOOK, _NAME)
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound waits for locks, and statements by whole seconds, one at least."""
-        server.for_now(connection, lock=patience, statement=patience)
+        server.for_now(connection, Patience(lock=patience, statement=patience))
 
-    def allow_long(self, connection: Connection) -> None:
+    def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""
-        server.for_now(connection, lock=LOCK_TIMEOUT, statement=timedelta(minutes=10))
+        server.for_now(connection, Patience(statement=LONG_STATEMENT))
 
-    def read_only(self, engine: Engine) -> Engine:
+    def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Have transactions see one moment; the database must allow it (error 3952).
 
         Without ALLOW_SNAPSHOT_ISOLATION, only locks on all that was read would do the same, and
@@ -167,7 +149,7 @@ class MssqlDialect(Dialect):
         """
         return engine.execution_options(isolation_level="SNAPSHOT")
 
-    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+    def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
         """Lock it exclusively."""
         connection.exec_driver_sql(
             f"SELECT TOP 1 1 FROM {quoted_name} WITH (TABLOCKX, HOLDLOCK)"  # noqa: S608 - quoted
@@ -175,25 +157,24 @@ class MssqlDialect(Dialect):
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
-    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+    def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the server counts along."""
         found = connection.execute(_ESTIMATE, {"name": _quoted(connection, legacy)}).scalar()
         return int(found or 0)
 
-    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+    def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
         """Return which."""
         names = {"name": _quoted(connection, legacy)}
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right for right, is_granted in rights.items() if not is_granted]
 
-    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+    def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
         """Return that nothing can be verified, where the database keeps no versions of rows."""
         found = connection.execute(_SNAPSHOTS).one()
         return [] if found.state in _WITH_SNAPSHOTS else [without_snapshots(found.name)]
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
         """Return what renames a table: here, a procedure does."""
-        del quoted_new_name
         old, new = (name.replace("'", "''") for name in (quoted_table, new_name))
         return f"EXEC sp_rename N'{old}', N'{new}'"
 
@@ -227,7 +208,7 @@ def without_snapshots(database: str) -> StoreRemark:
     )
 
 
-def _index_of_due(connection: Connection, legacy: LegacyTable) -> str | None:
+def _index_of_due(connection: sa.Connection, legacy: LegacyTable) -> str | None:
     """Return an index in whose order an endpoint's rows are due; None: there is none."""
     found = connection.execute(_INDEXES, {"name": _quoted(connection, legacy)})
     columns = [(index, column) for index, column in found]
@@ -239,5 +220,5 @@ def _escaped(name: str) -> str:
     return "[" + name.replace("]", "]]").replace("%", "%%") + "]"
 
 
-def _quoted(connection: Connection, legacy: LegacyTable) -> str:
+def _quoted(connection: sa.Connection, legacy: LegacyTable) -> str:
     return connection.dialect.identifier_preparer.format_table(legacy.table).replace("%%", "%")

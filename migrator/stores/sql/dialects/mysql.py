@@ -11,60 +11,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Engine,
-    LargeBinary,
-    Row,
-    Select,
-    Table,
-    TableValuedAlias,
-    Text,
-    TextClause,
-    bindparam,
-    case,
-    cast,
-    column,
-    func,
-    insert,
-    literal_column,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql as types
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
-from migrator.database.engine import PATIENCE
 from migrator.database.guids import GuidBytes, guid_bytes
-from migrator.database.types import UtcDateTime, byte_length, rounded_up
-from migrator.errors import RowRefused, StoreError, StoreUnavailable
+from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.database.types import UtcDateTime
+from migrator.errors import RowRefused
 from migrator.nservicebus.timeouts import content_hash
-from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order
+from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Move, Moved, fitting, in_ledger, ledger_values, wanted
+from migrator.stores.sql.moving import (
+    Move,
+    Moved,
+    demand,
+    fitting,
+    ledger_values,
+    picking,
+    summed,
+)
 
 _NAME: Final = "mysql"
-_LONG: Final = timedelta(minutes=10)
 _REST_OF_ROW_BYTES: Final = 4096
 """Of a statement that inserts one row, beside its body and headers."""
-_ESTIMATE: Final = text(
+_ESTIMATE: Final = sa.text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
 )
-_ENGINE: Final = text(
+_ENGINE: Final = sa.text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
 )
 _DUPLICATE: Final = re.compile(r"1062.* for key '(.*)'")
-_INDEXES: Final = text(
+_INDEXES: Final = sa.text(
     "SELECT index_name, column_name FROM information_schema.statistics "
     "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
 )
@@ -72,7 +58,7 @@ FITS_ANYWHERE_BYTES: Final = 512 * 1024
 """So little is not asked about: servers come with 1 MiB or more."""
 _AS_UTF8: Final = 3
 """A byte of text in another character set is at most so many in UTF-8."""
-_KEY_CHARACTERS: Final = text(
+_KEY_CHARACTERS: Final = sa.text(
     "SELECT character_set_name AS characters, collation_name AS collation "
     "FROM information_schema.columns "
     "WHERE table_schema = database() AND table_name = :table AND column_name = :column"
@@ -92,9 +78,11 @@ class Naming:
         kind = f"VARCHAR(500) CHARACTER SET {characters}"
         self.rows: Final = f"'$[*]' COLUMNS (row_index FOR ORDINALITY, id {kind} PATH '$')"
         """What ``json_table`` makes of ``:ids``."""
-        self.picked: Final[TableValuedAlias] = func.json_table(
-            bindparam("ids", type_=Text()), literal_column(self.rows)
-        ).table_valued(column("row_index", BigInteger), column("id", Text), name="picked")
+        self.picked: Final[sa.TableValuedAlias] = sa.func.json_table(
+            sa.bindparam("ids", type_=sa.Text()), sa.literal_column(self.rows)
+        ).table_valued(
+            sa.column("row_index", sa.BigInteger), sa.column("id", sa.Text), name="picked"
+        )
         self._collation = f" COLLATE {collation}" if collation else ""
 
     def key(self, legacy: LegacyTable) -> str:
@@ -107,7 +95,7 @@ GUIDS: Final = Naming()
 """For GUIDs, and for all other ids of ASCII letters."""
 
 
-class MysqlDialect(Dialect):
+class MysqlDialect(LookingDialect):
     """Moves with three statements; speaks to MariaDB and to MySQL."""
 
     name = _NAME
@@ -118,7 +106,7 @@ class MysqlDialect(Dialect):
     name_max_bytes = 63
     """There may be 64 characters; what suits PostgreSQL suits here."""
 
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         legacy, request = move.legacy, move.request
         order = ["Id"] if request.only is not None else due_order(legacy)
@@ -127,75 +115,43 @@ class MysqlDialect(Dialect):
         rows = fitting(picked, request.max_bytes)
         if not rows:
             return None
-        named, ids = naming(connection, legacy, [row.Id for row in rows])
-        values = self.copying(move, named)
-        if large := hashed_here(connection, legacy, rows):
-            place = named.picked.c.row_index
-            values["content_hash"] = case(large, value=place, else_=values["content_hash"])
-        copied = connection.execute(
-            insert(move.ledger.timeout).from_select(
-                list(values), self.copied(legacy, values, named)
-            ),
-            ids,
-        )
+        named, ids = naming(connection, legacy, [row.id for row in rows])
+        large = hashed_here(connection, legacy, rows)
+        copied = connection.execute(self.copying(move, named, large), ids)
+        demand(legacy, "copied", copied.rowcount, of=len(rows))
         removed = connection.execute(self.removing(connection, legacy, named), ids)
-        if not copied.rowcount == removed.rowcount == len(rows):
-            raise StoreError(
-                f"{legacy.source}: {len(rows)} rows were picked, {copied.rowcount} copied and "
-                f"{removed.rowcount} removed; rolled back"
-            )
-        return Moved(
-            size=len(rows),
-            body_bytes=sum(row.body_bytes for row in rows),
-            first_due=rows[0].Time,
-            last_due=rows[-1].Time,
-            last_id=rows[-1].Id,
-        )
+        demand(legacy, "removed", removed.rowcount, of=len(rows))
+        return summed(rows)
 
-    def picking(self, move: Move, index: str | None) -> Select[Any]:
+    def picking(self, move: Move, index: str | None) -> sa.Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes."""
-        legacy, request = move.legacy, move.request
-        row = legacy.table.c
-        query = (
-            select(
-                row.Id,
-                row.Time,
-                byte_length(row.State).label("body_bytes"),
-                byte_length(row.Headers).label("headers_bytes"),
-            )
-            .where(*wanted(legacy, request), in_ledger(legacy, move.ledger).is_(None))
-            .order_by(row.Time, row.Id)
-            .limit(request.max_rows)
-            .with_for_update(skip_locked=True)
-        )
-        return walking(index, query, legacy.table)
+        table = move.legacy.table
+        query = picking(move).order_by(table.c.Id).limit(move.request.max_rows)
+        return walking(index, query.with_for_update(skip_locked=True), table)
 
-    def copying(self, move: Move, named: Naming = GUIDS) -> dict[str, ColumnElement[Any]]:
-        """Return the ledger's columns, and what is copied into them."""
-        row = move.legacy.table.c
-        return ledger_values(move, row) | {
-            "row_index": named.picked.c.row_index - 1,
-            "content_hash": self.content_hash(row.Headers, row.State),
+    def copying(self, move: Move, named: Naming, large: Mapping[int, str]) -> sa.Insert:
+        """Return what copies the rows called ``:ids`` into the ledger, each with its place.
+
+        Of *large* ones the hash is known, by place; that of the others the server computes.
+        """
+        table, row, place = move.legacy.table, move.legacy.table.c, named.picked.c.row_index
+        hashed: sa.ColumnElement[str] = self.content_hash(row.Headers, row.State)
+        values = ledger_values(move, row) | {
+            "row_index": place - 1,
+            "content_hash": sa.case(large, value=place, else_=hashed) if large else hashed,
         }
-
-    def copied(
-        self,
-        legacy: LegacyTable,
-        values: Mapping[str, ColumnElement[Any]],
-        named: Naming = GUIDS,
-    ) -> Select[Any]:
-        """Return *values* of the rows called ``:ids``, each with its place among them."""
-        key: ColumnElement[str] = literal_column(named.key(legacy))
-        return (
-            select(*values.values())
-            .select_from(named.picked.join(legacy.table, legacy.table.c.Id == key))
+        key: sa.ColumnElement[str] = sa.literal_column(named.key(move.legacy))
+        chosen = (
+            sa.select(*values.values())
+            .select_from(named.picked.join(table, row.Id == key))
             # the few ids first, then each row by its key, whatever statistics say
             .prefix_with("STRAIGHT_JOIN", dialect=_NAME)
         )
+        return sa.insert(move.ledger.timeout).from_select(list(values), chosen)
 
     def removing(
-        self, connection: Connection, legacy: LegacyTable, named: Naming = GUIDS
-    ) -> TextClause:
+        self, connection: sa.Connection, legacy: LegacyTable, named: Naming = GUIDS
+    ) -> sa.TextClause:
         """Return what removes the rows called ``:ids``, each by its key.
 
         A small table would otherwise be read as a whole, and wait for the rows of another claim,
@@ -205,74 +161,74 @@ class MysqlDialect(Dialect):
         table, column = preparer.format_table(legacy.table), preparer.quote(key)
         join = f"STRAIGHT_JOIN {table} ON {table}.{column} = {named.key(legacy)}"
         plain = f"DELETE {table} FROM json_table(__ids, {named.rows}) AS picked {join}"
-        return text(plain.replace("%%", "%").replace(":", r"\:").replace("__ids", ":ids"))
+        return sa.text(plain.replace("%%", "%").replace(":", r"\:").replace("__ids", ":ids"))
 
-    def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> Collection[str]:
-        """Look, waiting for whoever is just removing one of them, and insert the others.
+    def looking(
+        self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
+    ) -> sa.Select[Any]:
+        """Return what finds and locks those of *ids* that are there."""
+        query = sa.select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
+        return walking(index_on(connection, table, ["Id"]), query, table)
 
-        What is inserted is called by a GUID in lower case, so letter case is all that may differ.
-        """
-        key, index = table.c.Id, index_on(connection, table, ["Id"])
-        looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
-        found = connection.scalars(walking(index, looking, table))
-        there = {each.casefold() for each in found}
-        absent = {row["Id"]: row for row in rows if row["Id"].casefold() not in there}
-        values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
-        try:
-            if values:
-                _demand_room(connection, values)
-                connection.execute(insert(table), values)
-        except IntegrityError as exc:
-            if names_index(exc, index):
-                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
-            raise
-        return list(absent)
+    def step(self, table: sa.Table) -> timedelta:
+        """Return what the column has of a second; MariaDB would cut the rest off."""
+        kind = table.c.Time.type
+        digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
+        return timedelta(microseconds=10 ** (6 - digits))
+
+    def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
+        """Return whether a row of its id is there."""
+        return names_index(exc, index_on(connection, table, ["Id"]))
+
+    def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Return when each fits into a statement; the server hangs up on one that does not."""
+        needed = max(map(_written_bytes, rows))
+        room = needed if needed <= FITS_ANYWHERE_BYTES else room_of(connection)
+        if needed > room:
+            raise RowRefused(
+                f"a row of {needed} bytes in a statement does not fit into the server's "
+                f"max_allowed_packet of {room}"
+            )
 
     # ── content ─────────────────────────────────────────────────────────────────────────────
 
     def content_hash(
-        self, headers: ColumnElement[Any], body: ColumnElement[Any]
-    ) -> ColumnElement[str]:
+        self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
+    ) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``. Sessions speak utf8mb4, and so does the text."""
-        utf8 = cast(func.coalesce(cast(headers, Text), ""), LargeBinary)
-        zero: ColumnElement[bytes] = literal_column("0x00")
-        return func.sha2(func.concat(utf8, zero, func.coalesce(body, "")), 256)
+        utf8 = sa.cast(sa.func.coalesce(sa.cast(headers, sa.Text), ""), sa.LargeBinary)
+        zero: sa.ColumnElement[bytes] = sa.literal_column("0x00")
+        return sa.func.sha2(sa.func.concat(utf8, zero, sa.func.coalesce(body, "")), 256)
 
-    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+    def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
-        return func.sha2(func.coalesce(body, ""), 256)
+        return sa.func.sha2(sa.func.coalesce(body, ""), 256)
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound locks, by a second at least, and what the server can bound of statements."""
-        mysql.for_now(
-            connection, mysql.Patience(lock=patience, statement=patience, idle=PATIENCE.idle)
-        )
+        mysql.for_now(connection, Patience(lock=patience, statement=patience))
 
-    def allow_long(self, connection: Connection) -> None:
+    def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""
-        mysql.for_now(
-            connection, mysql.Patience(lock=PATIENCE.lock, statement=_LONG, idle=PATIENCE.idle)
-        )
+        mysql.for_now(connection, Patience(statement=LONG_STATEMENT))
 
-    def read_only(self, engine: Engine) -> Engine:
+    def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Have transactions read one snapshot; the server refuses what would write."""
         return mysql.read_only(engine)
 
-    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+    def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
         """Lock it, also against the end of the transaction; given back with the connection."""
         mysql.lock_table(connection, quoted_name)
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
-    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+    def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the server's statistics say, which may be wrong by a third."""
         return int(connection.execute(_ESTIMATE, {"name": legacy.table.name}).scalar() or 0)
 
-    def obstacle(self, connection: Connection, legacy: LegacyTable) -> str | None:
+    def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
         """Return that the table knows no transactions, should that be so."""
         engine = connection.execute(_ENGINE, {"name": legacy.table.name}).scalar()
         if engine == "InnoDB":
@@ -282,9 +238,9 @@ class MysqlDialect(Dialect):
             "rows; ALTER TABLE … ENGINE=InnoDB first"
         )
 
-    def folds_names(self, connection: Connection) -> bool:
+    def folds_names(self, connection: sa.Connection) -> bool:
         """Return whether the server keeps names of tables in lower case, as it does on Windows."""
-        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
+        return bool(connection.scalar(sa.text("SELECT @@lower_case_table_names")))
 
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
@@ -317,44 +273,20 @@ class MysqlDialect(Dialect):
         return {"mysql_default_charset": "ascii", "mysql_engine": "InnoDB"}
 
 
-def _not_before(due_at: datetime, table: Table) -> datetime:
-    """Return when a row is due as its column can say it: not sooner; MariaDB would cut it off."""
-    kind = table.c.Time.type
-    digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
-    return rounded_up(due_at, timedelta(microseconds=10 ** (6 - digits)))
-
-
-def _demand_room(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Return when each row fits into a statement; the server hangs up on one that does not.
-
-    Raises:
-        RowRefused: One does not, and never will.
-    """
-    needed = max(map(_written_bytes, rows))
-    if needed <= FITS_ANYWHERE_BYTES:
-        return
-    room = room_of(connection)
-    if needed > room:
-        raise RowRefused(
-            f"a row of {needed} bytes in a statement does not fit into the server's "
-            f"max_allowed_packet of {room}"
-        )
-
-
 def _written_bytes(row: Mapping[str, Any]) -> int:
     """Return the most that a statement takes which inserts *row*: bytes are written as hex."""
     headers = row["Headers"]
     return 2 * len(row["State"] or b"") + 2 * len(headers.encode()) + _REST_OF_ROW_BYTES
 
 
-def index_on(connection: Connection, table: Table, keys: Sequence[str]) -> str | None:
+def index_on(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> str | None:
     """Return an index that begins with the columns *keys*; None: the table has none (any more)."""
     names = [table.c[key].name for key in keys]
     found = connection.execute(_INDEXES, {"name": table.name})
     return beginning_with([(index, column) for index, column in found], names)
 
 
-def walking(index: str | None, query: Select[Any], table: Table) -> Select[Any]:
+def walking(index: str | None, query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
     """Return *query* with no choice but to look rows up by *index*; None: as the planner likes."""
     if index is None:
         return query
@@ -368,17 +300,17 @@ def names_index(exc: IntegrityError, index: str | None) -> bool:
     return found is not None and found[1].endswith(index or "PRIMARY")
 
 
-def room_of(connection: Connection) -> int:
+def room_of(connection: sa.Connection) -> int:
     """Return how many bytes a statement, or a value, may have."""
-    return int(connection.scalar(text("SELECT @@max_allowed_packet")) or 0)
+    return int(connection.scalar(sa.text("SELECT @@max_allowed_packet")) or 0)
 
 
 def hashed_here(
-    connection: Connection, legacy: LegacyTable, rows: Sequence[Row[Any]]
+    connection: sa.Connection, legacy: LegacyTable, rows: Sequence[sa.Row[Any]]
 ) -> Mapping[int, str]:
     """Return the content's hash of each row that is too large for the server, by place, from 1.
 
-    *rows* are locked, and say ``Id``, ``body_bytes`` and ``headers_bytes``. Mostly empty.
+    *rows* are locked, and those of ``picking``. Mostly empty.
     """
     needed = {
         place: row.body_bytes + _AS_UTF8 * row.headers_bytes + 1
@@ -388,22 +320,22 @@ def hashed_here(
         return {}
     room = room_of(connection)
     return {
-        place: _hash_of(connection, legacy, rows[place - 1].Id)
+        place: _hash_of(connection, legacy, rows[place - 1].id)
         for place, size in needed.items()
         if size > room
     }
 
 
-def _hash_of(connection: Connection, legacy: LegacyTable, id_: str) -> str:
+def _hash_of(connection: sa.Connection, legacy: LegacyTable, id_: str) -> str:
     row = legacy.table.c
     headers, body = (
-        connection.scalar(select(part).where(row.Id == id_)) for part in (row.Headers, row.State)
+        connection.scalar(sa.select(part).where(row.Id == id_)) for part in (row.Headers, row.State)
     )
     return content_hash(headers, body)
 
 
 def naming(
-    connection: Connection, legacy: LegacyTable, ids: Sequence[str]
+    connection: sa.Connection, legacy: LegacyTable, ids: Sequence[str]
 ) -> tuple[Naming, dict[str, Any]]:
     """Return how rows called *ids* are named, and the parameters for it."""
     if isinstance(legacy.table.c.Id.type, GuidBytes):

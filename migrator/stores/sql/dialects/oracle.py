@@ -11,25 +11,11 @@ reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns), 1.3 (values).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    CLOB,
-    ColumnElement,
-    Connection,
-    Engine,
-    Insert,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    cast,
-    insert,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import oracle
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
@@ -37,9 +23,8 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import oracle as server
 from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
-from migrator.errors import StoreUnavailable
-from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.dialects.base import Dialect, insert_absent
+from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.stores.sql.dialects.base import LookingDialect
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     MOST_ROWS,
@@ -54,15 +39,13 @@ from migrator.stores.sql.moving import (
 _SPELLING: Final[Any] = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
 _DUPLICATE: Final = "ORA-00001"
 _COUNTED: Final = {"preserve_rowcount": True}
-_STEP: Final = timedelta(seconds=1)
-"""``DATE`` keeps whole seconds."""
-_ESTIMATE: Final = text(
+_ESTIMATE: Final = sa.text(
     "SELECT num_rows FROM all_tables WHERE table_name = :name "
     "AND owner = coalesce(:owner, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
 )
 
 
-class OracleDialect(Dialect):
+class OracleDialect(LookingDialect):
     """Moves with statements of at most 500 rows."""
 
     name = "oracle"
@@ -70,79 +53,85 @@ class OracleDialect(Dialect):
     name_max_bytes = 128
     table_suffix = "TO"
 
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
-        picked = self._pick(connection, self.picking(move), move.request)
+        # those that are never fetched are never locked
+        with connection.execute(self.picking(move)) as cursor:
+            picked = cursor.fetchmany(min(move.request.max_rows, MOST_ROWS))
         copying = self.copying(move)
 
         def copy(rows: Sequence[Copied]) -> int:
-            many = [_parameters(row) for row in rows]
+            many = [
+                {"wanted": row.id, "place": row.row_index, "hashed": row.content_hash}
+                for row in rows
+            ]
             return connection.execute(copying, many, execution_options=_COUNTED).rowcount
 
         return move_rows(connection, move, picked, copy)
 
-    def picking(self, move: Move) -> Select[Any]:
+    def picking(self, move: Move) -> sa.Select[Any]:
         """Return what locks each row that is wanted when it is fetched, soonest first."""
         most = min(move.request.max_rows, MOST_ROWS)
         query = picking(move).with_for_update(skip_locked=True)
         # walk the index on the due time, for only the first rows will be fetched
         return query.prefix_with(f"/*+ FIRST_ROWS({most}) */", dialect=self.name)
 
-    def copying(self, move: Move) -> Insert:
+    def copying(self, move: Move) -> sa.Insert:
         """Return what copies one row into the ledger; executed for many at once."""
         row, ledger = move.legacy.table.c, move.ledger
         kept = ledger_values(move, row) | {
-            "row_index": bindparam("place", type_=ledger.timeout.c.row_index.type),
-            "content_hash": bindparam("hashed", type_=ledger.timeout.c.content_hash.type),
+            "row_index": sa.bindparam("place", type_=ledger.timeout.c.row_index.type),
+            "content_hash": sa.bindparam("hashed", type_=ledger.timeout.c.content_hash.type),
         }
-        chosen = select(*kept.values()).where(row.Id == bindparam("wanted", type_=row.Id.type))
-        return insert(ledger.timeout).from_select(list(kept), chosen)
+        chosen = sa.select(*kept.values()).where(
+            row.Id == sa.bindparam("wanted", type_=row.Id.type)
+        )
+        return sa.insert(ledger.timeout).from_select(list(kept), chosen)
 
     def as_stored(
-        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
-    ) -> ColumnElement[Any]:
+        self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> sa.ColumnElement[Any]:
         """Make a moment what the column is: it came from there, so nothing is rounded."""
         wanted = legacy.table.c[key].type
         if key == "Time":
-            return cast(column, getattr(wanted, "found", wanted))
+            return sa.cast(column, getattr(wanted, "found", wanted))
         return super().as_stored(column, legacy, key)
 
-    def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> Collection[str]:
-        """Look, waiting for whoever is just removing one of them, and insert the others."""
-        try:
-            return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
-        except IntegrityError as exc:
-            if code_of(exc) == _DUPLICATE:
-                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
-            raise
+    def step(self, table: sa.Table) -> timedelta:
+        """Return a second: ``DATE`` keeps whole ones."""
+        return timedelta(seconds=1)
 
-    def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
+    def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
+        """Return whether a row of its id is there."""
+        return code_of(exc) == _DUPLICATE
+
+    def looking(
+        self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
+    ) -> sa.Select[Any]:
         """Return what finds and locks those of *ids* that are there."""
-        return select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
+        return sa.select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound every call to the server."""
-        server.for_now(connection, patience)
+        server.for_now(connection, Patience(statement=patience))
 
-    def allow_long(self, connection: Connection) -> None:
+    def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""
-        self.wait_at_most(connection, timedelta(minutes=10))
+        self.wait_at_most(connection, LONG_STATEMENT)
 
-    def read_only(self, engine: Engine) -> Engine:
+    def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Have transactions see one moment."""
         return engine.execution_options(isolation_level="SERIALIZABLE")
 
-    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+    def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
         """Lock it exclusively."""
         connection.exec_driver_sql(f"LOCK TABLE {quoted_name} IN EXCLUSIVE MODE WAIT {LOCK_WAIT_S}")
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
-    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+    def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the last gathering of statistics found."""
         denormalize: Any = connection.dialect.denormalize_name
         schema = legacy.table.schema
@@ -166,7 +155,7 @@ class OracleDialect(Dialect):
             "SagaId": oracle.VARCHAR2(38),
             "State": oracle.BLOB(),
             "Time": oracle.DATE(),
-            "Headers": CLOB(),
+            "Headers": sa.CLOB(),
             "PersistenceVersion": oracle.VARCHAR2(23),
         }
 
@@ -185,14 +174,3 @@ class OracleDialect(Dialect):
     def column_names(self) -> Mapping[str, str]:
         """Return what the vendor's script calls the columns; lower case means upper case."""
         return {key: key.lower() for key in self.column_types()} | {"Time": "expiretime"}
-
-    def _pick(
-        self, connection: Connection, query: Select[Any], request: ClaimRequest
-    ) -> Sequence[Row[Any]]:
-        """Fetch the first rows; those that were never fetched were never locked."""
-        with connection.execute(query) as cursor:
-            return cursor.fetchmany(min(request.max_rows, MOST_ROWS))
-
-
-def _parameters(row: Copied) -> Mapping[str, Any]:
-    return {"wanted": row.id, "place": row.row_index, "hashed": row.content_hash}

@@ -7,28 +7,11 @@ forget the zone of our session.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    DateTime,
-    Engine,
-    LargeBinary,
-    Select,
-    String,
-    Table,
-    Text,
-    TextClause,
-    cast,
-    delete,
-    func,
-    insert,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.ext.compiler import compiles
@@ -37,6 +20,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
+from migrator.database.sessions import milliseconds
 from migrator.database.types import UtcDateTime
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
@@ -53,19 +37,19 @@ from migrator.stores.sql.moving import (
     sums,
 )
 
-_BY_TIME: Final = text(
+_BY_TIME: Final = sa.text(
     # The range is known to be in the Time index, and ids in the primary key's; without statistics
     # the planner may believe that reading the whole table is cheaper, once per batch.
     "SELECT set_config('enable_seqscan', 'off', true), "
     "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
 )
-_BY_ID: Final = text(
+_BY_ID: Final = sa.text(
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
-_LONG: Final = text("SET LOCAL statement_timeout = '10min'")
-_ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
+_LONG: Final = sa.text("SET LOCAL statement_timeout = '10min'")
+_ESTIMATE: Final = sa.text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
 # Locking rows wants UPDATE on at least one column, whichever.
-_RIGHTS: Final = text(
+_RIGHTS: Final = sa.text(
     """
     SELECT has_schema_privilege(n.oid, 'USAGE') AS usage,
            has_table_privilege(c.oid, 'SELECT') AS "SELECT",
@@ -87,7 +71,7 @@ class _other_side(FunctionElement[datetime]):
 
 @compiles(_other_side)
 def _cast(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
-    return compiler.process(cast(next(iter(element.clauses)), element.type), **kw)
+    return compiler.process(sa.cast(next(iter(element.clauses)), element.type), **kw)
 
 
 @compiles(_other_side, "postgresql")
@@ -99,23 +83,24 @@ class PostgresqlDialect(Dialect):
     """Moves with one statement: pick and lock, sum up, delete, insert."""
 
     name = "postgresql"
+    inserting = postgresql.Insert
     name_max_bytes = 63
     """Longer names are cut, and the server says so only in a notice."""
 
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         connection.execute(self.settings(move.request))
         return moved(connection.execute(self.statement(move)).one())
 
-    def settings(self, request: ClaimRequest) -> TextClause:
+    def settings(self, request: ClaimRequest) -> sa.TextClause:
         """Return what makes the planner walk the right index for *request*."""
         return _BY_TIME if request.only is None else _BY_ID
 
-    def statement(self, move: Move) -> Select[Any]:
+    def statement(self, move: Move) -> sa.Select[Any]:
         """Return the whole move as one statement whose result is one row of sums."""
         table, chosen = move.legacy.table, sized(move)
         taken = (
-            delete(table)
+            sa.delete(table)
             .where(table.c.Id == chosen.c.Id, fits(chosen, move.request))
             .returning(*table.c, chosen.c.row_index)
             .cte("taken")
@@ -130,16 +115,16 @@ class PostgresqlDialect(Dialect):
             values["due"] = _other_side(taken.c.Time)
         kept = move.ledger.timeout
         inserted = (
-            insert(kept)
-            .from_select(list(values), select(*values.values()))
+            sa.insert(kept)
+            .from_select(list(values), sa.select(*values.values()))
             .returning(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept))
             .cte("kept")
         )
         return sums(inserted)
 
     def as_stored(
-        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
-    ) -> ColumnElement[Any]:
+        self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> sa.ColumnElement[Any]:
         """Cast text to uuid again, and a moment to UTC, where the column has no zone.
 
         What was claimed as local time goes back as it was, whatever the settings say now.
@@ -147,71 +132,65 @@ class PostgresqlDialect(Dialect):
         wanted = legacy.table.c[key].type
         if key == "Time" and not getattr(wanted, "with_zone", False):
             extra = column.table.c.store_extra
-            return func.coalesce(kept_time(extra), _other_side(column))
+            return sa.func.coalesce(kept_time(extra), _other_side(column))
         if key in {"Id", "SagaId", "Time"} and not isinstance(wanted, GuidBytes):
-            return cast(column, wanted)
+            return sa.cast(column, wanted)
         return super().as_stored(column, legacy, key)
 
-    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+    def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
         """Leave out what the due column had, where that is kept as well."""
         return kept_owner(extra)
 
-    def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> Collection[str]:
-        """Insert, and let the server say which."""
-        key = [table.c.Id]
-        statement = postgresql.insert(table).on_conflict_do_nothing(index_elements=key)
-        return list(connection.scalars(statement.returning(*key), rows))
-
     def content_hash(
-        self, headers: ColumnElement[Any], body: ColumnElement[Any]
-    ) -> ColumnElement[str]:
+        self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
+    ) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
         content = (
-            func.convert_to(func.coalesce(headers, ""), "UTF8")
-            .op("||")(func.decode("00", "hex"))
-            .op("||")(func.coalesce(body, func.decode("", "hex")))
+            sa.func.convert_to(sa.func.coalesce(headers, ""), "UTF8")
+            .op("||")(sa.func.decode("00", "hex"))
+            .op("||")(sa.func.coalesce(body, sa.func.decode("", "hex")))
         )
-        return func.encode(func.sha256(content), "hex")
+        return sa.func.encode(sa.func.sha256(content), "hex")
 
-    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+    def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
-        return func.encode(func.sha256(func.coalesce(body, func.decode("", "hex"))), "hex")
+        return sa.func.encode(
+            sa.func.sha256(sa.func.coalesce(body, sa.func.decode("", "hex"))), "hex"
+        )
 
-    def prefer_indexes(self, connection: Connection) -> None:
+    def prefer_indexes(self, connection: sa.Connection) -> None:
         """Forbid what reads a whole table, or the whole of another index, for each row."""
         connection.execute(_BY_ID)
 
-    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound locks and statements alike."""
-        limit = f"{max(patience // timedelta(milliseconds=1), 1)}ms"
+        limit = f"{milliseconds(patience)}ms"
         connection.execute(
-            select(
-                func.set_config("lock_timeout", limit, True),
-                func.set_config("statement_timeout", limit, True),
+            sa.select(
+                sa.func.set_config("lock_timeout", limit, True),
+                sa.func.set_config("statement_timeout", limit, True),
             )
         )
 
-    def allow_long(self, connection: Connection) -> None:
+    def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""
         connection.execute(_LONG)
 
-    def read_only(self, engine: Engine) -> Engine:
+    def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Have transactions read one snapshot; the server refuses what would write."""
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
-    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+    def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
         """Lock it exclusively."""
         statement = f"LOCK TABLE {quoted_name} IN ACCESS EXCLUSIVE MODE"
-        connection.execute(text(statement.replace(":", r"\:")))
+        connection.execute(sa.text(statement.replace(":", r"\:")))
 
-    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+    def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the last ANALYZE or VACUUM found."""
         name = connection.dialect.identifier_preparer.format_table(legacy.table)
         return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)
 
-    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+    def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
         """Return which; the server's own message would name only the table."""
         names = {"schema": legacy.table.schema, "name": legacy.table.name}
         rights = connection.execute(_RIGHTS, names).mappings().one()
@@ -221,16 +200,16 @@ class PostgresqlDialect(Dialect):
         """Return the types of the vendor's script (reference 1.2)."""
         return {
             "Id": UUID(as_uuid=False),
-            "Destination": String(200),
+            "Destination": sa.String(200),
             "SagaId": UUID(as_uuid=False),
-            "State": LargeBinary(),
-            "Time": DateTime(),
-            "Headers": Text(),
-            "PersistenceVersion": String(23),
+            "State": sa.LargeBinary(),
+            "Time": sa.DateTime(),
+            "Headers": sa.Text(),
+            "PersistenceVersion": sa.String(23),
         }
 
     def write_rows(
-        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]]
     ) -> bool:
         """Copy them."""
         quoted = connection.dialect.identifier_preparer.format_table(table)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    String,
-    Table,
-    Text,
-    cast,
-    delete,
-    func,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeEngine
 
@@ -41,62 +29,59 @@ class SqliteDialect(Dialect):
 
     name = "sqlite"
     has_schemas = False
+    inserting = sqlite.Insert
     name_max_bytes = 63
     """There is no limit; one that suits other databases, too."""
 
-    def move(self, connection: Connection, move: Move) -> Moved | None:
+    def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Copy rows into the ledger, then remove exactly those."""
         legacy, kept = move.legacy, move.ledger.timeout
         table, chosen = legacy.table, sized(move)
         values = ledger_values(move, table.c) | {
             "row_index": chosen.c.row_index,
             # as what they are taken for from here on; see ``content_hash``
-            "headers": cast(table.c.Headers, Text),
-            "body": cast(table.c.State, LargeBinary),
+            "headers": sa.cast(table.c.Headers, sa.Text),
+            "body": sa.cast(table.c.State, sa.LargeBinary),
             "content_hash": self.content_hash(table.c.Headers, table.c.State),
         }
-        wanted = select(*values.values()).where(
+        wanted = sa.select(*values.values()).where(
             table.c.Id == chosen.c.Id, fits(chosen, move.request)
         )
-        connection.execute(insert(kept).from_select(list(values), wanted))
+        connection.execute(sa.insert(kept).from_select(list(values), wanted))
         mine = kept.c.batch_id == move.batch_id
-        ids = select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
-        connection.execute(delete(table).where(table.c.Id.in_(ids)))
-        rows = select(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept)).where(mine)
+        ids = sa.select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
+        connection.execute(sa.delete(table).where(table.c.Id.in_(ids)))
+        rows = sa.select(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept)).where(
+            mine
+        )
         return moved(connection.execute(sums(rows.subquery("kept"))).one())
 
-    def insert_absent(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> Collection[str]:
-        """Insert, and let the database say which."""
-        key = [table.c.Id]
-        statement = sqlite.insert(table).on_conflict_do_nothing(index_elements=key)
-        return list(connection.scalars(statement.returning(*key), rows))
-
     def content_hash(
-        self, headers: ColumnElement[Any], body: ColumnElement[Any]
-    ) -> ColumnElement[str]:
+        self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
+    ) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
         # a column of SQLite takes values of any type, and somebody may have written one
-        content = cast(headers, Text), cast(body, LargeBinary)
-        found: ColumnElement[str] = getattr(func, CONTENT_HASH)(*content, type_=Text)
+        content = sa.cast(headers, sa.Text), sa.cast(body, sa.LargeBinary)
+        found: sa.ColumnElement[str] = getattr(sa.func, CONTENT_HASH)(*content, type_=sa.Text)
         return found
 
-    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+    def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
-        found: ColumnElement[str] = getattr(func, BODY_HASH)(cast(body, LargeBinary), type_=Text)
+        found: sa.ColumnElement[str] = getattr(sa.func, BODY_HASH)(
+            sa.cast(body, sa.LargeBinary), type_=sa.Text
+        )
         return found
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
         """Return types that keep what other databases' do."""
         return {
-            "Id": Text(),
-            "Destination": String(200),
-            "SagaId": Text(),
-            "State": LargeBinary(),
-            "Time": Text(),
-            "Headers": Text(),
-            "PersistenceVersion": String(23),
+            "Id": sa.Text(),
+            "Destination": sa.String(200),
+            "SagaId": sa.Text(),
+            "State": sa.LargeBinary(),
+            "Time": sa.Text(),
+            "Headers": sa.Text(),
+            "PersistenceVersion": sa.String(23),
         }
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:

@@ -28,14 +28,9 @@ def account() -> Iterator[Account]:
         yield account
 
 
-def test_each_is_answered_in_order(account: Account) -> None:
-    """However many there are."""
-    assert [*account.each(str, range(40))] == [str(each) for each in range(40)]
-    assert [*account.each(str, [])] == []
-
-
-def test_little_is_done_ahead(account: Account) -> None:
+def test_each_is_answered_in_order_and_little_is_done_ahead(account: Account) -> None:
     """A body may have a hundred megabytes, and whoever has enough just stops."""
+    assert [*account.each(str, range(40))] == [str(each) for each in range(40)]
     begun: list[int] = []
     answers = account.each(begun.append, range(100))
     for _ in range(5):
@@ -70,10 +65,7 @@ class Time:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.slept: list[float] = []
-
-    def monotonic(self) -> float:
-        """Return the time."""
-        return self.now_s
+        self.pace = Pace(monotonic_s=lambda: self.now_s, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -81,67 +73,42 @@ class Time:
         self.now_s += seconds
 
 
-@pytest.fixture
-def time() -> Time:
-    """A clock of this test's own."""
-    return Time()
-
-
-@pytest.fixture
-def pace(time: Time) -> Pace:
-    """A pace by that clock."""
-    return Pace(monotonic_s=time.monotonic, sleep=time.sleep)
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_the_next_request_waits_as_long_as_the_account_asks(
-    pace: Pace, time: Time, status: int
-) -> None:
-    """Not shorter, a little longer, and only once."""
-    pace.wait()
-    pace.learn(status, "3")
-    pace.wait()
-    pace.wait()
-    (slept,) = time.slept
-    assert 3 <= slept <= 3.6
-
-
 @pytest.mark.parametrize(
-    ("status", "asked"), [(200, "3"), (404, "3"), (500, None), (503, None), (503, "soon")]
+    ("answers", "least_s", "most_s"),
+    [
+        ([(429, "3")], 3, 3.6),
+        ([(503, "3")], 3, 3.6),
+        ([(503, "5"), (503, "1")], 4.9, 6),  # several threads hear different answers
+        ([(503, "86400")], 1, MOST_S * 1.2),
+        ([(200, "3")], 0, 0),
+        ([(404, "3")], 0, 0),
+        ([(500, None)], 0, 0),
+        ([(503, None)], 0, 0),
+        ([(503, "soon")], 0, 0),
+    ],
+    ids=str,
 )
-def test_nothing_waits_when_nobody_asks(
-    pace: Pace, time: Time, status: int, asked: str | None
+def test_the_next_request_waits_as_long_as_the_account_asks(
+    answers: list[tuple[int, str | None]], least_s: float, most_s: float
 ) -> None:
-    """A header that is none asks for nothing."""
-    pace.learn(status, asked)
-    pace.wait()
-    assert time.slept == []
+    """Not shorter, a little longer, only once, and never longer than the most."""
+    time = Time()
+    for status, asked in answers:
+        time.pace.learn(status, asked)
+    time.pace.wait()
+    time.pace.wait()
+    assert least_s <= sum(time.slept) <= most_s
+    assert len(time.slept) <= 1
 
 
-def test_no_wait_is_longer_than_the_most(pace: Pace, time: Time) -> None:
-    """Whatever the account asks for."""
-    pace.learn(503, "86400")
-    pace.wait()
-    assert time.slept[0] <= MOST_S * 1.2
-
-
-def test_a_shorter_wait_does_not_cut_a_longer_one(pace: Pace, time: Time) -> None:
-    """Several threads hear different answers."""
-    pace.learn(503, "5")
-    pace.learn(503, "1")
-    pace.wait()
-    assert time.slept[0] >= 5
-
-
-def test_a_busy_account_is_told_once_a_minute(
-    pace: Pace, time: Time, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_busy_account_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """With how many answers there were since."""
+    time = Time()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            pace.learn(503, "1")
+            time.pace.learn(503, "1")
         time.sleep(61)
-        pace.learn(503, "1")
+        time.pace.learn(503, "1")
     assert [getattr(each, "count", None) for each in caplog.records] == [1, 3]
 
 

@@ -2,5 +2,3 @@ INSERT INTO dbo.[Sales_Orders_TimeoutData] ([Id], [SagaId], [State], [Time]) SEL
 FROM migrator.timeout 
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL;
 
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
-

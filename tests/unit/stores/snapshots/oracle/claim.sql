@@ -10,13 +10,17 @@ WHERE sales_orders_to.expiretime <= CAST(:Time_1 AS DATE) AND sales_orders_to.ex
 FROM migrator_timeout known 
 WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND ROWNUM <= :param_2) IS NULL ORDER BY sales_orders_to.expiretime FOR UPDATE SKIP LOCKED;
 
-SELECT sales_orders_to.id AS id, sales_orders_to.headers AS headers, sales_orders_to.state AS body 
-FROM sales_orders_to 
-WHERE sales_orders_to.id IN (:Id_1_1);
-
 INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, destination, saga_id, due, body, headers, persistence_version, row_index, content_hash) SELECT :param_1 AS anon_1, :param_2 AS anon_2, sales_orders_to.id, :param_3 AS anon_3, sales_orders_to.destination, sales_orders_to.sagaid, sales_orders_to.expiretime, sales_orders_to.state, sales_orders_to.headers, sales_orders_to.persistenceversion, :place AS anon_4, :hashed AS anon_5 
 FROM sales_orders_to 
 WHERE sales_orders_to.id = :wanted;
 
+SELECT sales_orders_to.id AS id, sales_orders_to.headers AS headers, sales_orders_to.state AS body 
+FROM sales_orders_to 
+WHERE sales_orders_to.id IN (:Id_1_1);
+
 DELETE FROM sales_orders_to WHERE sales_orders_to.id IN (:Id_1_1);
+
+SELECT sales_orders_to.id 
+FROM sales_orders_to 
+WHERE sales_orders_to.id IN (:Id_1_1) FOR UPDATE WAIT 5;
 

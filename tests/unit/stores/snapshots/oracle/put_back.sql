@@ -2,5 +2,3 @@ INSERT INTO sales_orders_to (id, sagaid, state, expiretime) SELECT migrator_time
 FROM migrator_timeout 
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL;
 
-UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1;
-

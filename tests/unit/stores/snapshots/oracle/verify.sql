@@ -1,35 +1,8 @@
-WITH kept AS 
-(SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows" 
-FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
- SELECT gap.id, gap.endpoint, gap.state, gap."size", gap.purged, gap."rows", count(*) OVER () AS total 
-FROM (SELECT migrator_batch.id AS id, migrator_batch.endpoint AS endpoint, migrator_batch.state AS state, migrator_batch."size" AS "size", migrator_batch.purged AS purged, coalesce(kept."rows", :coalesce_1) AS "rows" 
-FROM migrator_batch LEFT OUTER JOIN kept ON kept.batch_id = migrator_batch.id 
-WHERE migrator_batch."size" - migrator_batch.purged != coalesce(kept."rows", :coalesce_1) UNION ALL SELECT kept.batch_id AS batch_id, (SELECT min(migrator_timeout.endpoint) AS min_1 
-FROM migrator_timeout 
-WHERE migrator_timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, kept."rows" AS "rows" 
-FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id 
-WHERE migrator_batch.id IS NULL) gap ORDER BY gap.id
- FETCH FIRST 5 ROWS ONLY;
-
-SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total 
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total 
-FROM (SELECT (SELECT known.id 
-FROM migrator_timeout known 
-WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND known.endpoint IN (:endpoint_1_1) AND ROWNUM <= :param_1) AS id 
-FROM sales_orders_to) found 
-WHERE found.id IS NOT NULL ORDER BY found.id
- FETCH FIRST 10 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
-
-SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, migrator_timeout.body AS body_hash 
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, migrator_timeout.body AS body_hash 
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id 
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN ((:param_1_1_1, :param_1_1_2), (:param_1_2_1, :param_1_2_2), (:param_1_3_1, :param_1_3_2));
 
 SELECT migrator_timeout.id, migrator_timeout.content_hash, migrator_timeout.headers, migrator_timeout.body 
 FROM migrator_timeout 
 WHERE migrator_timeout.id IN (:id_1_1, :id_1_2);
-
-SELECT sales_orders_to.id AS id, sales_orders_to.expiretime 
-FROM sales_orders_to 
-WHERE sales_orders_to.id > :Id_1 ORDER BY sales_orders_to.id
- FETCH FIRST 200 ROWS ONLY;
 

@@ -1,0 +1,336 @@
+"""The paths of the status page: who may look, who is logged in, and what they may do.
+
+Rules of this file: the token is looked at in one place only, and not often; looking changes
+nothing; whatever changes something is a POST of one of our own pages that ``StatusPage._acting``
+let in, and the same command as by any other way; then the browser is sent to a page to look at, so
+that loading it anew does nothing twice (to end twice is to end).
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from migrator.config import HandOver
+from migrator.config.process import is_loopback
+from migrator.ledger.report import QuarantineFilter
+from migrator.nservicebus.conversion import Reason
+from migrator.web.auth import (
+    LIFE_S,
+    Listener,
+    RateLimiter,
+    Session,
+    Sessions,
+    is_forwarded,
+    peer_of,
+)
+from migrator.web.control import (
+    COMMANDS,
+    Answer,
+    CommandQueue,
+    RuntimeSetting,
+    StatusService,
+    UnansweredError,
+    parse_order,
+)
+from migrator.web.html import (
+    Form,
+    Handler,
+    as_page,
+    demand_own_page,
+    form_of,
+    go,
+    page,
+    static,
+)
+from migrator.web.views import look
+
+_log = logging.getLogger(__name__)
+
+WRONG_TOKENS: Final = 5
+WRONG_SPAN_S: Final = 30.0
+_LONGEST_NAME: Final = 60
+ROWS: Final = 50
+"""Of the quarantine on one page."""
+_KNOBS: Final = "/page/knobs"
+
+
+def address_of(which: QuarantineFilter, after: int = 0) -> str:
+    """Return where those rows are shown whose key is above *after*."""
+    given = {"endpoint": which.endpoint, "reason": which.reason, "after": after or None}
+    query = urlencode({key: value for key, value in given.items() if value is not None})
+    return "/page/quarantine" + (f"?{query}" if query else "")
+
+
+def filter_of(given: Mapping[str, str]) -> QuarantineFilter:
+    """Return what *given* asks for; empty: all."""
+    reason = given.get("reason") or None
+    if reason is not None and reason not in set(Reason):
+        raise HTTPException(400, "there is no such reason")
+    return QuarantineFilter(endpoint=given.get("endpoint") or None, reason=reason)
+
+
+def number_of(given: Mapping[str, str], key: str) -> int:
+    """Return a number that is not negative; 0 when it is not given."""
+    text = given.get(key, "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise HTTPException(400, f"{key} must be a number")
+    return int(text)
+
+
+class StatusPage:
+    """Everything a browser may ask of one daemon at one listener."""
+
+    def __init__(self, status: StatusService, commands: CommandQueue, listener: Listener) -> None:
+        """Nobody is logged in."""
+        self._status = status
+        self._commands = commands
+        self._listener = listener
+        self._sessions = Sessions()
+        self._limiter = RateLimiter(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
+
+    def routes(self) -> list[Route]:
+        """Return all paths; ``auth.is_page`` knows them by their beginning."""
+        paths: list[tuple[str, str, Handler]] = [
+            ("/", "GET", self._overview),
+            ("/page/live", "GET", self._live),
+            ("/page/login", "GET", self._ask_for_token),
+            ("/page/login", "POST", self._log_in),
+            ("/page/logout", "POST", self._log_out),
+            ("/page/pause", "POST", self._commanding("pause")),
+            ("/page/resume", "POST", self._commanding("resume")),
+            (_KNOBS, "GET", self._logged_in(self._knobs)),
+            ("/page/set", "POST", self._set),
+            ("/page/end", "GET", self._logged_in(self._end)),
+            ("/page/drain", "POST", self._ending("drain")),
+            ("/page/stop", "POST", self._ending("stop")),
+            ("/page/quarantine", "GET", self._logged_in(self._quarantine)),
+            ("/page/retry", "POST", self._retry),
+            ("/page/style.css", "GET", static("style.css", "text/css")),
+            ("/page/script.js", "GET", static("script.js", "text/javascript")),
+            ("/page/icon.svg", "GET", static("icon.svg", "image/svg+xml")),
+        ]
+        return [Route(path, as_page(do), methods=[method]) for path, method, do in paths]
+
+    # ── who asks ────────────────────────────────────────────────────────────────────────────────
+
+    def _session(self, request: Request) -> Session | None:
+        """Return who asks; None: nobody who is logged in."""
+        return self._sessions.find(request.cookies.get(_cookie_name(request)))
+
+    def _may_look(self, request: Request, session: Session | None) -> bool:
+        """Return whether the page is shown: to anybody on this machine, else to who logged in."""
+        is_from_here = is_loopback(peer_of(request)) and not is_forwarded(request.headers)
+        return session is not None or (self._listener.is_loopback and is_from_here)
+
+    def _logged_in(self, show: Callable[[Request, Session], Awaitable[Response]]) -> Handler:
+        """Return what shows a page to whoever is logged in, and asks others for the token."""
+
+        async def answer(request: Request) -> Response:
+            session = self._session(request)
+            return go("/page/login") if session is None else await show(request, session)
+
+        return answer
+
+    async def _acting(self, request: Request) -> tuple[Session, Form]:
+        """Return who acts, and their form; nobody gets past here who may not."""
+        demand_own_page(request)
+        session = self._session(request)
+        if session is None:
+            raise HTTPException(401, "nobody is logged in, or not any more; nothing was done")
+        form = await form_of(request)
+        if not session.owns(form.get("csrf", "")):
+            raise HTTPException(403, "the form is not of this session; nothing was done")
+        return session, form
+
+    async def _ask_for_token(self, request: Request) -> Response:
+        if self._session(request) is not None:
+            return go("/")
+        return self._login_page("", status=403 if self._listener.token is None else 200)
+
+    def _login_page(
+        self, trouble: str, *, status: int, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        values = {
+            "trouble": trouble,
+            "has_login": self._listener.token is not None,
+            "may_go_back": self._listener.is_loopback,
+        }
+        return page("login.html", values, status=status, headers=headers)
+
+    async def _log_in(self, request: Request) -> Response:
+        """Give a cookie to whoever has the token, which is looked at here alone, and not often."""
+        demand_own_page(request)
+        form, peer = await form_of(request), peer_of(request)
+        if (wait_s := self._limiter.wait_s(peer)) > 0:
+            text = f"Too many wrong tokens from your address; try again in {wait_s:.0f} s."
+            return self._login_page(text, status=429, headers={"retry-after": f"{wait_s:.0f}"})
+        name = form.get("name", "").strip()
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise HTTPException(400, f"a name has at most {_LONGEST_NAME} characters in one line")
+        token, given = self._listener.token, form.get("token", "").strip()
+        if token is None or not hmac.compare_digest(given.encode(), token.encode()):
+            self._limiter.note_wrong(peer)
+            _log.warning("a wrong token", extra={"action": "web_login_refused", "peer": peer})
+            return self._login_page("This is not the token.", status=401)
+        self._sessions.end(request.cookies.get(_cookie_name(request)))
+        cookie = self._sessions.begin(name)
+        _log.info("logged in", extra={"action": "web_login", "peer": peer, "who": name})
+        answer = go("/")
+        answer.set_cookie(
+            _cookie_name(request),
+            cookie,
+            max_age=LIFE_S,
+            httponly=True,
+            samesite="strict",
+            secure=request.headers.get("origin", "").startswith("https://"),
+        )
+        return answer
+
+    async def _log_out(self, request: Request) -> Response:
+        await self._acting(request)
+        self._sessions.end(request.cookies.get(_cookie_name(request)))
+        answer = go("/")
+        answer.delete_cookie(_cookie_name(request), httponly=True, samesite="strict")
+        return answer
+
+    # ── to look at ──────────────────────────────────────────────────────────────────────────────
+
+    async def _overview(self, request: Request) -> Response:
+        session = self._session(request)
+        if not self._may_look(request, session):
+            return go("/page/login")
+        return page("overview.html", self._looked(), session=session)
+
+    async def _live(self, request: Request) -> Response:
+        session = self._session(request)
+        if not self._may_look(request, session):
+            raise HTTPException(401, "log in first")
+        return page("live.html", {**self._looked(), "told": None}, session=session)
+
+    def _looked(self) -> Mapping[str, object]:
+        status = self._status
+        return {
+            "look": look(status.snapshot(), live=status.live(), ready=status.ready()),
+            "has_login": self._listener.token is not None,
+        }
+
+    async def _quarantine(self, request: Request, session: Session) -> Response:
+        which, after = filter_of(request.query_params), number_of(request.query_params, "after")
+        found = await self._commands.quarantine(which, after=after, limit=ROWS)
+        counts = self._status.snapshot().progress.quarantine
+        values = {
+            "which": which,
+            "found": found,
+            "counts": counts,
+            "total": sum(
+                each.rows
+                for each in counts
+                if which.endpoint in (None, each.endpoint) and which.reason in (None, each.reason)
+            ),
+            "next_page": address_of(which, found.rows[-1].key) if found.has_more else "",
+            "first_page": address_of(which) if after else "",
+        }
+        return page("quarantine.html", values, session=session)
+
+    async def _end(self, _request: Request, session: Session) -> Response:
+        """Ask again before anything ends; that is a form of its own, so that no slip does it."""
+        endpoints = self._status.snapshot().progress.endpoints
+        in_flight = sum(each.in_flight for each in endpoints)
+        return page("end.html", {"in_flight": in_flight}, session=session)
+
+    async def _knobs(
+        self,
+        _request: Request,
+        session: Session,
+        tried: tuple[str, str] = ("", ""),
+        trouble: str = "",
+        status: int = 200,
+    ) -> Response:
+        """Show what is in force; in the field of the knob that was *tried*, what was typed."""
+        values = {
+            "knobs": self._status.snapshot().knobs,
+            "meanings": {
+                str(knob): HandOver.model_fields[knob].description for knob in RuntimeSetting
+            },
+            "tried": tried,
+            "trouble": trouble,
+        }
+        return page("knobs.html", values, session=session, status=status)
+
+    # ── to do ───────────────────────────────────────────────────────────────────────────────────
+
+    def _commanding(self, verb: str) -> Handler:
+        """Return what gives a command, and shows on the first page what came of it."""
+
+        async def answer(request: Request) -> Response:
+            session, form = await self._acting(request)
+            session.told = await self._told(verb, form, session, request)
+            return go("/")
+
+        return answer
+
+    def _ending(self, verb: str) -> Handler:
+        """Return what ends the daemon; it answers at once, as the next page may be gone by then."""
+
+        async def answer(request: Request) -> Response:
+            session, form = await self._acting(request)
+            told = await self._told(verb, form, session, request)
+            status = 200 if told.is_done else 409
+            return page("ending.html", {"told": told}, session=session, status=status)
+
+        return answer
+
+    async def _retry(self, request: Request) -> Response:
+        """Try rows in quarantine again; those that were shown are shown again."""
+        session, form = await self._acting(request)
+        session.told = await self._told("retry", form, session, request)
+        shown = {key: form.get(f"shown_{key}", "") for key in ("endpoint", "reason")}
+        return go(address_of(filter_of(shown)))
+
+    async def _set(self, request: Request) -> Response:
+        """Set one knob; what is refused stays in the form, with the reason beside it."""
+        session, form = await self._acting(request)
+        tried = form.get("knob", ""), form.get("value", "")
+        try:
+            answer = await self._told("set", form, session, request)
+        except HTTPException as exc:
+            return await self._knobs(request, session, tried, exc.detail, 400)
+        if not answer.is_done:
+            return await self._knobs(request, session, tried, answer.text, 409)
+        session.told = answer
+        return go(_KNOBS)
+
+    async def _told(self, verb: str, form: Form, session: Session, request: Request) -> Answer:
+        """Give a command made of those fields that are filled in; return what came of it.
+
+        Raises:
+            HTTPException: They make none; nothing was done.
+        """
+        keys = {each.name for each in fields(COMMANDS[verb])} & form.keys()
+        given = {key: form[key] for key in keys if form[key].strip()}
+        try:
+            command, _ = parse_order({"command": verb, **given})
+        except ValueError as exc:
+            raise HTTPException(400, f"{exc}; nothing was done") from exc
+        way = f"status page from {peer_of(request)}"
+        who = f"{session.name}, {way}" if session.name else way
+        try:
+            return await self._commands.execute(command, who=who)
+        except UnansweredError as exc:
+            return Answer(is_done=False, text=str(exc))
+
+
+def _cookie_name(request: Request) -> str:
+    """Return a name of this port's own: browsers give cookies to every port of a machine."""
+    server = request.scope.get("server")
+    return f"migrator-{server[1] if server else 0}"

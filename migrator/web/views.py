@@ -1,0 +1,280 @@
+"""One look at a daemon as the templates show it: words, numbers and the geometry of pictures.
+
+Pure. What is not known stays unknown: no number stands for it, and no bar is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from migrator.delays.depths import LevelDepths
+from migrator.ledger.report import AuditEvent, EndpointProgress, PauseReason, Signal
+from migrator.reports import pictures
+from migrator.reports.pages import Tone
+from migrator.reports.pictures import Bar, Piece, Share
+from migrator.reports.words import grouped, span_words
+from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
+
+MODES: Final[Mapping[str, str]] = {
+    "migrate": "moved into the broker's delays",
+    "dispatch": "sent when due",
+    "forward": "passed on, and moved",
+}
+"""What becomes of an endpoint's timeouts, by its mode."""
+
+OLD_S: Final = 15.0
+"""A look that is older is called old."""
+_FEW: Final = 5
+"""Of endpoints that are named in a line."""
+_MIGRATE: Final = "migrate"
+_LONGEST_CHARS: Final = 300
+"""Of what is told of an event; the ledger has all."""
+_FEW_PER_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How it is, in a line; the reasons to wait of all endpoints are told as well."""
+
+    tone: Tone
+    title: str
+    reasons: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointCard:
+    """One endpoint."""
+
+    view: EndpointView
+    percent: str
+    """How much is done; empty: it is not known, or the work has no end."""
+    pieces: Sequence[Piece]
+    counts: Sequence[tuple[str, int | None]]
+    pace: str
+    waits: Sequence[PauseReason]
+    """Of this endpoint alone; those of all are told once."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it may be paused."""
+        return self.view.mode == _MIGRATE
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is, alone."""
+        return any(hold.signal is Signal.PAUSED for hold in self.waits)
+
+
+def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str, object]:
+    """Return what the page shows of *snapshot*, by the names its template has for it."""
+    ladder = snapshot.ladder
+    books = {each.endpoint: each for each in snapshot.progress.endpoints}
+    cards = [_card(view, books.get(view.name)) for view in snapshot.endpoints]
+    rungs = () if ladder is None else _rungs(ladder)
+    paused = [hold.endpoint for hold in snapshot.holds if hold.signal is Signal.PAUSED]
+    return {
+        "snapshot": snapshot,
+        "is_old": snapshot.age_s > OLD_S,
+        "state": state_of(snapshot, live, ready),
+        "waits": _of_all(snapshot),
+        "figures": list(_figures(snapshot)),
+        "endpoints": cards,
+        "endpoints_legend": {
+            piece.share.kind: piece.share.label for card in cards for piece in card.pieces
+        },
+        "can_pause_all": any(card.can_wait for card in cards),
+        "is_anything_paused": bool(paused),
+        "are_all_paused": None in paused,
+        "rungs": rungs,
+        "rungs_legend": pictures.legend(rungs),
+        "frozen_levels": []
+        if ladder is None
+        else [f"{step.level:02d}" for step in ladder.steps if step.may_freeze],
+        "due": pictures.bars(
+            (span, [Share(kind="near" if span == "overdue" else "handed", label=span, count=rows)])
+            for span, rows in snapshot.due
+        ),
+        "jobs": [job for job in snapshot.jobs if job.last is not None or job.missed],
+    }
+
+
+# ── what is said first ──────────────────────────────────────────────────────────────────────────
+
+
+def _of_all(snapshot: Snapshot) -> Sequence[PauseReason]:
+    return [hold for hold in snapshot.holds if hold.endpoint is None]
+
+
+def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
+    """Return what is to be said first."""
+    if not live.is_alive:
+        silent = [
+            f"{name} last went on {span_words(seconds)} ago"
+            for name, seconds in sorted(live.silent_s.items(), key=lambda item: -item[1])
+        ]
+        return State(tone=Tone.BAD, title="Part of it hangs", reasons=silent)
+    if not ready.is_ready:
+        return _not_ready(ready.reasons)
+    if waits := _of_all(snapshot):
+        is_paused = any(hold.signal is Signal.PAUSED for hold in waits)
+        return State(tone=Tone.CARE, title="Paused" if is_paused else "Waiting")
+    if names := sorted({str(hold.endpoint) for hold in snapshot.holds}):
+        few = ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
+        return State(
+            tone=Tone.CARE, title="Running; some endpoints wait", reasons=[f"These wait: {few}"]
+        )
+    if snapshot.progress.doubtful:
+        text = "Of some batches nobody can tell whether the broker has them: see below."
+        return State(tone=Tone.CARE, title="Running, with doubts", reasons=[text])
+    return State(tone=Tone.GOOD, title="Running")
+
+
+def _not_ready(reasons: Sequence[str]) -> State:
+    if not set(reasons) <= {"starting", "ending"}:
+        return State(tone=Tone.BAD, title="Something is wrong", reasons=reasons)
+    if "ending" not in reasons:
+        return State(tone=Tone.CARE, title="Starting")
+    text = "What is claimed is finished; nothing more is claimed."
+    return State(tone=Tone.CARE, title="Ending", reasons=[text])
+
+
+def _figures(snapshot: Snapshot) -> Iterator[tuple[int | str, str]]:
+    """Yield the numbers that one sees first, with what they are."""
+    names = {view.name for view in snapshot.endpoints}
+    books = [each for each in snapshot.progress.endpoints if each.endpoint in names]
+    modes = {view.mode for view in snapshot.endpoints}
+    moved = [view for view in snapshot.endpoints if view.mode == _MIGRATE]
+    if moved or not modes:
+        yield sum(each.handed_over for each in books), "handed over"
+    if modes - {_MIGRATE}:
+        yield sum(each.dispatched for each in books), "sent when due"
+    stored = _sum(view.in_store for view in snapshot.endpoints)
+    yield "not known" if stored is None else stored, "still in the tables"
+    rate = _sum(view.rate_per_s for view in snapshot.endpoints)
+    yield _rate(rate), "over the last minute"
+    if moved:
+        yield _time_left(moved), "until they are moved"
+    aside = sum(each.rows for each in snapshot.progress.quarantine)
+    yield aside, "set aside"
+    if doubtful := sum(each.size for each in snapshot.progress.doubtful):
+        yield doubtful, "doubtful"
+
+
+def _sum(numbers: Iterable[float | None]) -> int | None:
+    """Return the sum; None: not all are known."""
+    sum_ = 0.0
+    for number in numbers:
+        if number is None:
+            return None
+        sum_ += number
+    return round(sum_)
+
+
+def _time_left(moved: Sequence[EndpointView]) -> str:
+    """Return how long the endpoint that takes longest will take."""
+    if any(view.in_store is None for view in moved):
+        return "not known"
+    left = [view for view in moved if view.in_store]
+    if not left:
+        return "nothing is left"
+    times = [view.eta_s for view in left if view.eta_s is not None and not view.holds]
+    return span_words(max(times)) if len(times) == len(left) else "not known"
+
+
+def _rate(per_s: float | None) -> str:
+    if per_s is None:
+        return "not known yet"
+    if 0 < per_s < _FEW_PER_S:
+        return f"{per_s:.1f}/s"
+    return f"{grouped(round(per_s))}/s"
+
+
+# ── endpoints ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _card(view: EndpointView, books: EndpointProgress | None) -> EndpointCard:
+    shares = _shares(books)
+    done = sum(share.count for share in shares if share.kind in {"handed", "sent"})
+    whole = sum(share.count for share in shares) + (view.in_store or 0)
+    has_end = bool(whole) and view.in_store is not None and view.mode == _MIGRATE
+    first = "sent" if view.mode == "dispatch" else "handed"
+    return EndpointCard(
+        view=view,
+        percent=_percent(done, whole) if has_end else "",
+        pieces=pictures.stacked(shares, most=whole) if has_end else (),
+        counts=[
+            *((share.label, share.count) for share in shares if share.count or share.kind == first),
+            ("in the table", view.in_store),
+        ],
+        pace=_pace(view),
+        waits=[hold for hold in view.holds if hold.endpoint is not None],
+    )
+
+
+def _shares(books: EndpointProgress | None) -> Sequence[Share]:
+    """Return what the ledger has; what went back into the table is counted there."""
+    if books is None:
+        return ()
+    return (
+        Share(kind="handed", label="handed over", count=books.handed_over),
+        Share(kind="sent", label="sent when due", count=books.dispatched),
+        Share(kind="flight", label="in flight", count=books.in_flight),
+        Share(kind="aside", label="set aside", count=books.quarantined),
+        Share(kind="bad", label="doubtful", count=books.doubtful),
+    )
+
+
+def _percent(done: int, whole: int) -> str:
+    """Return how much is done; 100 only when all is."""
+    tenths = done * 1000 // whole
+    return f"{tenths // 10}.{tenths % 10} %" if 0 < tenths < 1000 else f"{tenths // 10} %"
+
+
+def _pace(view: EndpointView) -> str:
+    if view.rate_per_s is None:
+        return "too soon to say how fast"
+    rate = _rate(view.rate_per_s)
+    if view.mode != _MIGRATE:
+        return rate
+    if view.in_store == 0:
+        return "nothing is left in the table"
+    if view.holds:
+        return f"{rate}, waiting"
+    if view.eta_s is None:
+        return f"{rate}, nobody can tell how long it takes"
+    about = "about " if view.eta_s >= 1 else ""
+    return f"{rate}, {about}{span_words(view.eta_s)} to go"
+
+
+# ── the delays, events ──────────────────────────────────────────────────────────────────────────
+
+
+def _rungs(ladder: LevelDepths) -> Sequence[Bar]:
+    shares = {
+        step.level: (
+            Share(kind="handed", label="waiting", count=step.ready or 0),
+            Share(kind="flight", label="being consumed", count=step.unacknowledged or 0),
+            Share(kind="aside", label="expired, and not yet passed on", count=step.held or 0),
+        )
+        for step in ladder.steps
+    }
+    counts = {
+        step.level: None if step.ready is None or not step.exists else step.known
+        for step in ladder.steps
+    }
+    return pictures.ladder(shares, counts=counts)
+
+
+def event_text(event: AuditEvent) -> str:
+    """Return in a line what the audit trail has of *event*, but for its endpoint."""
+    facts = {key: value for key, value in event.detail.items() if value not in (None, "")}
+    facts.pop("endpoint", None)
+    said = facts.pop("answer", None)
+    text = ", ".join(f"{key}: {value}" for key, value in facts.items())
+    if said is not None:
+        text = f"{facts.pop('command', '')}: {said} (by {facts.pop('who', event.actor)})"
+    if event.batch is not None:
+        text = f"batch {event.batch}" + (f"; {text}" if text else "")
+    return text if len(text) <= _LONGEST_CHARS else f"{text[:_LONGEST_CHARS]}…"

@@ -1,0 +1,238 @@
+"""The status page and the reports in a real browser: they move, obey, and look finished."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from migrator.nservicebus.timeouts import QueueName
+from migrator.reports.preview import preview_page
+from migrator.reports.verify import verify_page
+from migrator.web.control import Pause, Resume
+from migrator.web.metrics import Instruments
+from migrator.web.server import WebPlan, serve
+from tests.support.browser import PHONE, Shown, new_browser, shown
+from tests.support.moving import SALES, MovingPanel
+from tests.unit.reports.samples import (
+    ABOUT,
+    HOSTILE,
+    balance,
+    endpoint,
+    found,
+    place,
+    preview,
+    verification,
+)
+
+TOKEN: Final = "correct horse battery"
+DESKTOP: Final = 1280
+EVERY_MS: Final = 2_000
+"""How often the script asks."""
+SCREENS: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
+    (DESKTOP, "light"),
+    (DESKTOP, "dark"),
+    (PHONE, "light"),
+    (PHONE, "dark"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A daemon whose numbers move, and where its page is."""
+
+    panel: MovingPanel
+    base: str
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all."""
+    with new_browser() as found:
+        yield found
+
+
+@contextmanager
+def served(panel: MovingPanel, port: int = 0) -> Iterator[Site]:
+    """Serve *panel* for as long as the context lasts."""
+    plan = WebPlan(listen=("127.0.0.1", port), token=TOKEN)
+    with serve(panel, plan, Instruments()) as found:
+        assert found.address is not None
+        yield Site(panel, "http://{}:{}".format(*found.address))
+
+
+@pytest.fixture(scope="module")
+def shared_site() -> Iterator[Site]:
+    """One daemon for all."""
+    with served(MovingPanel()) as found:
+        yield found
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """The same, as if nobody had commanded it yet."""
+    shared_site.panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    return shared_site
+
+
+@pytest.fixture
+def seen(browser: Browser, site: Site) -> Iterator[Shown]:
+    """Its page, with a clock that goes on when it is told to."""
+    with shown(browser, site.base, has_clock=True) as found:
+        yield found
+
+
+def log_in(page: Page) -> None:
+    """Go the way that people go."""
+    page.get_by_role("link", name="Log in").click()
+    expect(page.get_by_label("Token")).to_be_focused()  # else the browser complains
+    page.get_by_label("Your name").fill("alice")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+
+
+def done(page: Page, endpoint: str = SALES) -> int:
+    """Return how many rows of an endpoint are handed over, as the page has it."""
+    number = page.locator("article").filter(has_text=endpoint).locator("data").first
+    return int(number.get_attribute("value") or "")
+
+
+def pass_time(page: Page) -> None:
+    """Let the script ask once more, and wait until it shows what it was told."""
+    live = page.locator("#live")
+    before = live.get_attribute("data-shown-at") or "not yet"
+    page.clock.run_for(EVERY_MS)
+    expect(live).to_have_attribute("data-shown-at", re.compile(".+"))
+    expect(live).not_to_have_attribute("data-shown-at", before)
+
+
+def open_form(page: Page) -> None:
+    """Open the form that pauses the endpoint."""
+    page.locator("article").filter(has_text=SALES).get_by_text("Pause…").click()
+
+
+def test_progress_moves_and_a_pause_stops_it(seen: Shown, site: Site) -> None:
+    """Without loading the page anew; whoever pauses says why, and it goes on when resumed."""
+    page = seen.page
+    before = done(page)
+    pass_time(page)
+    expect(page.locator("#lost")).to_be_hidden()
+    assert done(page) > before
+    log_in(page)
+    open_form(page)
+    reason = page.locator("article").filter(has_text=SALES).get_by_label("Reason")
+    reason.fill("index rebuild")
+    before = done(page)
+    pass_time(page)
+    assert done(page) > before
+    assert reason.input_value() == "index rebuild"  # whoever fills in a form is not disturbed
+    page.get_by_role("button", name="Pause Sales.Orders").click()
+    expect(page.get_by_role("status")).to_contain_text("Done: Sales.Orders is paused")
+    expect(page.locator("article").first).to_contain_text("index rebuild (alice, status page from")
+    paused = done(page)
+    pass_time(page)
+    assert done(page) == paused
+    assert done(page, "Billing") > 0
+    page.get_by_role("button", name="Resume", exact=True).click()
+    pass_time(page)
+    assert done(page) > paused
+    assert [command for command, _ in site.panel.told] == [
+        Pause(endpoint=SALES, reason="index rebuild"),
+        Resume(endpoint=SALES),
+    ]
+    assert seen.complaints == []
+    assert {each.partition("/page/")[0].rstrip("/") for each in seen.requests} == {site.base}
+
+
+def test_a_daemon_that_is_gone_is_told(browser: Browser) -> None:
+    """What is seen is called old; it goes on by itself when the daemon is back."""
+    panel, down = MovingPanel(), ExitStack()
+    first = down.enter_context(served(panel))
+    with down, shown(browser, first.base, has_clock=True) as seen:
+        page = seen.page
+        pass_time(page)
+        down.close()
+        page.clock.run_for(EVERY_MS)
+        lost = page.get_by_role("alert")
+        expect(lost).to_contain_text("The daemon does not answer. What you see is of")
+        with served(panel, int(first.base.rpartition(":")[2])):
+            pass_time(page)
+            expect(lost).to_be_hidden()
+
+
+def test_a_hidden_page_asks_nothing(seen: Shown, site: Site) -> None:
+    """And asks at once when somebody looks again."""
+    page = seen.page
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => %s});"
+    event = "document.dispatchEvent(new Event('visibilitychange'));"
+    pass_time(page)
+    page.evaluate(hide % "true" + event)
+    seen.requests.clear()
+    page.clock.run_for(10 * EVERY_MS)
+    assert seen.requests == []
+    with page.expect_response(f"{site.base}/page/live"):
+        page.evaluate(hide % "false" + event)
+
+
+def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> None:
+    """Pictures are kept for people; nothing has to be scrolled to the side."""
+    page = seen.page
+    log_in(page)
+    open_form(page)
+    page.get_by_role("button", name="Pause Sales.Orders").click()
+    expect(page.locator(".ladder tbody tr")).to_have_count(28)
+    for screen in SCREENS:
+        _keep(seen, "status", screen)
+    page.goto(f"{site.base}/page/quarantine?endpoint=Billing")
+    for screen in SCREENS[::3]:
+        _keep(seen, "quarantine", screen)
+    page.goto(f"{site.base}/page/end")
+    for screen in SCREENS[::3]:
+        _keep(seen, "end", screen)
+    assert seen.complaints == []
+    page.goto(f"{site.base}/page/knobs")
+    page.get_by_label("lanes").fill("99")
+    page.get_by_role("button", name="Set lanes").click()
+    for screen in SCREENS[::3]:
+        _keep(seen, "knobs", screen)
+    page.get_by_role("button", name="Log out").click()
+    page.goto(f"{site.base}/page/login")
+    _keep(seen, "login", SCREENS[-1])
+
+
+def _keep(seen: Shown, name: str, screen: tuple[int, Literal["light", "dark"]]) -> None:
+    width, scheme = screen
+    seen.resize(width, scheme=scheme)
+    assert seen.width == width
+    seen.keep(f"{name}-{width}-{scheme}")
+
+
+def test_reports_fit_every_screen_and_load_nothing(browser: Browser, tmp_path: Path) -> None:
+    """Whatever names are in them: nothing runs, is asked for, or has to be scrolled sideways."""
+    names = ["Acme.Enterprise.Orders.Warehouse.Returns.Processing.Service." * 3, HOSTILE[4]]
+    rows = [endpoint(name, destinations={QueueName(name): 3_000}) for name in names]
+    modes = {name: "migrate" for name in names}
+    checked = verification(
+        endpoints=[balance(name, handed_over=9_000, quarantined=40) for name in names],
+        destinations=[place(name, waiting=800, left=90) for name in names],
+        discrepancies=[found(name, name) for name in names],
+        not_checked=names,
+    )
+    for name, text in (
+        ("preview", preview_page(preview(*rows, modes=modes), about=ABOUT)),
+        ("verify", verify_page(checked, about=ABOUT)),
+    ):
+        file = tmp_path / f"{name}.html"
+        file.write_text(text, encoding="utf-8")
+        with shown(browser, file.as_uri()) as seen:
+            expect(seen.page.locator(".ladder tbody tr")).to_have_count(28)
+            for screen in SCREENS[::3]:
+                _keep(seen, name, screen)
+            assert seen.requests == [file.as_uri()]
+            assert seen.complaints == []

@@ -1,0 +1,566 @@
+"""Threads of lanes and dispatchers: which lease they take, and what makes them wait or end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from migrator.errors import (
+    ExitCode,
+    HandOverDoubtful,
+    Interrupted,
+    LeaseLost,
+    LedgerAdopted,
+    MigratorError,
+    SourceGone,
+    StoreUnavailable,
+    TargetUnavailable,
+)
+from migrator.ledger.lease_keeper import LeaseKeeper
+from migrator.ledger.report import Signal
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, EndpointName, Lane
+from migrator.service import dispatchers, lanes
+from migrator.service.dispatchers import DispatcherThread
+from migrator.service.lanes import Adopter, LaneThread, LaneWorker
+from migrator.service.launch import obeying_signals
+from migrator.service.throttle import ClaimGuard, Throttle
+from migrator.service.worker import Stop, WorkerContext, WorkerPool
+from migrator.stores.due_times import DueTimeReading
+from tests.unit.service.conftest import Lines, WaitFor
+
+SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
+DISPATCHER = Lane(1000)
+STUCK = SourceGone("there is no such table")
+
+
+class Leases:
+    """Leases by lane, and lanes in which something is left open."""
+
+    ledger_id = "test"
+
+    def __init__(self, owners: dict[int, str] | None = None, left_open: Sequence[int] = ()) -> None:
+        self.owners = owners or {}
+        self.left_open = [Lane(lane) for lane in left_open]
+        self.is_adopted = False
+        self.evicted: list[tuple[int, str]] = []
+        self.looks = 0
+
+    @property
+    def ours(self) -> set[int]:
+        return {lane for lane, owner in self.owners.items() if owner == "me"}
+
+    def dispatcher_lane(self, _endpoint: StoreEndpoint) -> Lane:
+        return DISPATCHER
+
+    def acquire(self, lane: Lane, owner: str, _duration: timedelta) -> Lease | None:
+        if self.is_adopted:
+            raise LedgerAdopted("its id is another now")
+        if lane in self.owners:
+            return None
+        self.owners[lane] = owner
+        return Lease(lane=lane, owner=owner, token=1)
+
+    def surrender(self, lease: Lease) -> None:
+        if self.owners.get(lease.lane) == lease.owner:
+            del self.owners[lease.lane]
+
+    def evict(self, lane: Lane, owner: str) -> None:
+        self.evicted.append((lane, owner))
+        del self.owners[lane]
+
+    def owner_of(self, lane: Lane) -> str | None:
+        self.looks += 1
+        return self.owners.get(lane)
+
+    def holders(self) -> Sequence[tuple[Lane, str]]:
+        return [(Lane(lane), owner) for lane, owner in self.owners.items()]
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        return [lane for lane in self.left_open if lane not in self.owners]
+
+    def lanes_with_work(self, _sources: Collection[str]) -> Sequence[Lane]:
+        return self.left_open
+
+
+class LeftLater(Leases):
+    """Its lane 7 is left open only once a lane is taken, so that a lane's thread takes another."""
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        return super().orphaned_lanes() if self.owners else []
+
+
+def context_of(leases: Leases, stop: Stop, *, once: bool = False) -> WorkerContext:
+    """Return what workers share; only the process "dead" is known to be gone."""
+    return WorkerContext(
+        leases=leases,  # type: ignore[arg-type]  # only what is asked
+        keeper=LeaseKeeper(leases, owner="me", duration=timedelta(minutes=1)),  # type: ignore[arg-type]  # the same
+        stop=stop,
+        once=once,
+        patience_s=0.2,
+        is_surely_dead=lambda owner: owner == "dead",
+    )
+
+
+def claims_of(throttle: Throttle, stop: Stop) -> ClaimGuard:
+    """Return what allows claims whose due times are never wrong."""
+    return ClaimGuard(throttle, stop, [SALES], read_due_times=lambda _: DueTimeReading())
+
+
+# ── which lane ──────────────────────────────────────────────────────────────────────────────────
+
+
+def lane_thread(leases: Leases, stop: Stop) -> LaneThread:
+    """Return a thread that is never started."""
+    unused: Any = None
+    context, claims = context_of(leases, stop), claims_of(Throttle(), stop)
+    return LaneThread("lane", context, claims, unused, lambda _ends: unused)
+
+
+@pytest.mark.parametrize(
+    ("owners", "left_open", "taken", "evicted"),
+    [
+        ({0: "other"}, [], 1, []),
+        ({0: "other", 4: "dead"}, [4], 4, [(4, "dead")]),
+        ({RECALL_LANE: "dead"}, [], 0, [(RECALL_LANE, "dead")]),
+    ],
+    ids=["the first that is free", "what a dead owner left comes first", "a dead recall is over"],
+)
+def test_a_lane_is_taken(
+    owners: dict[int, str], left_open: list[int], taken: int, evicted: list[tuple[int, str]]
+) -> None:
+    """What is another's is left alone, and the lease of a dead owner is ended at once."""
+    leases = Leases(owners, left_open)
+    assert lane_thread(leases, Stop())._acquire().lease.lane == taken
+    assert leases.evicted == evicted
+
+
+@pytest.mark.parametrize("end", ["stop", "retire"])
+@pytest.mark.parametrize(
+    ("owned", "why"),
+    [(range(SCAN_LANE), "every lane is taken"), ([RECALL_LANE], "waiting for a recall")],
+)
+def test_no_lane_is_taken_but_those_of_hand_over_and_none_beside_a_recall(
+    owned: Sequence[int], why: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, until the thread is to end."""
+    monkeypatch.setattr(lanes, "_LOOK_AGAIN_S", 0.01)
+    leases, stop = Leases(dict.fromkeys(owned, "other")), Stop()
+    thread = lane_thread(leases, stop)
+    (stop.draining.set if end == "stop" else thread.retire)()
+    with pytest.raises(Interrupted, match=why):
+        thread._acquire()
+    assert set(leases.owners) == set(owned)
+
+
+def test_what_waits_for_a_person_is_neither_an_orphan_nor_waited_for() -> None:
+    """Nobody here can go on with a lane that is doubtful, or has a stuck batch."""
+    stop = Stop(doubtful={Lane(2)}, stuck={Lane(3): STUCK})
+    thread = lane_thread(Leases(left_open=[2, 3, 5]), stop)
+    assert thread.orphans() == [5]
+    assert thread.lanes_of_others() == {5}
+    assert thread._acquire().lease.lane == 5
+    assert thread.lanes_of_others() == set()
+
+
+# ── threads of lanes ────────────────────────────────────────────────────────────────────────────
+
+
+class Opened:
+    """A lane's session and its link: each turn that may claim does a batch."""
+
+    blocked_reason: str | None = None
+    doing = "idle"
+
+    def __init__(self, bench: Bench, lane: Lane) -> None:
+        self.lane = lane
+        self.stuck = bench.stuck if lane == 7 else None
+        self._bench = bench
+
+    def recover(self) -> None:
+        pass
+
+    def turn(self, *, may_claim: bool) -> bool:
+        if not (may_claim and self._bench.left):
+            return False
+        self._bench.left -= 1
+        time.sleep(0.002)
+        return True
+
+    def pick_up(self) -> bool:
+        self._bench.looked += 1
+        return False
+
+    def idle(self, _wait_s: float) -> None:
+        time.sleep(0.002)
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """A pool of lanes that works on one heap of batches."""
+
+    def __init__(self, batches: int = 0, *, leases: Leases | None = None, **how: Any) -> None:
+        self.left, self.looked, self.batches = batches, 0, batches
+        self.leases = leases or Leases()
+        self.stop, self.throttle = Stop(), Throttle()
+        self.stuck: MigratorError | None = how.get("stuck")
+        self.fails: Exception | None = None
+        self.opened, self.closed = list[Lane](), list[str]()
+        self.context = context_of(self.leases, self.stop, once=how.get("once", False))
+        self.claims = claims_of(self.throttle, self.stop)
+        app: Any = SimpleNamespace(node_of=lambda _lane: None)
+        self.parts = (self.context, self.claims, app, self._new_setup)
+        self.adopter = Adopter(
+            *self.parts, lanes_have_ended=lambda: self.workers.lanes_have_ended()
+        )
+        self.workers = WorkerPool([self.adopter], new_lane=self._new_lane, lanes=1)
+
+    @property
+    def claimed(self) -> int:
+        return self.batches - self.left
+
+    def _new_setup(self, _ends: ExitStack) -> Any:
+        return self
+
+    def _new_lane(self, name: str) -> LaneThread:
+        lane = LaneThread(name, *self.parts)
+        lane.ends.callback(self.closed.append, name)
+        return lane
+
+    def open(self, lane: Lane) -> tuple[Opened, Opened]:
+        if self.fails is not None:
+            raise self.fails
+        self.opened.append(lane)
+        opened = Opened(self, lane)
+        return opened, opened
+
+    def pause(self, endpoint: EndpointName | None = None) -> None:
+        self.throttle.pause(Signal.PAUSED, endpoint, "")
+
+    def resume(self, endpoint: EndpointName | None = None) -> None:
+        self.throttle.resume(Signal.PAUSED, endpoint)
+        self.workers.wake()
+
+    def end(self) -> None:
+        self.stop.draining.set()
+        self.workers.wake()
+        deadline_s = time.monotonic() + 30
+        while not self.workers.has_ended(0.05):
+            assert time.monotonic() < deadline_s
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
+    """Makes benches and starts them, and ends them."""
+    monkeypatch.setattr(lanes, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(lanes, "_SLICE_S", 0.02)
+    monkeypatch.setattr(lanes, "_LONGEST_REST_S", 0.05)
+    monkeypatch.setattr(LaneWorker, "_open", lambda self, lease, _: self._setup.open(lease.lane))
+    made: list[Bench] = []
+
+    def build(*args: Any, begins: Callable[[Bench], None] = lambda _: None, **how: Any) -> Bench:
+        made.append(Bench(*args, **how))
+        begins(made[-1])
+        made[-1].workers.start()
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.end()
+
+
+def test_nothing_is_claimed_or_adopted_while_everything_is_held(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """From the very moment on, but for the batch that is being claimed; then both go on.
+
+    What a dead owner left is finished beside the lane's own work, and given back.
+    """
+    bench = make(100_000)
+    wait_for(lambda: bench.claimed > 3)
+    bench.pause()
+    count = bench.claimed + 1
+    bench.leases.left_open = [Lane(7)]
+    time.sleep(0.1)
+    assert bench.claimed <= count
+    assert bench.opened == [0]
+    bench.resume()
+    wait_for(lambda: Lane(7) in bench.opened)
+    wait_for(lambda: bench.leases.ours == {0})
+    count = bench.claimed
+    wait_for(lambda: bench.claimed > count)
+
+
+@pytest.mark.parametrize("endpoint", [None, SALES.name])
+def test_once_is_not_done_while_anything_of_ours_is_held(
+    make: Callable[..., Bench], wait_for: WaitFor, endpoint: EndpointName | None
+) -> None:
+    """Nobody can tell what would have been claimed."""
+    bench = make(once=True, begins=lambda bench: bench.pause(endpoint))
+    assert not bench.workers.has_ended(0.2)
+    bench.resume(endpoint)
+    wait_for(lambda: bench.workers.has_ended(0.01))
+
+
+def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """All else is done, and that it is not all is known at the end."""
+    bench = make(3, once=True, stuck=STUCK, leases=LeftLater(left_open=[7]))
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert (bench.left, bench.opened.count(Lane(7))) == (0, 1)
+    assert bench.stop.stuck == {Lane(7): STUCK}
+
+
+def test_a_thread_that_learns_of_an_adopted_ledger_ends_all_others(
+    make: Callable[..., Bench], wait_for: WaitFor, lines: Lines
+) -> None:
+    """Trying again would change nothing: the ledger's id names the queues of them all."""
+    bench = make()
+    wait_for(lambda: bench.leases.ours == {0})
+    bench.leases.is_adopted = True
+    bench.workers.set_lanes(2)
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert bench.stop.draining.is_set()
+    (failure,) = [worker.failure for worker in bench.workers if worker.failure]
+    assert failure.exit_code is ExitCode.PREFLIGHT_REFUSED
+    assert (len(lines("ledger_adopted")), bench.leases.ours) == (1, set())
+
+
+def test_once_is_not_done_before_a_lane_of_a_dead_owner_is(
+    make: Callable[..., Bench], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while it is being finished: a lost link leaves it as it was, and it is tried again."""
+    monkeypatch.setattr(lanes, "_ADOPT_AGAIN_S", 0.0)
+    leases, tries, is_cut = LeftLater(left_open=[7]), list[Lane](), threading.Event()
+
+    def recover(opened: Opened) -> None:
+        if opened.lane == 7:
+            tries.append(opened.lane)
+            if len(tries) == 1:
+                is_cut.wait(30)
+                raise TargetUnavailable("the connection was lost")
+            leases.left_open = []
+
+    monkeypatch.setattr(Opened, "recover", recover)
+    bench = make(once=True, leases=leases)
+    wait_for(lambda: bool(tries))
+    before = bench.looked
+
+    def goes_on() -> bool:
+        bench.workers.wake()
+        return bench.looked >= before + 2
+
+    wait_for(goes_on)
+    is_cut.set()
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert leases.left_open == []
+
+
+def test_nobody_adopts_when_every_lane_has_stopped(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """The process is to end then, and to say why; a doubtful lane stays ours."""
+    doubt = HandOverDoubtful("nobody can tell")
+    bench = make(begins=lambda bench: setattr(bench, "fails", doubt))
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert [worker.failure for worker in bench.workers] == [doubt, None]
+    assert bench.leases.ours == bench.stop.doubtful == {0}
+
+
+def test_a_bug_ends_the_service(make: Callable[..., Bench], wait_for: WaitFor) -> None:
+    """What nobody foresaw is not tried again."""
+    bench = make(begins=lambda bench: setattr(bench, "fails", ZeroDivisionError()))
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert [type(worker.crash) for worker in bench.workers] == [ZeroDivisionError, type(None)]
+    assert bench.stop.draining.is_set()
+
+
+@pytest.mark.parametrize("batches", [0, 100_000], ids=["it rests", "it works"])
+def test_a_lane_looks_for_what_is_put_into_it(
+    make: Callable[..., Bench], wait_for: WaitFor, batches: int
+) -> None:
+    """An operator's batch waits neither for the next start nor for the end of all other work."""
+    bench = make(batches)
+    wait_for(lambda: bench.looked >= 2)
+
+
+def test_lanes_join_and_leave_while_others_go_on(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """Whoever leaves gives its lane back, and what it needed is closed; the others never stop."""
+    bench = make()
+    workers = bench.workers
+    assert workers.set_lanes(3)
+    wait_for(lambda: bench.leases.ours == {0, 1, 2})
+    assert (workers.lanes, len(list(workers))) == (3, 3 + 1)
+    assert workers.set_lanes(1)
+    wait_for(lambda: all(worker.join(0) for worker in list(workers)[1:-1]))
+    assert (workers.lanes, len(bench.leases.ours)) == (1, 1)
+    assert workers.set_lanes(2)
+    wait_for(lambda: len(bench.leases.ours) == 2)
+    assert sorted(bench.closed) == ["lane-worker-1", "lane-worker-2"]
+    names = [worker.name for worker in workers]
+    assert names == ["lane-worker-0", "lane-worker-3", "adopter"]
+    bench.end()
+    assert not workers.set_lanes(2)
+    assert not WorkerPool().set_lanes(2)
+
+
+def test_lanes_can_be_set_before_the_work_begins(make: Callable[..., Bench]) -> None:
+    """The daemon obeys from before its threads start; a lane that is to leave never began."""
+
+    def begins(bench: Bench) -> None:
+        for wanted in (3, 1, 2):
+            assert bench.workers.set_lanes(wanted)
+
+    assert make(begins=begins).workers.lanes == 2
+
+
+# ── threads of dispatchers ──────────────────────────────────────────────────────────────────────
+
+
+class Dispatching:
+    """One dispatcher's thread, and sessions that do at each turn what the test says."""
+
+    doing, has_polled, problem, blocked_reason = "dispatching", True, None, None
+
+    def __init__(self, leases: Leases, turn: Callable[[], None] = lambda: None, **how: Any) -> None:
+        self.stop, self.leases, self.sessions = Stop(), leases, 0
+        finishes_only = how.get("finishes_only", False)
+        self.plan = SimpleNamespace(endpoint=SALES, finishes_only=finishes_only)
+        self._turn = turn
+        self.thread = DispatcherThread(
+            self,  # type: ignore[arg-type]  # only what is asked
+            context_of(leases, self.stop, once=how.get("once", False)),
+            critical_s=how.get("critical_s", 120),
+            exits=how.get("exits", False),
+        )
+        self.thread.start()
+
+    def open(self, _lease: Lease, _guard: Callable[[], None]) -> Dispatching:
+        self.sessions += 1
+        return self
+
+    def turn(self, *, may_take: bool) -> bool:
+        self._turn()
+        time.sleep(0.005)
+        return False
+
+    def is_idle_for(self, _seconds: float) -> bool:
+        return True
+
+    def close(self, *, at_once: bool) -> None:
+        pass
+
+    def end(self) -> None:
+        self.stop.draining.set()
+        assert self.thread.join(30)
+
+
+@pytest.mark.parametrize("owner", ["other", "dead"])
+def test_a_standby_says_so_once_and_takes_over(
+    lines: Lines, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    """When the lease is free, or at once from a process that surely ended; it gives it back."""
+    monkeypatch.setattr(dispatchers, "_STANDBY_LOOK_S", 0.02)
+    leases = Leases({DISPATCHER: owner})
+    bench = Dispatching(leases)
+    if owner == "other":
+        wait_for(lambda: leases.looks >= 4)
+        assert (len(lines("dispatcher_standby")), bench.sessions) == (1, 0)
+        leases.owners.clear()
+    wait_for(lambda: bench.sessions == 1)
+    assert len(lines("dispatcher_active")) == 1
+    bench.end()
+    assert (leases.owners, bool(leases.evicted)) == ({}, owner == "dead")
+
+
+@pytest.mark.parametrize(
+    ("owners", "how", "sessions"),
+    [({DISPATCHER: "other"}, {"once": True}, 0), ({}, {"finishes_only": True}, 1)],
+    ids=["once, beside another that dispatches", "the mode is another now, something was left"],
+)
+def test_a_dispatcher_ends_when_nothing_is_left_for_it(
+    owners: dict[int, str], how: dict[str, Any], sessions: int
+) -> None:
+    """A run that is to end does not wait for a daemon that never does."""
+    bench = Dispatching(Leases(owners), **how)
+    assert bench.thread.join(30)
+    assert (bench.sessions, bench.thread.failure) == (sessions, None)
+
+
+def test_an_outage_is_critical_after_a_while_and_over_when_it_is(
+    lines: Lines, wait_for: WaitFor
+) -> None:
+    """The process stays up and says each of it once."""
+    is_down = threading.Event()
+    is_down.set()
+
+    def turn() -> None:
+        if is_down.is_set():
+            raise StoreUnavailable("the database cannot be reached")
+
+    bench = Dispatching(Leases(), turn, critical_s=0.3)
+    wait_for(lambda: bool(lines("dispatcher_critical")))
+    assert lines("dispatcher_degraded")
+    is_down.clear()
+    wait_for(lambda: bool(lines("dispatcher_recovered")))
+    assert len(lines("dispatcher_critical")) == 1
+    bench.end()
+    assert bench.thread.failure is None
+
+
+@pytest.mark.parametrize("how", [{"critical_s": 0.1, "exits": True}, {"once": True}])
+def test_a_critical_outage_ends_the_process_when_that_was_chosen(how: dict[str, Any]) -> None:
+    """Everything else is asked to stop, too, and the failure is the outage's."""
+
+    def down() -> None:
+        raise StoreUnavailable("the database cannot be reached")
+
+    bench = Dispatching(Leases(), down, **how)
+    assert bench.thread.join(30)
+    assert isinstance(bench.thread.failure, StoreUnavailable)
+    assert bench.stop.draining.is_set()
+
+
+def test_a_lost_lease_makes_a_standby(lines: Lines, wait_for: WaitFor) -> None:
+    """It stops at once and begins to wait."""
+    leases = Leases()
+
+    def turn() -> None:
+        leases.owners[DISPATCHER] = "other"
+        raise LeaseLost("somebody else has it")
+
+    bench = Dispatching(leases, turn)
+    wait_for(lambda: bool(lines("dispatcher_standby")))
+    assert len(lines("dispatcher_lost")) == 1
+    bench.end()
+
+
+# ── signals ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_draining", [False, True], ids=["at work", "after a drain"])
+def test_only_a_second_signal_stops_between_two_steps(is_draining: bool) -> None:
+    """``systemctl stop`` after ``migrator drain`` waits for the batch in hand as any first one."""
+    stop, wants_reload = Stop(), threading.Event()
+    if is_draining:
+        stop.draining.set()
+    with obeying_signals(stop, wants_reload):
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        assert (stop.draining.is_set(), stop.at_once.is_set()) == (True, False)
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.at_once.is_set()
+    assert wants_reload.is_set()
