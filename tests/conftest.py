@@ -44,8 +44,8 @@ from tests.support.raven_real import RealRaven
 
 S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
 
-ONE_BY_ONE: Final = ("alarm", "test_store_mariadb.py")
-"""Tests with this in their names share a private server; in one process it starts only once."""
+ONE_BY_ONE: Final = ("alarm", "test_store_mariadb.py", "test_cluster")
+"""Tests with this in their names share private servers; in one process these start only once."""
 
 # How long an example takes is the machine's affair, and how many are thrown away is chance's.
 settings.register_profile(

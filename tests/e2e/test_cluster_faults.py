@@ -381,7 +381,6 @@ def cluster_with() -> Iterator[Callable[[str], Cluster]]:
         yield of
 
 
-@pytest.mark.parametrize("round_number", [1, 2])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
 @pytest.mark.parametrize("mode", ["staged", "direct"])
 @pytest.mark.parametrize("name", [*FAULTS])
@@ -391,12 +390,11 @@ def test_a_fault_of_the_cluster(
     name: str,
     mode: str,
     is_killed: bool,
-    round_number: int,
 ) -> None:
     """All arrive; the program doubles none in ``staged``, and leaves nothing to a person."""
     cluster = cluster_with("pause_minority" if name.endswith("pause") else "ignore")
     cluster.heal()
     with rig_on(cluster, database) as rig:
         result = trial(rig, name, mode, count=ROWS, is_killed=is_killed)
-    print(round_number, result)
+    print(result)
     assert result.is_good, result
