@@ -31,6 +31,11 @@ def status(rig: Rig) -> dict[str, Any]:
         return found
 
 
+def jobs(rig: Rig) -> dict[str, Any]:
+    """Return what the daemon says of its jobs, by name."""
+    return {job["job"]: job for job in status(rig)["jobs"]}
+
+
 def told(rig: Rig, **order: str) -> dict[str, Any]:
     """Give the daemon a command, and return its answer."""
     with _client(rig) as client:

@@ -155,9 +155,21 @@ class Rig:
         """Return how many batches are in which state."""
         return Counter(dict(self.query("SELECT state, count(*) FROM migrator.batch GROUP BY 1")))
 
+    def is_done(self) -> bool:
+        """Return whether all was claimed and handed over.
+
+        A program that is told to end while its link is lost leaves what it claimed to the next run.
+        """
+        return not self.stored_ids() and set(self.batch_states()) == {"handed_over"}
+
     def ledger_id(self) -> str:
         """Return the id that names the ledger's queues."""
         ((found,),) = self.query("SELECT id FROM migrator.ledger")
+        return str(found)
+
+    def doing(self) -> str:
+        """Return what the ledger says of the only lane that is held."""
+        ((found,),) = self.query("SELECT doing FROM migrator.lease WHERE owner <> ''")
         return str(found)
 
     def has_lane(self) -> bool:

@@ -98,6 +98,7 @@ def publish(url: str, version: DelaysVersion, messages: Sequence[Sent]) -> None:
     client = pika.BlockingConnection(pika.URLParameters(url))
     with contextlib.closing(client):
         channel = client.channel()
+        channel.confirm_delivery()  # one that closes drops what a busy queue has not taken yet
         for message in messages:
             to = address(version, message.delay_s, QueueName(message.destination))
             message.published_at = datetime.now(UTC)
@@ -110,8 +111,6 @@ def publish(url: str, version: DelaysVersion, messages: Sequence[Sent]) -> None:
                 app_id="somebody",
             )
             channel.basic_publish(to.exchange, to.routing_key, message.id.encode(), properties)
-        channel.confirm_delivery()
-        channel.basic_publish("", "nobody-at-all", b"", mandatory=False)  # waits for all before
 
 
 def create_receivers(url: str, *names: str) -> None:
@@ -324,6 +323,7 @@ def _publish_oddities(url: str, to: Address) -> None:
     client = pika.BlockingConnection(pika.URLParameters(url))
     with contextlib.closing(client):
         channel = client.channel()
+        channel.confirm_delivery()
         properties = pika.BasicProperties(expiration="9000000", user_id="guest", headers={})
         channel.queue_bind(level_name(V1, 16), "amq.direct", "odd")
         channel.basic_publish("amq.direct", "odd", b"odd", properties)

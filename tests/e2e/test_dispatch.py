@@ -319,11 +319,11 @@ def test_control_messages_are_served_and_the_rest_is_left_as_it_was(
         before = rig.stored()
         with rig.amqp() as connection:
             connection.channel().basic_publish("", endpoint.timeouts, b"odd", Undecodable())
-        endpoint.core = 5
-        endpoint.send(endpoint.control(one.id))
         endpoint.core = 7
         named = (two.id.upper(), two.id, str(uuid.uuid4()), later.id)  # SQL Server writes capitals
         endpoint.send(*map(endpoint.control, named))
+        endpoint.core = 5
+        endpoint.send(endpoint.control(one.id))  # the last: when it is served, all are
         receiver.wait(lambda: len(receiver.arrivals) >= 2)
         wait_until(lambda: waiting(rig, endpoint.dispatcher) == 0, what="all served")
         wait_until(lambda: waiting(rig, "error") == 1, what="one failed message")

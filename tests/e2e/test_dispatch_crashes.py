@@ -370,5 +370,6 @@ def test_a_standby_takes_over(rig: Rig, tmp_path: Path, is_paused: bool) -> None
     assert account.worst_s < LEASE_S + 30
     for key in account.duplicated:
         one, again = (each.at for each in receiver.arrivals if each.key == key)
-        assert stopped_at - timedelta(seconds=2) < one < stopped_at + timedelta(seconds=0.2)
+        # the standby cannot send before the lease is over; until then a busy machine may receive
+        assert stopped_at - timedelta(seconds=2) < one < stopped_at + timedelta(seconds=5)
         assert again < woken_at

@@ -86,7 +86,7 @@ def test_the_broker_is_killed_and_comes_back(
     private_node.kill()
     time.sleep(1)
     private_node.start()
-    wait_until(partial(_is_done, rig), what="the end")
+    wait_until(rig.is_done, what="the end")
     rig.stop(process)
     account = rig.account(rows, "Billing")
     print(f"broker killed, {mode}: {account}")
@@ -144,7 +144,7 @@ def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vho
     for _ in range(6):
         time.sleep(dice.uniform(0.1, 0.5))
         vhost.node.lose_sight_of_consumers(rig.broker_url, queue)
-    wait_until(partial(_is_done, rig), what="the end")
+    wait_until(rig.is_done, what="the end")
     said = rig.stop(process)
     print(f"noticed {said.count('delivers again what we held')} of 6 times")
     nothing_lost_or_doubled(rig, rows)
@@ -165,7 +165,7 @@ def test_the_database_restarts_between_confirm_and_mark(
         seen = rig.batch_states()["handed_over"]
         wait_until(partial(_handed_over, rig, seen + 3), what="handing over")
         private_postgres.restart("immediate")
-    wait_until(partial(_is_done, rig), what="the end")
+    wait_until(rig.is_done, what="the end")
     rig.stop(process)
     nothing_lost_or_doubled(rig, rows)
 
@@ -187,7 +187,7 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, proxy: Any, rows: list[Row], 
     while time.monotonic() < ended_s:
         time.sleep(dice.uniform(0.3, 1.2))
         dice.choice((wire.cut, wire.cut_before_answer, wire.cut_after_answer))()
-    wait_until(partial(_is_done, rig), what="the end")
+    wait_until(rig.is_done, what="the end")
     err = rig.stop(process)
     rig.broker_url = direct_url
     cuts = err.count('"lane_trouble"')
@@ -200,14 +200,6 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, proxy: Any, rows: list[Row], 
 
 def _handed_over(rig: Rig, batches: int) -> bool:
     return rig.batch_states()["handed_over"] >= batches
-
-
-def _is_done(rig: Rig) -> bool:
-    """Return whether all was claimed and handed over.
-
-    A program that is told to end while its link is lost leaves what it claimed to the next run.
-    """
-    return not rig.stored_ids() and set(rig.batch_states()) == DONE
 
 
 def nothing_lost_or_doubled(rig: Rig, rows: Sequence[Row]) -> None:

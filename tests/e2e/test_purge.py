@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dev.servers import wait_until
-from tests.e2e.daemon import listen, noted, status
+from tests.e2e.daemon import jobs, listen, noted
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -26,7 +26,8 @@ def test_settled_rows_are_purged_and_the_books_stay(rig: Rig, tmp_path: Path) ->
     rig.insert([row(soon), row(soon), later, row(destination=None)])
     process = rig.start("run", "--endpoint", "Sales")
     wait_until(lambda: _purged(rig) == 2, what="a purge of both")
-    (job,) = [job for job in status(rig)["jobs"] if job["job"] == "ledger-purge"]
+    wait_until(lambda: jobs(rig)["ledger-purge"]["last"] is not None, what="its report")
+    job = jobs(rig)["ledger-purge"]
     assert (job["when"], job["last"]["outcome"]) == ("500ms", "done")
     process.terminate()
     assert rig.finish(process).returncode == 5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dev.servers import wait_until
 from tests.conftest import Vhost
-from tests.e2e.daemon import listen, listens, noted, signals, status
+from tests.e2e.daemon import jobs, listen, listens, noted, signals, status
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -56,5 +56,5 @@ def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_agai
 
 def _outcome(rig: Rig) -> str | None:
     """Return what came of the last look; None: there was none yet."""
-    (job,) = [job for job in status(rig)["jobs"] if job["job"] == "recheck"]
-    return None if job["last"] is None else str(job["last"]["outcome"])
+    last = jobs(rig)["recheck"]["last"]
+    return None if last is None else str(last["outcome"])

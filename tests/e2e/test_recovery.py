@@ -93,7 +93,9 @@ def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:
     rig.migrate()
     queue = staging_name(DelaysVersion.V2, rig.ledger_id(), Lane(0))
     with rig.amqp() as amqp:
-        amqp.channel().basic_publish("", queue, b"", pika.BasicProperties(app_id="somebody"))
+        channel = amqp.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", queue, b"", pika.BasicProperties(app_id="somebody"))
     rows = [row() for _ in range(2000)]
     rig.insert(rows)
     rig.must("run", "--endpoint", "Sales", "--once", "--lanes", "2", codes=(6,))

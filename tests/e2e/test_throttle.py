@@ -59,20 +59,13 @@ def an_alarm_holds_everything(rig: Rig, node: RabbitNode) -> None:
     rig.insert([row()])
     time.sleep(1)
     assert len(rig.stored_ids()) == 1
-    wait_until(lambda: doing(rig).startswith("held: broker_alarm: "), what="the reason")
+    wait_until(lambda: rig.doing().startswith("held: broker_alarm: "), what="the reason")
     node.set_memory_limit()
     over_s = time.monotonic()
     wait_until(lambda: not rig.stored_ids(), what="going on by itself")
     print(f"went on {time.monotonic() - over_s:.2f} s after the alarm was over")
     wait_until(lambda: len(noted(rig, "hold_ended")) == 1, what="a note of it")
     assert signals(rig) == []
-
-
-def doing(rig: Rig) -> str:
-    """Return what the ledger says of the only lane."""
-    with rig.sql() as connection:
-        (found,) = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''")
-    return str(found[0])
 
 
 def a_locked_table_holds_its_endpoint(rig: Rig, other: Rig) -> None:

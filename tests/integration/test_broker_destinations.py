@@ -31,7 +31,6 @@ from tests.unit.rabbitmq.material import (
     opened,
     plain_channel,
     take,
-    wait_until,
 )
 
 DELIVERY = "nsb.v2.delay-delivery"
@@ -237,4 +236,4 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     assert settled.confirmed == {0, 1}
     with plain_channel(limited) as channel:  # one message waits: the entry exchange was used
         assert channel.queue_declare("nsb.v2.delay-level-06", passive=True).method.message_count
-    wait_until(lambda: len(take(vhost.amqp_url, "Sales.Orders", 2, timeout_s=3)) == 2)
+    assert len(take(vhost.amqp_url, "Sales.Orders", 2)) == 2

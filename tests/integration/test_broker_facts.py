@@ -102,6 +102,7 @@ def test_only_what_is_ready_is_known_without_the_management_api(
     """And of levels so new that it has no counts; missing levels are told from empty ones."""
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
+        channel.confirm_delivery()
         channel.basic_publish("", "nsb.v2.delay-level-20", b"x")
         channel.queue_delete("nsb.v2.delay-level-05")
     for asked, gap in ((facts, "so new"), (BrokerFacts(settings, None), "management")):

@@ -43,9 +43,11 @@ class ServiceManager:
         return [at_s for at_s, text in tuple(self.heard) if text == message]
 
     def _listen(self) -> None:
-        while not self._ended.is_set():
+        while True:
             try:
                 message = self._socket.recv(4096).decode()
             except TimeoutError:
+                if self._ended.is_set():
+                    return  # all that was sent before the end is heard
                 continue
             self.heard.append((time.monotonic(), message))
