@@ -88,3 +88,20 @@ def test_settings_become_what_checks_ask_for(program: Program) -> None:
     assert [s.endpoint for s in only] == ["Billing"]
     assert dict(found.modes) == {"Sales": "dispatch", "Billing": "forward", "Stock": "migrate"}
     assert (found.queues["Sales"], found.sends_near_due) == ("In", True)
+
+
+@pytest.mark.parametrize(("own", "missing"), [("", "failed"), ('error_queue = "bad"\n', "bad")])
+def test_the_error_queue_must_be_there(program: Program, own: str, missing: str) -> None:
+    """That of ``[dispatch]``, unless the endpoint has one of its own."""
+    program.seeded()
+    (program.folder / "migrator.toml").write_text(
+        '[dispatch]\nerror_queue = "failed"\n[[endpoints]]\nname = "Sales"\nmode = "dispatch"\n'
+        + own
+    )
+    there = {"Sales", "Sales.Timeouts", "error", "failed", "bad"} - {missing}
+    program.broker.probes = {name: queue() for name in there}
+    found = program("check", "--json", codes=[3]).document["findings"]
+    refused = [(f["check"], f["subject"]) for f in found if f["level"] == "refused"]
+    assert refused == [("satellite-queues", missing)]
+    program.broker.probes[missing] = queue()
+    program("check")
