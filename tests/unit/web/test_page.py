@@ -1,4 +1,4 @@
-"""Tests of ``migrator.web.html`` and ``views``: a look at a daemon in words and in HTML."""
+"""Tests of ``migrator.web.status_page`` and ``views``: a look at a daemon in words and in HTML."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from migrator.ledger.report import (
 from migrator.nservicebus.timeouts import BatchId, EndpointName
 from migrator.reports.pages import Tone
 from migrator.web.auth import Session
-from migrator.web.html import asset, build, render
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
+from migrator.web.status_page import asset, build, render
 from migrator.web.views import MODES, EndpointCard, State, event_text, look, state_of
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 
