@@ -17,7 +17,7 @@ from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode
-from migrator.web.status import ladder_document
+from migrator.web.status import levels_document
 
 
 class Verbs(LazyGroup):
@@ -80,7 +80,7 @@ def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False
     with session.opened() as app:
         depths = app.broker_facts.level_depths(app.settings.broker.delays)
     if session.wants_json:
-        write_json("delays-inspect", ladder_document(depths))
+        write_json("delays-inspect", levels_document(depths))
     elif not depths.is_absent:
         write_drawn(level_table(depths))
     if depths.gap:

@@ -134,7 +134,7 @@ class Job(BackgroundTask):
         """Return the job as it is now."""
         when = self.every.text if isinstance(self.every, Cron) else build_duration(self.every)
         return JobView(
-            name=self.name, when=when, runs=self._runs, missed=self._missed, last=self.last
+            job=self.name, when=when, runs=self._runs, missed=self._missed, last=self.last
         )
 
     def run(self) -> None:

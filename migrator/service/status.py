@@ -172,7 +172,7 @@ class DaemonStatus:
             endpoints=[self._view(served, seen) for served in self.control.served.values()],
             holds=self.control.throttle.reasons(),
             knobs=self.control.runtime.texts(),
-            ladder=seen.ladder,
+            levels=seen.ladder,
             due=_together(seen),
             events=seen.events,
             jobs=[job.view() for job in self.jobs],
@@ -208,7 +208,7 @@ class DaemonStatus:
         rate = self.poller.rate_per_s(served.name)
         rows = None if counted is None else counted.rows
         return EndpointView(
-            name=served.name,
+            endpoint=served.name,
             mode=served.mode,
             in_store=rows,
             rate_per_s=rate,

@@ -252,7 +252,7 @@ class StatusCollector(Collector):
             _work(snapshot),
             _ledger(snapshot.progress),
             _holds(snapshot.holds),
-            _levels(snapshot.ladder),
+            _levels(snapshot.levels),
         ):
             for name, rows in samples.items():
                 measure = MEASURES[name]
@@ -276,14 +276,14 @@ def _health(live: Liveness, ready: Readiness) -> _Samples:
 
 
 def _daemon(snapshot: Snapshot) -> _Samples:
-    last = [(job.name, job.last) for job in snapshot.jobs if job.last is not None]
+    last = [(job.job, job.last) for job in snapshot.jobs if job.last is not None]
     return {
         "migrator_info": [((snapshot.version, snapshot.owner), 1)],
         "migrator_snapshot_age_seconds": [((), snapshot.age_s)],
         "migrator_snapshot_gaps": [((), len(snapshot.gaps))],
         "migrator_knob": [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
-        "migrator_job_runs_total": [((job.name,), job.runs) for job in snapshot.jobs],
-        "migrator_job_missed_total": [((job.name,), job.missed) for job in snapshot.jobs],
+        "migrator_job_runs_total": [((job.job,), job.runs) for job in snapshot.jobs],
+        "migrator_job_missed_total": [((job.job,), job.missed) for job in snapshot.jobs],
         "migrator_job_last_is_fine": [((name,), report.is_fine) for name, report in last],
         "migrator_job_last_timestamp_seconds": [
             ((name,), report.at.timestamp()) for name, report in last
@@ -294,10 +294,10 @@ def _daemon(snapshot: Snapshot) -> _Samples:
 def _work(snapshot: Snapshot) -> _Samples:
     endpoints = snapshot.endpoints
     return {
-        "migrator_endpoint_info": [((e.name, e.mode), 1) for e in endpoints],
-        "migrator_store_rows": [((e.name,), e.in_store) for e in endpoints],
-        "migrator_rate_rows_per_second": [((e.name,), e.rate_per_s) for e in endpoints],
-        "migrator_eta_seconds": [((e.name,), e.eta_s) for e in endpoints],
+        "migrator_endpoint_info": [((e.endpoint, e.mode), 1) for e in endpoints],
+        "migrator_store_rows": [((e.endpoint,), e.in_store) for e in endpoints],
+        "migrator_rate_rows_per_second": [((e.endpoint,), e.rate_per_s) for e in endpoints],
+        "migrator_eta_seconds": [((e.endpoint,), e.eta_s) for e in endpoints],
         "migrator_due_rows": [((span,), rows) for span, rows in snapshot.due],
     }
 
@@ -340,17 +340,17 @@ def _holds(holds: Sequence[PauseReason]) -> _Samples:
     }
 
 
-def _levels(ladder: LevelDepths | None) -> _Samples:
-    if ladder is None:
+def _levels(depths: LevelDepths | None) -> _Samples:
+    if depths is None:
         return {}
     return {
         "migrator_level_messages": [
             ((f"{step.level:02d}", state), getattr(step, state))
-            for step in ladder.steps
+            for step in depths.steps
             if step.exists
             for state in ("ready", "unacknowledged", "held")
         ],
-        "migrator_levels_missing": [((), len(ladder.missing))],
+        "migrator_levels_missing": [((), len(depths.missing))],
     }
 
 

@@ -44,7 +44,7 @@ class JobReport:
 class JobView:
     """One job of this process."""
 
-    name: str
+    job: str
     when: str
     """A duration between two of them, or a cron expression: ``10s``, ``0 3 * * *``."""
     runs: int
@@ -59,7 +59,7 @@ class JobView:
 class EndpointView:
     """One endpoint this daemon works on."""
 
-    name: EndpointName
+    endpoint: EndpointName
     mode: str
     """``migrate``, ``dispatch`` or ``forward``."""
     in_store: int | None
@@ -88,7 +88,7 @@ class Snapshot:
     holds: Sequence[PauseReason]
     """Every hold there is."""
     knobs: Mapping[str, str]
-    ladder: LevelDepths | None
+    levels: LevelDepths | None
     """None: the broker was not asked yet, or did not answer."""
     due: Sequence[tuple[str, int]]
     """Rows in the tables by how soon they are due, soonest first: (``up to 1h``, rows)."""
@@ -139,30 +139,13 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "knobs": snapshot.knobs,
         "holds": _holds(snapshot.holds),
         "working_on": [
-            {
-                "endpoint": view.name,
-                "mode": view.mode,
-                "in_store": view.in_store,
-                "rate_per_s": view.rate_per_s,
-                "eta_s": view.eta_s,
-                "holds": _holds(view.holds),
-            }
-            for view in snapshot.endpoints
+            {**fields_of(view), "holds": _holds(view.holds)} for view in snapshot.endpoints
         ],
         "ledger": progress_document(snapshot.progress),
-        "levels": None if snapshot.ladder is None else ladder_document(snapshot.ladder),
+        "levels": None if snapshot.levels is None else levels_document(snapshot.levels),
         "due": [{"due": span, "rows": rows} for span, rows in snapshot.due],
         "events": snapshot.events,
-        "jobs": [
-            {
-                "job": view.name,
-                "when": view.when,
-                "runs": view.runs,
-                "missed": view.missed,
-                "last": view.last,
-            }
-            for view in snapshot.jobs
-        ],
+        "jobs": snapshot.jobs,
         "not_known": snapshot.gaps,
     }
 
@@ -202,19 +185,19 @@ def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[Document]:
     ]
 
 
-def ladder_document(ladder: LevelDepths) -> Document:
+def levels_document(depths: LevelDepths) -> Document:
     """Return the delay levels, highest first; null: not known, or no such queue."""
     return {
-        "delays": str(ladder.version),
-        "not_known": ladder.gap or None,
+        "delays": str(depths.version),
+        "not_known": depths.gap or None,
         "levels": [
             {
                 **fields_of(step),
-                "queue": level_name(ladder.version, step.level),
+                "queue": level_name(depths.version, step.level),
                 "wait_s": step.wait_s,
                 "longest_delay_s": step.longest_delay_s,
             }
-            for step in ladder.steps
+            for step in depths.steps
         ],
-        "total": ladder.totals,
+        "total": depths.totals,
     }

@@ -69,10 +69,10 @@ class EndpointCard:
 
 def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str, object]:
     """Return what the page shows of *snapshot*, by the names its template has for it."""
-    ladder = snapshot.ladder
-    books = {each.endpoint: each for each in snapshot.progress.endpoints}
-    cards = [_card(view, books.get(view.name)) for view in snapshot.endpoints]
-    rungs = () if ladder is None else _rungs(ladder)
+    depths = snapshot.levels
+    progress = {each.endpoint: each for each in snapshot.progress.endpoints}
+    cards = [_card(view, progress.get(view.endpoint)) for view in snapshot.endpoints]
+    levels = () if depths is None else _levels(depths)
     paused = [hold.endpoint for hold in snapshot.holds if hold.signal is Signal.PAUSED]
     return {
         "snapshot": snapshot,
@@ -87,11 +87,11 @@ def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str
         "can_pause_all": any(card.can_wait for card in cards),
         "is_anything_paused": bool(paused),
         "are_all_paused": None in paused,
-        "rungs": rungs,
-        "rungs_legend": pictures.legend(rungs),
+        "levels": levels,
+        "levels_legend": pictures.legend(levels),
         "frozen_levels": []
-        if ladder is None
-        else [f"{step.level:02d}" for step in ladder.steps if step.may_freeze],
+        if depths is None
+        else [f"{step.level:02d}" for step in depths.steps if step.may_freeze],
         "due": pictures.bars(
             (span, [Share(kind="near" if span == "overdue" else "handed", label=span, count=rows)])
             for span, rows in snapshot.due
@@ -142,14 +142,14 @@ def _not_ready(reasons: Sequence[str]) -> State:
 
 def _figures(snapshot: Snapshot) -> Iterator[tuple[int | str, str]]:
     """Yield the numbers that one sees first, with what they are."""
-    names = {view.name for view in snapshot.endpoints}
-    books = [each for each in snapshot.progress.endpoints if each.endpoint in names]
+    names = {view.endpoint for view in snapshot.endpoints}
+    counted = [each for each in snapshot.progress.endpoints if each.endpoint in names]
     modes = {view.mode for view in snapshot.endpoints}
     moved = [view for view in snapshot.endpoints if view.mode == _MIGRATE]
     if moved or not modes:
-        yield sum(each.handed_over for each in books), "handed over"
+        yield sum(each.handed_over for each in counted), "handed over"
     if modes - {_MIGRATE}:
-        yield sum(each.dispatched for each in books), "sent when due"
+        yield sum(each.dispatched for each in counted), "sent when due"
     stored = _sum(view.in_store for view in snapshot.endpoints)
     yield "not known" if stored is None else stored, "still in the tables"
     rate = _sum(view.rate_per_s for view in snapshot.endpoints)
@@ -194,8 +194,8 @@ def _rate(per_s: float | None) -> str:
 # ── endpoints ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _card(view: EndpointView, books: EndpointProgress | None) -> EndpointCard:
-    shares = _shares(books)
+def _card(view: EndpointView, progress: EndpointProgress | None) -> EndpointCard:
+    shares = _shares(progress)
     done = sum(share.count for share in shares if share.kind in {"handed", "sent"})
     whole = sum(share.count for share in shares) + (view.in_store or 0)
     has_end = bool(whole) and view.in_store is not None and view.mode == _MIGRATE
@@ -213,16 +213,16 @@ def _card(view: EndpointView, books: EndpointProgress | None) -> EndpointCard:
     )
 
 
-def _shares(books: EndpointProgress | None) -> Sequence[Share]:
+def _shares(progress: EndpointProgress | None) -> Sequence[Share]:
     """Return what the ledger has; what went back into the table is counted there."""
-    if books is None:
+    if progress is None:
         return ()
     return (
-        Share(kind="handed", label="handed over", count=books.handed_over),
-        Share(kind="sent", label="sent when due", count=books.dispatched),
-        Share(kind="flight", label="in flight", count=books.in_flight),
-        Share(kind="aside", label="set aside", count=books.quarantined),
-        Share(kind="bad", label="doubtful", count=books.doubtful),
+        Share(kind="handed", label="handed over", count=progress.handed_over),
+        Share(kind="sent", label="sent when due", count=progress.dispatched),
+        Share(kind="flight", label="in flight", count=progress.in_flight),
+        Share(kind="aside", label="set aside", count=progress.quarantined),
+        Share(kind="bad", label="doubtful", count=progress.doubtful),
     )
 
 
@@ -251,18 +251,18 @@ def _pace(view: EndpointView) -> str:
 # ── the delays, events ──────────────────────────────────────────────────────────────────────────
 
 
-def _rungs(ladder: LevelDepths) -> Sequence[Bar]:
+def _levels(depths: LevelDepths) -> Sequence[Bar]:
     shares = {
         step.level: (
             Share(kind="handed", label="waiting", count=step.ready or 0),
             Share(kind="flight", label="being consumed", count=step.unacknowledged or 0),
             Share(kind="aside", label="expired, and not yet passed on", count=step.held or 0),
         )
-        for step in ladder.steps
+        for step in depths.steps
     }
     counts = {
         step.level: None if step.ready is None or not step.exists else step.known
-        for step in ladder.steps
+        for step in depths.steps
     }
     return pictures.ladder(shares, counts=counts)
 

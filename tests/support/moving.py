@@ -75,7 +75,7 @@ class MovingPanel(MemoryPanel):
                 ),
                 endpoints=[self._view(name) for name in self._done],
                 knobs={**self._runtime.texts(), "mode": "staged"},
-                ladder=build_level_depths(DelaysVersion.V2, levels),
+                levels=build_level_depths(DelaysVersion.V2, levels),
                 jobs=(),
                 gaps=(),
             )
@@ -125,7 +125,7 @@ class MovingPanel(MemoryPanel):
     def _view(self, name: EndpointName) -> EndpointView:
         left, rate = _TOTAL - self._done[name], 0 if self._is_held(name) else _RATE_PER_S[name]
         return EndpointView(
-            name=name,
+            endpoint=name,
             mode="migrate",
             in_store=left,
             rate_per_s=rate,

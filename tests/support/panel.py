@@ -109,15 +109,25 @@ def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
         progress=some_progress(),
         endpoints=[
             EndpointView(
-                name=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=holds
+                endpoint=SALES,
+                mode="migrate",
+                in_store=5000,
+                rate_per_s=50.0,
+                eta_s=100.0,
+                holds=holds,
             ),
             EndpointView(
-                name=NASTY, mode="dispatch", in_store=None, rate_per_s=None, eta_s=None, holds=()
+                endpoint=NASTY,
+                mode="dispatch",
+                in_store=None,
+                rate_per_s=None,
+                eta_s=None,
+                holds=(),
             ),
         ],
         holds=holds,
         knobs={"batch_size": "1000", "cutoff": "1m", "rate_limit": "0", "mode": "staged"},
-        ladder=build_level_depths(
+        levels=build_level_depths(
             DelaysVersion.V2,
             [LevelDepth(level=3, ready=12, unacknowledged=0, held=40, consumers=0)],
         ),
@@ -134,9 +144,9 @@ def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
             )
         ],
         jobs=[
-            JobView(name="sweep", when="1s", runs=90, missed=2),
+            JobView(job="sweep", when="1s", runs=90, missed=2),
             JobView(
-                name="canary",
+                job="canary",
                 when="1m",
                 runs=1,
                 missed=0,

@@ -68,7 +68,7 @@ def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: Wait
         wait_for(lambda: len(entered) >= 2)
     line, view = lines("job_missed")[-1], job.view()
     assert (line.levelno, vars(line)["job"]) == (logging.WARNING, "slow")
-    assert (view.name, view.when, view.missed) == ("slow", "20ms", total(lines))
+    assert (view.job, view.when, view.missed) == ("slow", "20ms", total(lines))
     leave.clear()
     for _ in range(3):
         lagging.run()

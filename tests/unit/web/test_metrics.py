@@ -80,7 +80,7 @@ def test_a_look_is_told(name: str, labels: dict[str, str], expected: float) -> N
 def test_what_is_not_known_has_no_sample() -> None:
     """A 0 would be a claim."""
     panel = MemoryPanel()
-    panel.shown = replace(panel.shown, ladder=None)
+    panel.shown = replace(panel.shown, levels=None)
     found = scraped(panel)
     for name in ("store_rows", "rate_rows_per_second", "eta_seconds"):
         assert value(found, f"migrator_{name}", endpoint=NASTY) is None

@@ -55,7 +55,7 @@ def unready(*reasons: str) -> State:
 def card(rows: dict[str, int], **changes: Any) -> EndpointCard:
     """Return the card of one endpoint, whose ledger has *rows*."""
     view = EndpointView(
-        name=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=()
+        endpoint=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=()
     )
     books = [EndpointProgress(endpoint=SALES, rows=rows)]
     progress = replace(some_snapshot().progress, endpoints=books)
@@ -154,12 +154,12 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         LevelDepth(level=2, ready=0, unacknowledged=0, held=0),
         LevelDepth(level=1, ready=None),
     ]
-    found = looked(ladder=build_level_depths(DelaysVersion.V2, steps))
-    counts = {rung.label: rung.count for rung in found["rungs"]}
+    found = looked(levels=build_level_depths(DelaysVersion.V2, steps))
+    counts = {rung.label: rung.count for rung in found["levels"]}
     assert len(counts) == 28
     assert [counts[level] for level in ("03", "02", "01", "00")] == [45, 0, None, None]
     assert found["frozen_levels"] == ["03"]
-    assert looked(ladder=None)["rungs"] == ()
+    assert looked(levels=None)["levels"] == ()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def about(name: str) -> str:
     named = replace(
         snapshot,
         owner=name,
-        endpoints=[replace(each, name=endpoint) for each in snapshot.endpoints],
+        endpoints=[replace(each, endpoint=endpoint) for each in snapshot.endpoints],
         progress=replace(
             progress,
             endpoints=[replace(each, endpoint=endpoint) for each in progress.endpoints],

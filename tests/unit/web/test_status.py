@@ -74,4 +74,4 @@ def test_the_values_are_json() -> None:
     assert FOUND["due"] == [{"due": "up to 1h", "rows": 11}, {"due": "later", "rows": 22}]
     assert FOUND["events"][0]["detail"] == {"at": NOW.isoformat()}
     assert FOUND["not_known"] == ["the management API did not answer"]
-    assert snapshot_document(replace(some_snapshot(), ladder=None))["levels"] is None
+    assert snapshot_document(replace(some_snapshot(), levels=None))["levels"] is None
