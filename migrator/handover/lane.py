@@ -23,8 +23,7 @@ from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.timeouts import BatchId
-from migrator.nservicebus.tracing import Traced
-from migrator.telemetry.ports import NoTracer, Passage, Tracer
+from migrator.telemetry.ports import NoTracer, Passage, Traced, Tracer
 
 T = TypeVar("T")
 

@@ -39,8 +39,7 @@ from opentelemetry.trace.span import TraceState
 
 from migrator import __version__
 from migrator.nservicebus.timeouts import NativeMessage
-from migrator.nservicebus.tracing import TraceContext, Traced, traced
-from migrator.telemetry.ports import Passage, Tracer
+from migrator.telemetry.ports import Passage, TraceContext, Traced, Tracer, traced
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from migrator.app import tracing
 from migrator.config import Telemetry
 from migrator.errors import ConfigError
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
-from migrator.nservicebus.tracing import Traced, trace_context
-from migrator.telemetry.ports import Passage
+from migrator.telemetry.ports import Passage, Traced, trace_context
 from tests.support.collector import Collector, collecting
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -8,8 +8,7 @@ from migrator.dispatcher.link import Delivery, Route
 from migrator.dispatcher.outbox import Forwarded, Item, PassedOn, StoredRow
 from migrator.dispatcher.send import trace
 from migrator.nservicebus.timeouts import BatchId, EndpointName, NativeMessage, QueueName
-from migrator.nservicebus.tracing import Traced, traced
-from migrator.telemetry.ports import Passage
+from migrator.telemetry.ports import Passage, Traced, traced
 from tests.unit.nservicebus.samples import incoming, stored
 from tests.unit.rabbitmq.material import message
 

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.nservicebus.tracing``."""
+"""Tests of ``migrator.telemetry.ports``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.nservicebus.tracing import trace_context, traced
+from migrator.telemetry.ports import trace_context, traced
 from tests.unit.rabbitmq.material import message
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
