@@ -66,12 +66,12 @@ class IncomingMessage:
 class RawMessage:
     """One message to be published as it is."""
 
-    message_id: str | None
-    correlation_id: str | None
-    type: str | None
-    reply_to: str | None
-    content_type: str | None
-    headers: Mapping[str, str | int | None]
+    message_id: str | None = None
+    correlation_id: str | None = None
+    type: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+    headers: Mapping[str, str | int | None] = field(default_factory=dict)
     body: bytes = field(repr=False)
     raw_properties: bytes | None = field(default=None, repr=False)
     """In place of all properties above, byte for byte: a copy of what could not be read."""

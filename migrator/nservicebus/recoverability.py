@@ -237,17 +237,8 @@ def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> 
     )
     if is_harmless and flags:
         return _raw_copy(message)
-    return replace(_raw_copy(message), headers=faults, raw_properties=None)
+    return RawMessage(body=message.body, headers=faults)
 
 
 def _raw_copy(message: IncomingMessage) -> RawMessage:
-    return RawMessage(
-        message_id=None,
-        correlation_id=None,
-        type=None,
-        reply_to=None,
-        content_type=None,
-        headers={},
-        body=message.body,
-        raw_properties=message.raw_properties,
-    )
+    return RawMessage(body=message.body, raw_properties=message.raw_properties)

@@ -26,7 +26,6 @@ TIMEOUT_ID: Final = "Timeout.Id"
 MAX_DESTINATION_CHARS: Final = 200
 """What the persistence's column holds."""
 _EXPIRE_CHARS: Final = 28
-_MOST_ID_CHARS: Final = 255
 _GUID: Final = re.compile(
     r"(?P<open>[{(]?)([0-9a-f]{8})(-?)([0-9a-f]{4})\3([0-9a-f]{4})\3([0-9a-f]{4})\3([0-9a-f]{12})"
     r"(?P<close>[)}]?)",
