@@ -13,7 +13,6 @@ from migrator.cli.lazy import group_of
 from migrator.cli.root import every_verb
 from migrator.nservicebus.conversion import Reason
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS
-from migrator.service import logs
 
 _WIDTH: Final = 100
 """Characters; so that help is wrapped alike whatever terminal this runs in."""
@@ -83,7 +82,7 @@ def _errors_of(code: errors.ExitCode) -> str:
 
 def log_actions() -> str:
     """Return every log action with what it tells."""
-    rows = [(f"`{action}`", meaning) for action, meaning in sorted(logs.ACTIONS.items())]
+    rows = [(f"`{action}`", meaning) for action, meaning in sorted(words.LOG_ACTIONS.items())]
     return page(
         "Log actions",
         "Log lines go to stderr: text on a terminal, JSON elsewhere, see `log.format`.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,6 @@ from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES
 from migrator.nservicebus.conversion import Reason
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS
-from migrator.service.logs import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -62,7 +62,7 @@ def test_committed_page_is_what_the_code_says_now(name: str, fresh: Path) -> Non
 def names_and_lines() -> Iterator[tuple[str, str]]:
     """Yield pages of the reference, each with what begins a line of it."""
     yield from (("quarantine-reasons.md", f"| `{each}` |") for each in Reason)
-    yield from (("log-actions.md", f"| `{each}` |") for each in ACTIONS)
+    yield from (("log-actions.md", f"| `{each}` |") for each in words.LOG_ACTIONS)
     yield from (("exit-codes.md", f"| {int(each)} |") for each in ExitCode)
     yield from (("checks.md", f"| `{each}` |") for each in (*CHECKS, *DELAY_CHECKS))
     yield from (("cli.md", f"## {' '.join(each)}\n") for each, _ in names.helps())
@@ -75,6 +75,23 @@ def test_every_name_is_documented() -> None:
     assert [(name, line) for name, line in names_and_lines() if line not in page(name)] == []
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [int(n) for n in re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)] == list(ExitCode)
+
+
+def actions() -> Iterator[tuple[str, str]]:
+    """Yield every literal log action in the source, with its place."""
+    for file in sorted((ROOT / "migrator").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    is_action = isinstance(key, ast.Constant) and key.value == "action"
+                    if is_action and isinstance(value, ast.Constant):
+                        yield str(value.value), f"{relative(file)}:{node.lineno}"
+
+
+def test_every_log_action_in_the_source_is_documented() -> None:
+    """Alerts rely on the list."""
+    assert [each for each in actions() if each[0] not in words.LOG_ACTIONS] == []
+    assert list(words.LOG_ACTIONS) == sorted(words.LOG_ACTIONS)
 
 
 def test_two_writings_are_the_same(fresh: Path, tmp_path: Path) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import migrator
 from migrator.service import logs
-
-_SOURCE = Path(migrator.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -85,27 +80,3 @@ def test_passwords_never_get_out(form: str) -> None:
         )
     assert "swordfish" not in stream.getvalue()
     assert "guest:***@host" in stream.getvalue()
-
-
-def _actions() -> Iterator[tuple[str, str]]:
-    """Yield every literal log action in the source, with its place."""
-    for file in sorted(_SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Dict):
-                continue
-            for key, value in zip(node.keys, node.values, strict=True):
-                is_action = isinstance(key, ast.Constant) and key.value == "action"
-                if is_action and isinstance(value, ast.Constant):
-                    yield str(value.value), f"{file.relative_to(_SOURCE)}:{node.lineno}"
-
-
-def test_every_action_in_the_source_is_public() -> None:
-    """Alerts rely on the list."""
-    missing = [f"{action} ({place})" for action, place in _actions() if action not in logs.ACTIONS]
-    assert missing == []
-
-
-def test_the_list_is_sorted_and_explained() -> None:
-    """One line each, for the reference."""
-    assert list(logs.ACTIONS) == sorted(logs.ACTIONS)
-    assert all(text and text[0].islower() and "\n" not in text for text in logs.ACTIONS.values())
