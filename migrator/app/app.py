@@ -1,59 +1,74 @@
 """Settings go in, an assembled application comes out.
 
 Nothing connects before it is used, so that `db upgrade` works without a broker and
-`delays create` without a database.
+`delays create` without a database. What needs pika is imported when it is made.
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
-from collections.abc import Callable, Sequence
+import socket
+import time
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from migrator.app.broker import BrokerParts
-from migrator.app.ledger import LedgerParts
-from migrator.config import Settings
-from migrator.config.work import MAX_BATCH_ROWS
+from sqlalchemy import Engine
+
+from migrator import __version__
+from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend, open_backend
+from migrator.config import Settings, required_secret
+from migrator.database.engine import open_engine
 from migrator.errors import PreflightRefused
-from migrator.handover.ports import Link
-from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.adoption import SqlAdoption
+from migrator.ledger.batches import SqlBatches
+from migrator.ledger.clock import DatabaseClock
+from migrator.ledger.failover import Continuity
+from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.identity import check_identity
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.operator_actions import SqlUpkeep
+from migrator.ledger.quarantine import SqlQuarantine
+from migrator.ledger.queries import SqlBooks, SqlHandOvers
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.tables import LedgerTables, build_tables, names_for
+from migrator.ledger.work import FaultPoint, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits
-from migrator.nservicebus.timeouts import BITS, EndpointName, Lane, QueueName, RunId
+from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
+from migrator.preflight.queries import LedgerFacts
+from migrator.stores.due_times import DueTimeReading, DueTimeRules, read_due_times
+from migrator.stores.endpoints import Selection
 from migrator.stores.ports import Claims, Store
 
-if TYPE_CHECKING:  # each part is imported when it is made
-    from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
-    from migrator.handover.claiming import Claimer, Look
-    from migrator.handover.holding import Holding
-    from migrator.handover.prepare import Preparer
+if TYPE_CHECKING:
+    from migrator.delays.destinations import Destinations
+    from migrator.preflight.broker import BrokerFacts
+    from migrator.rabbitmq.connection import ConnectionSettings
+    from migrator.rabbitmq.management import ManagementApi
     from migrator.rabbitmq.publisher import WindowLimits
-    from migrator.stores.due_times import DueTimeReading, DueTimeRules
-    from migrator.stores.endpoints import Selection
 
 FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
-_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
-"""Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
+_BESIDE_LANES: Final = 4
+"""Connections for all that is no lane."""
 
 
-class App(BrokerParts, LedgerParts):
+class App:
     """Everything assembled, each part made when it is first asked for."""
 
     def __init__(self, settings: Settings) -> None:
         """Remember *settings*; nothing is opened."""
-        super().__init__(settings)
+        self.settings = settings
         self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
+        self._lane_connections: dict[Lane, ConnectionSettings] = {}
 
     # ── plain values ────────────────────────────────────────────────────────────────────────
 
     @property
     def selection(self) -> Selection:
         """Which rows are to be migrated now."""
-        from migrator.stores.endpoints import Selection
-
         given = self.settings.handover
         return Selection(cutoff=given.cutoff, horizon=given.horizon)
 
@@ -76,160 +91,9 @@ class App(BrokerParts, LedgerParts):
     @property
     def due_times(self) -> DueTimeRules:
         """What is said of the due column."""
-        from migrator.stores.due_times import DueTimeRules
-
         given = self.settings.store
         return DueTimeRules(
             time_zone=given.time_zone, accepts_shifted=given.accept_shifted_due_times
-        )
-
-    @property
-    def run_options(self) -> dict[str, str | int | bool]:
-        """What a run records about itself; no secrets."""
-        given = self.settings.handover
-        return {
-            "mode": str(given.mode),
-            "delays": str(self.settings.broker.delays),
-            "topology": str(self.settings.broker.topology),
-            "cutoff_s": int(given.cutoff.total_seconds()),
-            "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
-            "batch_size": given.batch_size,
-            "lanes": given.lanes,
-            "time_zone": self.settings.store.time_zone,
-        }
-
-    # ── the store ───────────────────────────────────────────────────────────────────────────
-
-    @cached_property
-    def side(self) -> StoreBackend:
-        """All that the kind of legacy store brings."""
-        from migrator.app.stores import StoreContext, open_backend
-
-        context = StoreContext(
-            settings=self.settings,
-            engine=self.engine,
-            tables=self.tables,
-            ledger_id=lambda: self.ledger_id,
-            fault=self.fault,
-        )
-        return open_backend(context)
-
-    def sql_side(self, *, wanted_for: str) -> SqlBackend:
-        """Return the side of a SQL store.
-
-        Raises:
-            PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
-        """
-        from migrator.app.stores import SqlBackend
-
-        if isinstance(self.side, SqlBackend):
-            return self.side
-        raise PreflightRefused(
-            f"{wanted_for} needs a SQL store; store.kind is {self.settings.store.kind}"
-        )
-
-    @property
-    def document_side(self) -> DocumentBackend | None:
-        """The side of a document store; None: the store is a SQL database."""
-        from migrator.app.stores import DocumentBackend
-
-        return self.side if isinstance(self.side, DocumentBackend) else None
-
-    @property
-    def store(self) -> Store:
-        """The legacy store."""
-        return self.side.store
-
-    @property
-    def claims(self) -> Claims:
-        """Moves rows between store and ledger."""
-        return self.side.claims
-
-    @property
-    def own_queues(self) -> Sequence[str]:
-        """Our queues of the lanes this process may use, whether they exist or not."""
-        from migrator.rabbitmq.names import receipts_queue, staging_name
-
-        lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
-        staging = [
-            staging_name(self.settings.broker.delays, self.ledger_id, lane) for lane in lanes
-        ]
-        return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
-
-    def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
-        """Return whether due times of *endpoint* are read in the zone they were written in."""
-        from migrator.stores.due_times import read_due_times
-
-        return read_due_times(self.store, endpoint, self.clock, self.due_times)
-
-    @property
-    def own_exchanges(self) -> Sequence[str]:
-        """Our exchanges that lead into the levels, whether they exist or not."""
-        from migrator.rabbitmq.names import entry_exchange, router_exchange
-
-        version = self.settings.broker.delays
-        return [router_exchange(version), *(entry_exchange(version, n) for n in range(BITS))]
-
-    # ── the engine's parts ──────────────────────────────────────────────────────────────────
-
-    def new_claimer(
-        self,
-        runs: Sequence[tuple[StoreEndpoint, RunId]],
-        *,
-        selection: Callable[[], Selection],
-        is_held: Callable[[EndpointName], bool],
-        holding: Holding,
-    ) -> Claimer:
-        """Return a claimer of its own for one lane; see ``Claimer`` for what it asks."""
-        from migrator.handover.claiming import Claimer
-
-        return Claimer(
-            claims=self.claims,
-            clock=self.clock,
-            selection=selection,
-            endpoints=runs,
-            mode=self.settings.handover.mode,
-            max_bytes=self.settings.handover.batch_bytes,
-            look=self._look,
-            is_held=is_held,
-            not_for=holding.not_for,
-            fault=self.fault,
-        )
-
-    @cached_property
-    def _look(self) -> Look:
-        """What all lanes look for rows with."""
-        from migrator.handover.claiming import Look
-
-        return Look(self.claims, self.clock)
-
-    def new_holding(self) -> Holding:
-        """Return what holds destinations that cannot be reached, for all lanes of a process."""
-        from migrator.app.stores import SqlBackend
-        from migrator.handover.holding import Holding
-        from migrator.ledger.held_destinations import SqlHeldDestinations
-
-        return Holding(
-            books=SqlHeldDestinations(self.engine, self.tables),
-            batches=self.batches,
-            claims=self.side.claims if isinstance(self.side, SqlBackend) else None,
-            look_for=lambda names: self.new_destinations().unreachable(names),
-            forget=self.destinations.forget,
-            clock=self.clock,
-            renamed=self.rules.destination_map,
-        )
-
-    def new_preparer(self, holding: Holding) -> Preparer:
-        """Return a preparer of its own for one lane."""
-        from migrator.handover.prepare import Preparer
-
-        return Preparer(
-            batches=self.batches,
-            destinations=self.destinations,
-            holding=holding,
-            clock=self.clock,
-            rules=self.rules,
-            own_queue_of=self.own_queue_of,
         )
 
     @property
@@ -244,30 +108,241 @@ class App(BrokerParts, LedgerParts):
             confirm_deadline_s=self.settings.broker.confirm_deadline.total_seconds(),
         )
 
-    def open_link(self, lease: Lease, guard: Callable[[], None]) -> Link:
-        """Connect to the broker for the lane of *lease*; see ``handover.link.open_link``."""
-        from migrator.handover.link import LinkSettings, open_link
+    # ── the broker ──────────────────────────────────────────────────────────────────────────
 
-        given = self.settings.handover
-        settings = LinkSettings(
-            connection=self.lane_connection(lease.lane),
-            version=self.settings.broker.delays,
-            ledger_id=self.ledger_id,
-            limits=self.window_limits,
-            use_entries=given.use_entries,
+    @cached_property
+    def connection(self) -> ConnectionSettings:
+        """How the broker is reached.
+
+        Raises:
+            ConfigError: The address is missing or wrong.
+        """
+        from migrator.rabbitmq.addresses import parse_addresses
+        from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
+
+        given = self.settings.broker
+        url = required_secret(given.url, key="broker.url", option="--broker-url")
+        return ConnectionSettings(
+            nodes=parse_addresses(url),
+            tls=TlsFiles(**dict(given.tls)),
+            blocked_deadline_s=given.blocked_deadline.total_seconds(),
         )
-        owner = lease.owner.split("/")[0]
-        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
+
+    def lane_connection(self, lane: Lane) -> ConnectionSettings:
+        """Return how a lane reaches the broker: lanes begin with different nodes.
+
+        So their connections spread over a cluster, and with them the leaders of their queues.
+        Which node a lane used last is remembered for its next link.
+        """
+        return self._lane_connections.setdefault(lane, self.connection.beginning_with(lane))
+
+    @cached_property
+    def management(self) -> ManagementApi | None:
+        """The broker's management API, where one is named."""
+        url = self.settings.broker.management_url
+        if url is None:
+            return None
+        from migrator.rabbitmq.management import ManagementApi, management_settings
+
+        address, tls = self.connection.nodes[0], self.connection.tls
+        urls = url.get_secret_value().split("\n")
+        return ManagementApi(*(management_settings(address, each, tls) for each in urls))
+
+    @cached_property
+    def broker_facts(self) -> BrokerFacts:
+        """What checks ask the broker."""
+        from migrator.preflight.broker import BrokerFacts
+
+        return BrokerFacts(self.connection, self.management)
+
+    @cached_property
+    def destinations(self) -> Destinations:
+        """Binds destinations, or says why not; all lanes share what it remembers."""
+        return self.new_destinations()
+
+    def new_destinations(self) -> Destinations:
+        """Return one that remembers nothing, and that nobody else waits for."""
+        from migrator.delays.destinations import Destinations
+
+        given = self.settings.broker
+        return Destinations(
+            self.connection,
+            given.delays,
+            topology=given.topology,
+            bind=not given.all_endpoints_support_delayed_delivery,
+            find_bindings=self.management.bindings_from if self.management else None,
+        )
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def side(self) -> StoreBackend:
+        """All that the kind of legacy store brings."""
+        return open_backend(self)
+
+    def sql_side(self, *, wanted_for: str) -> SqlBackend:
+        """Return the side of a SQL store.
+
+        Raises:
+            PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
+        """
+        if isinstance(self.side, SqlBackend):
+            return self.side
+        raise PreflightRefused(
+            f"{wanted_for} needs a SQL store; store.kind is {self.settings.store.kind}"
+        )
+
+    @property
+    def document_side(self) -> DocumentBackend | None:
+        """The side of a document store; None: the store is a SQL database."""
+        return self.side if isinstance(self.side, DocumentBackend) else None
+
+    @property
+    def store(self) -> Store:
+        """The legacy store."""
+        return self.side.store
+
+    @property
+    def claims(self) -> Claims:
+        """Moves rows between store and ledger."""
+        return self.side.claims
+
+    def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
+        """Return whether due times of *endpoint* are read in the zone they were written in."""
+        return read_due_times(self.store, endpoint, self.clock, self.due_times)
+
+    # ── the ledger ──────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The ledger's database; a SQL store's tables are in it, too."""
+        # each lane claims, converts and records side by side, none of it for long
+        return self._open_engine(kept_open=self.settings.handover.lanes + _BESIDE_LANES)
+
+    @cached_property
+    def lease_engine(self) -> Engine:
+        """The same database for the leases alone: no renewal waits until lanes are done with it."""
+        return self._open_engine()
+
+    def _open_engine(self, *, kept_open: int | None = None) -> Engine:
+        given = self.settings
+        if given.store.kind.has_own_ledger:
+            url = required_secret(given.ledger.url, key="ledger.url")
+        else:
+            url = required_secret(given.store.url, key="store.url", option="--store-url")
+        return open_engine(url, kept_open=kept_open)
+
+    @cached_property
+    def tables(self) -> LedgerTables:
+        """The ledger's tables, whether they exist or not."""
+        return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
+
+    @cached_property
+    def ledger_facts(self) -> LedgerFacts:
+        """What checks ask the ledger."""
+        return LedgerFacts(self.engine, self.tables)
+
+    @cached_property
+    def hand_overs(self) -> SqlHandOvers:
+        """Where timeouts were handed over to."""
+        renamed = self.settings.handover.destination_map
+        return SqlHandOvers(self.engine, self.tables, renamed)
+
+    @cached_property
+    def ledger_id(self) -> str:
+        """The id that names our queues.
+
+        Raises:
+            LedgerMissing, LedgerCloned, DatabaseFailedOver: The ledger cannot be used.
+        """
+        ledger_id = check_identity(self.engine, self.tables)
+        self.continuity.begin()
+        return ledger_id
+
+    def accept_failover(self) -> None:
+        """Work with the ledger although another server has taken over: to settle that.
+
+        Raises:
+            LedgerMissing, LedgerCloned: The ledger cannot be used.
+        """
+        self.__dict__["ledger_id"] = check_identity(
+            self.engine, self.tables, may_have_failed_over=True
+        )
+
+    @cached_property
+    def continuity(self) -> Continuity:
+        """Whether the database is still the server it was."""
+        return Continuity(self.engine, self.tables, self.lease_engine)
+
+    @cached_property
+    def leases(self) -> SqlLeases:
+        """The lanes."""
+        return SqlLeases(self.lease_engine, self.tables, self.ledger_id, self.continuity)
+
+    @cached_property
+    def batches(self) -> SqlBatches:
+        """The batches."""
+        return SqlBatches(self.engine, self.tables, self.continuity.note)
+
+    @cached_property
+    def held_destinations(self) -> SqlHeldDestinations:
+        """Destinations that could not be reached."""
+        return SqlHeldDestinations(self.engine, self.tables)
+
+    @cached_property
+    def runs(self) -> SqlRuns:
+        """Runs and the audit trail."""
+        return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
+
+    @cached_property
+    def clock(self) -> DatabaseClock:
+        """The database's time."""
+        return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
+
+    @cached_property
+    def books(self) -> SqlBooks:
+        """Progress, lanes and history."""
+        return SqlBooks(self.engine, self.tables)
+
+    @cached_property
+    def quarantine(self) -> SqlQuarantine:
+        """Rows kept aside with a reason."""
+        return SqlQuarantine(self.engine, self.tables)
+
+    @cached_property
+    def upkeep(self) -> SqlUpkeep:
+        """What only an operator may change."""
+        return SqlUpkeep(self.engine, self.tables)
+
+    @cached_property
+    def adoption(self) -> SqlAdoption:
+        """What becomes of a ledger that is not where it was created."""
+        return SqlAdoption(self.engine, self.tables, self.runs)
 
     def close(self) -> None:
         """Close what was opened."""
-        if (side := self.__dict__.get("side")) is not None:
+        opened = self.__dict__
+        if (side := opened.get("side")) is not None:
             side.close()
         for name in ("engine", "lease_engine"):
-            if name in self.__dict__:
-                getattr(self, name).dispose()
-        if (management := self.__dict__.get("management")) is not None:
+            if name in opened:
+                opened[name].dispose()
+        if (management := opened.get("management")) is not None:
             management.close()
+
+
+def _seconds_since_boot() -> float:
+    """Return monotonic seconds that go on while the machine is suspended, where it tells them."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+def _actor() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def fault_point(setting: str) -> FaultPoint:

@@ -16,7 +16,6 @@ from migrator.delays.access import LevelAccess
 from migrator.delays.scan import utc_now
 from migrator.errors import UnknownEndpoint
 from migrator.failover.settle import FailoverSettlement
-from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
@@ -80,7 +79,7 @@ def new_rollback(app: App) -> Rollback:
         recalls=app.side.recalls,
         clock=app.clock,
         new_recall=lambda: new_recall(app),
-        held=SqlHeldDestinations(app.engine, app.tables),
+        held=app.held_destinations,
     )
 
 

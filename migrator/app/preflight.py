@@ -1,4 +1,4 @@
-"""What the settings say to checks and to the survey of rows."""
+"""What the settings say to checks and to the preview of rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.config import EndpointMode, NearDue, Settings
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
 from migrator.ledger.lease_keeper import is_surely_dead
 from migrator.ledger.report import OpenCommit
@@ -16,14 +17,20 @@ from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.satellites import timeouts_queue
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import BITS, Lane, QueueName
 from migrator.preflight.checks_store import due_times_of
 from migrator.preflight.context import MOVING, Context, Satellites
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks, refuse
 from migrator.preview.count import survey
 from migrator.preview.report import Preview
-from migrator.rabbitmq.names import retry_queue
+from migrator.rabbitmq.names import (
+    entry_exchange,
+    receipts_queue,
+    retry_queue,
+    router_exchange,
+    staging_name,
+)
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 
 CAUTIOUS_RATES: Final = {Mode.STAGED: 2_000.0, Mode.DIRECT: 4_000.0}
@@ -115,7 +122,7 @@ def check_context(
         cutoff=given.handover.cutoff,
         may_bind=not given.broker.all_endpoints_support_delayed_delivery,
         own_queues=_own_queues(app),
-        own_exchanges=app.own_exchanges,
+        own_exchanges=_own_exchanges(app.settings.broker.delays),
         modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
         queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
         satellites=satellites(given, names),
@@ -182,8 +189,19 @@ def _other_commits(app: App) -> Sequence[OpenCommit]:
 
 
 def _own_queues(app: App) -> Sequence[str]:
+    """Return our queues of the lanes this process may use, whether they exist or not."""
     try:
         app.ledger_facts.verify()
     except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
         return ()
-    return app.own_queues
+    version, lanes = (
+        app.settings.broker.delays,
+        [Lane(n) for n in range(app.settings.handover.lanes)],
+    )
+    staging = [staging_name(version, app.ledger_id, lane) for lane in lanes]
+    return [*staging, *(receipts_queue(app.ledger_id, lane) for lane in lanes)]
+
+
+def _own_exchanges(version: DelaysVersion) -> Sequence[str]:
+    """Return our exchanges that lead into the levels, whether they exist or not."""
+    return [router_exchange(version), *(entry_exchange(version, n) for n in range(BITS))]

@@ -7,19 +7,14 @@ them work through ``stores.documents``, and an adapter only implements ``stores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
-
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING
 
 from migrator.config import Settings
 from migrator.config.secrets import required_secret
 from migrator.config.servers import StoreKind
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.failover.store import SqlFailover
-from migrator.ledger.tables import LedgerTables
-from migrator.ledger.work import FaultPoint
 from migrator.recall.restore import DocumentRecalls, SqlRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
@@ -32,18 +27,8 @@ from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
 from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreContext:
-    """What every backend is made of."""
-
-    settings: Settings
-    engine: Engine
-    """The ledger's database; of a SQL store, the store's as well."""
-    tables: LedgerTables
-    ledger_id: Callable[[], str]
-    """Asked when the ledger is first written to; raises when it cannot be used."""
-    fault: FaultPoint
+if TYPE_CHECKING:
+    from migrator.app.app import App
 
 
 class SqlBackend:
@@ -52,15 +37,15 @@ class SqlBackend:
     Like ``DocumentBackend``, it makes each part when it is first asked for.
     """
 
-    def __init__(self, context: StoreContext) -> None:
-        """Remember *context*; nothing is opened."""
-        self._context = context
+    def __init__(self, app: App) -> None:
+        """Take ledger and settings from *app*; nothing is opened."""
+        self._app = app
 
     @cached_property
     def store(self) -> TableStore:
         """The legacy tables: one for each endpoint, or one that they share."""
-        context, given = self._context, self._context.settings.store
-        endpoints = context.settings.endpoints
+        app, given = self._app, self._app.settings.store
+        endpoints = app.settings.endpoints
         if given.kind is StoreKind.NHIBERNATE:
             shared = NHibernateOptions(
                 schema=given.schema_name,
@@ -69,7 +54,7 @@ class SqlBackend:
                 names=[endpoint.name for endpoint in endpoints],
                 time_zone=given.local_zone,
             )
-            return NHibernateStore(context.engine, context.tables, shared)
+            return NHibernateStore(app.engine, app.tables, shared)
         placements = {
             endpoint.name: Placement(
                 prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
@@ -79,34 +64,34 @@ class SqlBackend:
         apart = SqlOptions(
             schema=given.schema_name, placements=placements, time_zone=given.local_zone
         )
-        return SqlStore(context.engine, context.tables, apart)
+        return SqlStore(app.engine, app.tables, apart)
 
     @cached_property
     def claims(self) -> SqlClaims:
         """Moves rows between store and ledger."""
-        return SqlClaims(self._context.engine, self._context.tables, self.store.legacy_table)
+        return SqlClaims(self._app.engine, self._app.tables, self.store.legacy_table)
 
     @cached_property
     def recalls(self) -> SqlRecalls:
         """Puts handed-over rows back."""
-        return SqlRecalls(self._context.engine, self._context.tables, self.store, self.claims)
+        return SqlRecalls(self._app.engine, self._app.tables, self.store, self.claims)
 
     @cached_property
     def failover(self) -> SqlFailover:
         """Settles what the database lost when it failed over."""
-        return SqlFailover(self._context.engine, self._context.tables, self.store, self.claims)
+        return SqlFailover(self._app.engine, self._app.tables, self.store, self.claims)
 
     @cached_property
     def verifications(self) -> SqlVerifications:
-        """Reads the books, and compares them with the tables."""
-        return SqlVerifications(self._context.engine, self._context.tables, self.store)
+        """Reads the ledger, and compares them with the tables."""
+        return SqlVerifications(self._app.engine, self._app.tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write invented timeouts, in a new table if there is none; return where, and how many."""
         source = self.store.source_of(name)
         blank = self.store.blank(source)
-        create_table(self._context.engine, blank)
-        return source, insert_rows(self._context.engine, blank, rows)
+        create_table(self._app.engine, blank)
+        return source, insert_rows(self._app.engine, blank, rows)
 
     def close(self) -> None:
         """Do nothing: the engine is the ledger's, too."""
@@ -115,47 +100,41 @@ class SqlBackend:
 class DocumentBackend:
     """A document store, and a ledger in a database of its own."""
 
-    def __init__(
-        self, open_documents: Callable[[Settings], DocumentStore], context: StoreContext
-    ) -> None:
-        """Remember *context*; *open_documents* is called when the store is first needed."""
+    def __init__(self, open_documents: Callable[[Settings], DocumentStore], app: App) -> None:
+        """Take ledger and settings from *app*; *open_documents* makes the store when needed."""
         self._open = open_documents
-        self._context = context
+        self._app = app
 
     @cached_property
     def documents(self) -> DocumentStore:
         """The adapter."""
-        return self._open(self._context.settings)
+        return self._open(self._app.settings)
 
     @cached_property
     def store(self) -> DocumentStoreView:
         """Answers questions about the store."""
-        context = self._context
-        named = [endpoint.name for endpoint in context.settings.endpoints]
-        return DocumentStoreView(
-            context.engine, context.tables, self._records, self.documents, named=named
-        )
+        app = self._app
+        named = [endpoint.name for endpoint in app.settings.endpoints]
+        return DocumentStoreView(app.engine, app.tables, self._records, self.documents, named=named)
 
     @cached_property
     def claims(self) -> DocumentClaims:
         """Claims in two steps."""
-        context = self._context
+        app = self._app
         return DocumentClaims(
-            self._records, self.documents, ledger_id=context.ledger_id, fault=context.fault
+            self._records, self.documents, ledger_id=lambda: app.ledger_id, fault=app.fault
         )
 
     @cached_property
     def recalls(self) -> DocumentRecalls:
         """Restores in two steps."""
-        context = self._context
-        return DocumentRecalls(
-            context.engine, context.tables, self._records, self.claims, fault=context.fault
-        )
+        app = self._app
+        return DocumentRecalls(app.engine, app.tables, self._records, self.claims, fault=app.fault)
 
     @cached_property
     def verifications(self) -> DocumentVerifications:
-        """Reads the books, and lists the store."""
-        return DocumentVerifications(self._context.engine, self._context.tables, self.documents)
+        """Reads the ledger, and lists the store."""
+        return DocumentVerifications(self._app.engine, self._app.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write documents; return where they are, and how many.
@@ -176,14 +155,19 @@ class DocumentBackend:
 
     @cached_property
     def _records(self) -> DocumentLedger:
-        return DocumentLedger(self._context.engine, self._context.tables)
+        return DocumentLedger(self._app.engine, self._app.tables)
 
 
 def _open_azure(settings: Settings) -> DocumentStore:
-    with _needing("azure"):
+    try:
         from migrator.stores.azure.account import Account, AccountSettings
         from migrator.stores.azure.partitions import parse_scope
         from migrator.stores.azure.store import AzureStore
+    except ImportError as exc:
+        raise ConfigError(
+            f"store.kind azure wants packages that are not here ({exc.name}); install "
+            "migrator[azure]"
+        ) from exc
     given = settings.store.azure
     account = Account(
         AccountSettings(
@@ -230,27 +214,15 @@ def _url(settings: Settings) -> str:
     return required_secret(settings.store.url, key="store.url", option="--store-url")
 
 
-@contextmanager
-def _needing(extra: str) -> Iterator[None]:
-    """Say which extra brings what cannot be imported."""
-    try:
-        yield
-    except ImportError as exc:
-        raise ConfigError(
-            f"store.kind {extra} wants packages that are not here ({exc.name}); install "
-            f"migrator[{extra}]"
-        ) from exc
-
-
 StoreBackend = SqlBackend | DocumentBackend
 """All that one kind of legacy store brings."""
 
 
-def open_backend(context: StoreContext) -> StoreBackend:
+def open_backend(app: App) -> StoreBackend:
     """Return what the kind that the settings name brings; nothing is connected yet."""
-    kind = context.settings.store.kind
+    kind = app.settings.store.kind
     if kind is StoreKind.AZURE:
-        return DocumentBackend(_open_azure, context)
+        return DocumentBackend(_open_azure, app)
     if kind is StoreKind.RAVENDB:
-        return DocumentBackend(_open_ravendb, context)
-    return SqlBackend(context)
+        return DocumentBackend(_open_ravendb, app)
+    return SqlBackend(app)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from migrator.app import App
+from migrator.config.work import MAX_BATCH_ROWS
 from migrator.errors import (
     HandOverDoubtful,
     Interrupted,
@@ -22,6 +23,7 @@ from migrator.errors import (
     MigratorError,
 )
 from migrator.handover.lane import LaneSession, LaneSetup
+from migrator.handover.link import LinkSettings, open_link
 from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease, evict_dead
 from migrator.ledger.work import Backoff, Lease
@@ -31,6 +33,8 @@ from migrator.service.worker import LeasedWorker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
+_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
+"""Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
 _SLICE_S: Final = 0.2
 """Between two looks at whether to stop, while there is nothing to do."""
 _MAX_BACKOFF_S: Final = 5.0
@@ -79,7 +83,9 @@ class LaneWorker(LeasedWorker):
         lane = held.lease.lane
         session, link = self._open(held.lease, partial(self.check, held))
         self._link = link
-        held.doing = partial(self._doing, session, link, self._app.node_of(lane))
+        connection = self._app.lane_connection(lane)
+        node = f" (at {connection.address.host_port})" if len(connection.nodes) > 1 else ""
+        held.doing = partial(self._doing, session, link, node)
         try:
             session.recover()
             if session.stuck is not None:  # it waits for a person; the rest goes on
@@ -91,25 +97,29 @@ class LaneWorker(LeasedWorker):
             session.close()
 
     def _open(self, lease: Lease, check: Callable[[], None]) -> tuple[LaneSession, Link]:
-        link = self._app.open_link(lease, check)
+        app = self._app
+        settings = LinkSettings(
+            connection=app.lane_connection(lease.lane),
+            version=app.settings.broker.delays,
+            ledger_id=app.ledger_id,
+            limits=app.window_limits,
+            use_entries=app.settings.handover.use_entries,
+        )
+        owner = lease.owner.split("/")[0]
+        link = open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=check)
         self._setup.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
-            self._setup,
-            lease=lease,
-            link=link,
-            guard=check,
-            may_claim=self._may_claim,
+            self._setup, lease=lease, link=link, guard=check, may_claim=self._may_claim
         )
         return session, link
 
-    def _doing(self, session: LaneSession, link: Link, node: str | None) -> str:
+    def _doing(self, session: LaneSession, link: Link, node: str) -> str:
         """Return what *session* does, or why it waits, and at which of several nodes."""
-        at = f" (at {node})" if node else ""
         if blocked := link.blocked_reason:
-            return f"throttled: {blocked}{at}"
+            return f"throttled: {blocked}{node}"
         doing = session.doing
         reason = self._throttle.reason_for_all(self._names) if doing == "idle" else None
-        return (f"held: {reason.text}" if reason else doing) + at
+        return (f"held: {reason.text}" if reason else doing) + node
 
     def _give_back(self, held: HeldLease) -> None:
         """Give the lane back; a doubtful one is kept, or it would be somebody else's trouble."""

@@ -18,28 +18,29 @@ from typing import Final
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App, tracing
-from migrator.app.dispatchers import DispatcherWiring
+from migrator.app.stores import SqlBackend
 from migrator.config import Settings
 from migrator.config.process import AUTO
-from migrator.config.work import EndpointMode, OnCritical
-from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
+from migrator.config.work import EndpointMode
 from migrator.errors import ExitCode, MigratorError
+from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
+from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
+from migrator.handover.prepare import Preparer
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import HeldRows, PauseReason
-from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
-from migrator.service.dispatchers import DispatcherThread
+from migrator.service.dispatchers import new_dispatchers
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.recheck import Recheck
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
-from migrator.service.schedule import Job, scheduled
+from migrator.service.schedule import scheduled
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import periodic_jobs
@@ -59,8 +60,6 @@ from migrator.web.server import WebPlan, serve
 
 for _name in (  # else they are imported when they are asked for
     "apscheduler.triggers.cron",
-    "migrator.app.stores",
-    "migrator.handover.link",
     "migrator.preflight.broker",
     "migrator.rabbitmq.management",
 ):
@@ -122,16 +121,40 @@ def run(
     tune_interpreter()
     with ExitStack() as ends:
         tracer = ends.enter_context(tracing(app.settings.telemetry))
-        runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
+        options = _run_options(app.settings)
+        runs = [(endpoint, app.runs.begin(endpoint, options)) for endpoint in endpoints]
         try:
-            daemon = _Daemon(app, runs, ends, once=once, fire=fire, tracer=tracer)
+            daemon = _Daemon(
+                app,
+                runs,
+                ends,
+                once=once,
+                describe=describe,
+                fire=fire,
+                checks=checks,
+                tracer=tracer,
+            )
             daemon.prepare()
         except MigratorError:
             for _, each in runs:
                 app.runs.end(each, "failed")
             raise
-        jobs = daemon.jobs_of(describe, checks)
-        return daemon.work(jobs, watch=watch, load=load, held=held)
+        return daemon.work(watch=watch, load=load, held=held)
+
+
+def _run_options(settings: Settings) -> dict[str, str | int | bool]:
+    """Return what a run records about itself; no secrets."""
+    given = settings.handover
+    return {
+        "mode": str(given.mode),
+        "delays": str(settings.broker.delays),
+        "topology": str(settings.broker.topology),
+        "cutoff_s": int(given.cutoff.total_seconds()),
+        "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
+        "batch_size": given.batch_size,
+        "lanes": given.lanes,
+        "time_zone": settings.store.time_zone,
+    }
 
 
 def tune_interpreter() -> None:
@@ -145,27 +168,35 @@ class _Daemon:
     """The parts of one process, put together; what they need is ended by the stack."""
 
     def __init__(
-        self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire, tracer: Tracer
+        self,
+        app: App,
+        runs: Runs,
+        ends: ExitStack,
+        *,
+        once: bool,
+        describe: Callable[[], str],
+        fire: Fire,
+        checks: Rechecks,
+        tracer: Tracer,
     ) -> None:
+        given = app.settings
         self._app = app
-        self._settings = app.settings
         self._runs = runs
         self._ends = ends
         self._once = once
         self._tracer = tracer
         endpoints = [endpoint for endpoint, _ in runs]
-        self._dispatching = DispatcherWiring(app)
-        self._moved = self._dispatching.moved(endpoints)
+        self._moved = [
+            each
+            for each in endpoints
+            if given.endpoint(each.name).mode is not EndpointMode.DISPATCH
+        ]
         """The endpoints whose stored rows are handed over here."""
         self._stop = Stop()
         self._owner = current_owner()
-        self._keeper = LeaseKeeper(
-            app.leases, owner=self._owner, duration=app.settings.handover.lease
-        )
-        self._runtime = RuntimeSettings(app.settings.handover)
-        self._holding = app.new_holding()
+        self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=given.handover.lease)
+        self._runtime = RuntimeSettings(given.handover)
         self._instruments = Instruments()
-        self._jobs: list[Job] = []
 
         # whatever changes is logged, noted in the ledger, and may have a hook run
         self._audit_log = AuditLog(app.runs)
@@ -174,30 +205,68 @@ class _Daemon:
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
         )
+        self._signals = SignalThrottles()
 
         # the workers
-        self._context = WorkerContext(
-            leases=app.leases, keeper=self._keeper, stop=self._stop, once=once
+        self._holding = Holding(
+            books=app.held_destinations,
+            batches=app.batches,
+            claims=app.side.claims if isinstance(app.side, SqlBackend) else None,
+            look_for=lambda names: app.new_destinations().unreachable(names),
+            forget=app.destinations.forget,
+            clock=app.clock,
+            renamed=given.handover.destination_map,
         )
-        self._claims = ClaimGuard(
+        self._look = Look(app.claims, app.clock)
+        context = WorkerContext(leases=app.leases, keeper=self._keeper, stop=self._stop, once=once)
+        self._guard = ClaimGuard(
             self._throttle,
             self._stop,
             self._moved,
             read_due_times=app.read_due_times,
             now_s=app.clock.monotonic_s,
         )
-        self._adopter = self._new_adopter() if self._moved else None
-        plans = self._dispatching.plans(endpoints)
+        lane_parts = (context, self._guard, app, self._new_setup)
+        self._adopter = (
+            Adopter(*lane_parts, lanes_have_ended=lambda: self._workers.lanes_have_ended())
+            if self._moved
+            else None
+        )
+        dispatchers = new_dispatchers(
+            app, runs, context, ends=ends, instruments=self._instruments, tracer=tracer
+        )
         self._workers = WorkerPool(
-            [*map(self._new_dispatcher, plans), *filter(None, [self._adopter])],
-            new_lane=self._new_lane if self._moved else None,
-            lanes=self._runtime.now.lanes,
+            [*dispatchers, *filter(None, [self._adopter])],
+            new_lane=(lambda name: LaneThread(name, *lane_parts)) if self._moved else None,
+            lanes=given.handover.lanes,
         )
 
-        # what looks at all of it
+        # what looks at all of it, and what happens at intervals
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
         self._poller = StatusPoller(app, endpoints, polled=self._hook_events.polled)
-        self._signals = SignalThrottles()
+        self._jobs = [
+            *periodic_jobs(
+                app,
+                self._workers,
+                self._supervision,
+                self._audit_log,
+                self._holding,
+                describe=describe,
+                once=once,
+            ),
+            *self._poller.jobs,
+            self._signals.job,
+        ]
+        if (every := given.broker.recheck_interval) is not None:
+            recheck = Recheck(
+                self._throttle,
+                self._audit_log,
+                every,
+                checks=checks,
+                bind=lambda names: app.new_destinations().unreachable(names),
+                may_pause=bool(self._moved),
+            )
+            self._jobs += recheck.jobs
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
@@ -212,45 +281,13 @@ class _Daemon:
         self._use_throttles(self._app.settings)
         self._holding.begin(self._moved)
 
-    def jobs_of(self, describe: Callable[[], str], checks: Rechecks) -> Sequence[Job]:
-        """Return what happens at intervals while it works."""
-        app, every = self._app, self._app.settings.broker.recheck_interval
-        self._jobs += [
-            *periodic_jobs(
-                app,
-                self._workers,
-                self._supervision,
-                self._audit_log,
-                self._holding,
-                describe=describe,
-                once=self._once,
-            ),
-            *self._poller.jobs,
-            self._signals.job,
-        ]
-        if every is not None:
-            recheck = Recheck(
-                self._throttle,
-                self._audit_log,
-                every,
-                checks=checks,
-                bind=lambda names: app.new_destinations().unreachable(names),
-                may_pause=bool(self._moved),
-            )
-            self._jobs += recheck.jobs
-        return self._jobs
-
     def work(
-        self,
-        jobs: Sequence[Job],
-        *,
-        watch: Callable[[], None],
-        load: Callable[[], Settings],
-        held: Held,
+        self, *, watch: Callable[[], None], load: Callable[[], Settings], held: Held
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code."""
         supervision, workers, wants_reload = self._supervision, self._workers, threading.Event()
-        with obeying_signals(self._stop, wants_reload), scheduled(jobs):
+        settings = self._app.settings
+        with obeying_signals(self._stop, wants_reload), scheduled(self._jobs):
             self._keeper.start()
             workers.start()
             supervision.begin()
@@ -261,7 +298,14 @@ class _Daemon:
                     if wants_reload.is_set() and not self._stop.draining.is_set():
                         wants_reload.clear()
                         with supervision.reloading():
-                            self._reload(load)
+                            settings = read_anew(
+                                settings,
+                                load,
+                                runtime=self._runtime,
+                                workers=workers,
+                                use_throttles=self._use_throttles,
+                                audit_log=self._audit_log,
+                            )
                     watch()
             finally:
                 self._keeper.stop()
@@ -273,16 +317,6 @@ class _Daemon:
             with suppress(MigratorError):  # it is done, whether or not it can be told
                 self._hook_events.finished(self._app.books.progress())
         return code
-
-    def _reload(self, load: Callable[[], Settings]) -> None:
-        self._settings = read_anew(
-            self._settings,
-            load,
-            runtime=self._runtime,
-            workers=self._workers,
-            use_throttles=self._use_throttles,
-            audit_log=self._audit_log,
-        )
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -336,73 +370,46 @@ class _Daemon:
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────
 
-    def _new_lane(self, name: str) -> LaneThread:
-        return LaneThread(name, self._context, self._claims, self._app, self._new_setup)
-
-    def _new_adopter(self) -> Adopter:
-        return Adopter(
-            self._context,
-            self._claims,
-            self._app,
-            self._new_setup,
-            lanes_have_ended=lambda: self._workers.lanes_have_ended(),
-        )
-
     def _new_setup(self, ends: ExitStack) -> LaneSetup:
         """Return what one thread of a lane hands over with; *ends* ends its pools."""
-        app = self._app
+        app, given = self._app, self._app.settings.handover
 
         def settled(batch: Batch, rows: int, seconds: float) -> None:
-            endpoint, mode = str(batch.endpoint), str(batch.mode)
-            self._instruments.batch_settled(endpoint, mode, seconds=seconds, rows=rows)
+            self._instruments.batch_settled(str(batch.endpoint), str(batch.mode), rows, seconds)
 
         return LaneSetup(
             batches=app.batches,
             clock=app.clock,
-            claimer=app.new_claimer(
-                [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved],
+            claimer=Claimer(
+                claims=app.claims,
+                clock=app.clock,
                 selection=self._runtime.selection,
-                is_held=lambda endpoint: not self._claims.may_claim(endpoint),
-                holding=self._holding,
+                endpoints=[(e, run) for e, run in self._runs if e in self._moved],
+                mode=given.mode,
+                max_bytes=given.batch_bytes,
+                look=self._look,
+                is_held=lambda endpoint: not self._guard.may_claim(endpoint),
+                not_for=self._holding.not_for,
+                fault=app.fault,
             ),
-            preparer=app.new_preparer(self._holding),
+            preparer=Preparer(
+                batches=app.batches,
+                destinations=app.destinations,
+                holding=self._holding,
+                clock=app.clock,
+                rules=app.rules,
+                own_queue_of=app.own_queue_of,
+            ),
             direct=DirectHandOver(
                 batches=app.batches, holding=self._holding, clock=app.clock, fault=app.fault
             ),
             claiming=one_by_one(ends, "claiming"),
             preparing=one_by_one(ends, "preparing"),
             pace=self._runtime.pace,
-            receipt_deadline_s=app.settings.handover.receipt_deadline.total_seconds(),
+            receipt_deadline_s=given.receipt_deadline.total_seconds(),
             fault=app.fault,
             handed_over=settled,
             tracer=self._tracer,
-        )
-
-    def _new_dispatcher(self, plan: DispatcherPlan) -> DispatcherThread:
-        """Return a thread for an endpoint whose timeouts we send ourselves."""
-        app, instruments = self._app, self._instruments
-        name, mode = str(plan.endpoint.name), str(Mode.DISPATCH)
-        run = next(run for endpoint, run in self._runs if endpoint == plan.endpoint)
-        dispatcher = Dispatcher(
-            plan=plan,
-            poller=self._dispatching.poller(plan.endpoint, run),
-            handler=self._dispatching.handler(plan),
-            connection=app.connection,
-            clock=app.clock,
-            fault=app.fault,
-            storing=one_by_one(self._ends, "storing"),
-            claiming=one_by_one(self._ends, "dispatching"),
-            sent=lambda late_s: instruments.sent(name, lateness_s=late_s),
-            settled=lambda rows, seconds: instruments.batch_settled(
-                name, mode, seconds=seconds, rows=rows
-            ),
-            tracer=self._tracer,
-        )
-        return DispatcherThread(
-            dispatcher,
-            self._context,
-            critical_s=app.settings.dispatch.critical_after.total_seconds(),
-            exits=app.settings.dispatch.on_critical is OnCritical.EXIT,
         )
 
     # ── throttle ────────────────────────────────────────────────────────────────────────────
@@ -433,11 +440,10 @@ class _Daemon:
     # ── status and control ──────────────────────────────────────────────────────────────────
 
     def _status_service(self) -> DaemonStatus:
-        modes = {given.name: given.mode for given in self._app.settings.endpoints}
         served = [
             Served(
                 name=endpoint.name,
-                mode=str(modes.get(endpoint.name, EndpointMode.MIGRATE)),
+                mode=str(self._app.settings.endpoint(endpoint.name).mode),
                 moves=endpoint in self._moved,
             )
             for endpoint, _ in self._runs

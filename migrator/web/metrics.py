@@ -208,12 +208,12 @@ class Instruments:
             name, measure.what, measure.labels, registry=self.registry, buckets=buckets
         )
 
-    def batch_settled(self, endpoint: str, mode: str, *, seconds: float, rows: int) -> None:
+    def batch_settled(self, endpoint: str, mode: str, rows: int, seconds: float) -> None:
         """Count a batch whose *rows* are handed over or dispatched, *seconds* after its claim."""
         self._batch_seconds.labels(endpoint, mode).observe(seconds)
         self._settled.labels(endpoint, mode).inc(rows)
 
-    def sent(self, endpoint: str, *, lateness_s: float) -> None:
+    def sent(self, endpoint: str, lateness_s: float) -> None:
         """Count a timeout that was sent so long after its due time."""
         self._lateness.labels(endpoint).observe(max(lateness_s, 0.0))
 

@@ -218,7 +218,7 @@ class Bench:
         self.opened, self.closed = list[Lane](), list[str]()
         self.context = context_of(self.leases, self.stop, once=how.get("once", False))
         self.claims = claims_of(self.throttle, self.stop)
-        app: Any = SimpleNamespace(node_of=lambda _lane: None)
+        app: Any = SimpleNamespace(lane_connection=lambda _lane: SimpleNamespace(nodes=["one"]))
         self.parts = (self.context, self.claims, app, self._new_setup)
         self.adopter = Adopter(
             *self.parts, lanes_have_ended=lambda: self.workers.lanes_have_ended()
