@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -72,29 +72,21 @@ class Served:
         return self.mode == _MIGRATE
 
 
+@dataclass(kw_only=True, eq=False)
 class Control:
     """Obeys commands, from any thread, one at a time."""
 
-    def __init__(
-        self,
-        app: App,
-        served: Sequence[Served],
-        *,
-        throttle: Throttle,
-        runtime: RuntimeSettings,
-        workers: WorkerPool,
-        stop: Stop,
-        audit_log: AuditLog,
-    ) -> None:
-        """Act on these parts of the process that works on *served*."""
-        self._app = app
-        self.quarantine = app.quarantine
-        self.served = {each.name: each for each in served}
-        self.throttle = throttle
-        self.runtime = runtime
-        self.workers = workers
-        self.stop = stop
-        self._audit_log = audit_log
+    app: App
+    served: Mapping[EndpointName, Served]
+    """What this process works on."""
+    throttle: Throttle
+    runtime: RuntimeSettings
+    workers: WorkerPool
+    stop: Stop
+    audit_log: AuditLog
+
+    def __post_init__(self) -> None:
+        """Have been told nothing."""
         self._turn = threading.Lock()
         self._retrying = threading.Lock()
 
@@ -111,7 +103,7 @@ class Control:
                 "answer": answer.text,
             }
             _log.info("an operator's command", extra={"action": "command_given", **detail})
-            is_noted = self._audit_log.note(COMMAND, detail).written.wait(_LEDGER_PATIENCE_S)
+            is_noted = self.audit_log.note(COMMAND, detail).written.wait(_LEDGER_PATIENCE_S)
             if isinstance(command, StopNow):
                 self.stop.at_once.set()
             if isinstance(command, Drain | StopNow):
@@ -182,7 +174,7 @@ class Control:
         left = self.throttle.reasons_for(command.endpoint)
         whom = command.endpoint or "hand-over"
         text = f"{whom} is resumed" if lifted else f"{whom} was not paused"
-        if not lifted and command.endpoint is None and (clock := believe_as_told(self._app.clock)):
+        if not lifted and command.endpoint is None and (clock := believe_as_told(self.app.clock)):
             text = clock
             self.throttle.resume(Signal.CLOCK)
             left = self.throttle.reasons_for(None)
@@ -214,7 +206,7 @@ class Control:
             detail: dict[str, object] = {"endpoint": name, "is_paused": bool(found)}
             if found:
                 detail |= {"observed": found[0].observed, "since": found[0].since.isoformat()}
-            self._audit_log.note(PAUSE, detail)
+            self.audit_log.note(PAUSE, detail)
 
     def restore_pauses(self) -> None:
         """Pause what was paused and not resumed, by the latest event of each endpoint.
@@ -222,7 +214,7 @@ class Control:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
         """
-        latest = self._app.books.latest_event_of_each(PAUSE, self._moved)
+        latest = self.app.books.latest_event_of_each(PAUSE, self._moved)
         for name, event in sorted(latest.items()):
             if event.detail.get("is_paused"):
                 said = {key: str(event.detail.get(key, "")) for key in ("observed", "since")}
@@ -256,13 +248,13 @@ class Control:
 
     def _try_again(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
         """Put rows of a dispatcher back into their tables, all others into new batches."""
-        app, answer = self._app, _refused("a bug; the log has more")
+        app, answer = self.app, _refused("a bug; the log has more")
         try:
             rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-            rows += self.quarantine.retry(which, mode=app.settings.handover.mode)
+            rows += app.quarantine.retry(which, mode=app.settings.handover.mode)
             answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine tried again")
             detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
-            self._audit_log.note(RETRIED, {**detail, "rows": rows})
+            self.audit_log.note(RETRIED, {**detail, "rows": rows})
             self.workers.wake()
         except MigratorError as exc:
             answer = _refused(f"not all were tried again, perhaps none: {exc}")

@@ -32,7 +32,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
-from migrator.service.worker import LeasedWorker, WorkerContext, one_by_one
+from migrator.service.worker import Worker, WorkerContext, one_by_one
 from migrator.stores.sql.intake import SqlIntake
 from migrator.telemetry.ports import Tracer
 from migrator.web.metrics import Instruments
@@ -40,7 +40,6 @@ from migrator.web.metrics import Instruments
 _log = logging.getLogger(__name__)
 
 _STANDBY_LOOK_S: Final = 1.0
-_MAX_BACKOFF_S: Final = 10.0
 _TELL_EVERY_S: Final = 10.0
 _QUIET_S: Final = 1.5
 """With ``once``: done after so long without anything to do; two polls fit in."""
@@ -175,9 +174,11 @@ def _handler(app: App, endpoint: StoreEndpoint, routes: RabbitRoutes) -> Delayed
 # ── its thread ──────────────────────────────────────────────────────────────────────────────────
 
 
-class DispatcherThread(LeasedWorker):
+class DispatcherThread(Worker):
     """Is the dispatcher of one endpoint, or waits to be."""
 
+    crash_action = "dispatcher_crashed"
+    longest_backoff_s = 10.0
     trouble_word = "degraded"
 
     def __init__(
@@ -192,13 +193,8 @@ class DispatcherThread(LeasedWorker):
             exits: The process ends once an outage is critical.
         """
         endpoint = dispatcher.plan.endpoint.name
-        super().__init__(
-            f"dispatcher-{endpoint}",
-            context,
-            crash_action="dispatcher_crashed",
-            facts={"endpoint": endpoint},
-            longest_backoff_s=_MAX_BACKOFF_S,
-        )
+        super().__init__(f"dispatcher-{endpoint}", context)
+        self.log_facts = {"endpoint": endpoint}
         self._dispatcher = dispatcher
         self._endpoint = endpoint
         self._critical_s = critical_s

@@ -29,7 +29,7 @@ from migrator.ledger.lease_keeper import HeldLease, evict_dead
 from migrator.ledger.work import Backoff, Lease
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.service.throttle import ClaimGuard
-from migrator.service.worker import LeasedWorker, WorkerContext
+from migrator.service.worker import Worker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
 _SLICE_S: Final = 0.2
 """Between two looks at whether to stop, while there is nothing to do."""
-_MAX_BACKOFF_S: Final = 5.0
 _LONGEST_REST_S: Final = 2.0
 _LOOK_EVERY_S: Final = 2.0
 """How often a lane looks for batches that an operator put into it, and for lanes to adopt."""
@@ -51,19 +50,20 @@ NewSetup = Callable[[ExitStack], LaneSetup]
 """Makes what one thread hands over with; the stack ends its pools."""
 
 
-class LaneWorker(LeasedWorker):
+class LaneWorker(Worker):
     """A thread that may take lanes; all of its waiting is interrupted by the stop."""
+
+    crash_action = "lane_crashed"
+    longest_backoff_s = 5.0
 
     def __init__(
         self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
     ) -> None:
         """Prepare the thread; its setup outlives its links, which are opened by *app*."""
-        super().__init__(
-            name, context, crash_action="lane_crashed", longest_backoff_s=_MAX_BACKOFF_S
-        )
+        super().__init__(name, context)
         self._claims = claims
         self._throttle = claims.throttle
-        self._names = list(claims.endpoints)
+        self._names = [endpoint.name for endpoint in claims.endpoints]
         self._app = app
         self._setup = new_setup(self.ends)
         self._link: Link | None = None
@@ -129,11 +129,8 @@ class LaneWorker(LeasedWorker):
     def _leave(self, lane: Lane, text: str, action: str, exc: MigratorError) -> None:
         """Leave *lane* to a person."""
         self._stop.doubtful.add(lane)
-        self._give_up(text, action, exc, lane=lane)
-
-    def _give_up(self, text: str, action: str, exc: MigratorError, **facts: object) -> None:
         self.failure = exc
-        _log.error(text, extra={"action": action, **facts, "error": str(exc)})
+        _log.error(text, extra={"action": action, "lane": lane, "error": str(exc)})
 
     # ── which lane ──────────────────────────────────────────────────────────────────────────
 
@@ -157,7 +154,7 @@ class LaneWorker(LeasedWorker):
         Their owner either finishes them or its lease ends and they are orphans; until then they
         are not done. One that is adopted is not, either: its link may be lost before it is.
         """
-        sources = [endpoint.source for endpoint in self._claims.endpoints.values()]
+        sources = [endpoint.source for endpoint in self._claims.endpoints]
         busy = set(self._leases.lanes_with_work(sources))
         return busy - self._keeper.working_lanes() - self._not_ours_to_finish
 
@@ -286,7 +283,10 @@ class LaneThread(LaneWorker):
         """Say what is wrong; with *once*, give up when patience is over."""
         self.trouble = str(exc)
         if self._once and self._backoff.failing_s > self._context.patience_s:
-            self._give_up("it keeps failing; giving up", "lane_gave_up", exc)
+            self.failure = exc
+            _log.error(
+                "it keeps failing; giving up", extra={"action": "lane_gave_up", "error": str(exc)}
+            )
             return False
         _log.warning(
             "trouble; the lane begins again", extra={"action": "lane_trouble", "error": str(exc)}

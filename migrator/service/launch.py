@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Final
@@ -48,7 +49,7 @@ from migrator.service.throttle import (
     ClaimGuard,
     SignalThrottles,
     Throttle,
-    critical_load,
+    end_for_critical_load,
     log_pauses,
 )
 from migrator.service.throttle_signals import build_throttles
@@ -259,9 +260,9 @@ class _Daemon:
         ]
         if (every := given.broker.recheck_interval) is not None:
             recheck = Recheck(
-                self._throttle,
-                self._audit_log,
-                every,
+                throttle=self._throttle,
+                audit_log=self._audit_log,
+                every=every,
                 checks=checks,
                 bind=lambda names: app.new_destinations().unreachable(names),
                 may_pause=bool(self._moved),
@@ -422,7 +423,7 @@ class _Daemon:
             self._throttle,
             workers=self._workers,
             owner=self._owner,
-            critical=critical_load(self._stop, self._audit_log),
+            critical=partial(end_for_critical_load, self._stop, self._audit_log),
         )
         self._signals.replace([*throttles])
 
@@ -449,8 +450,8 @@ class _Daemon:
             for endpoint, _ in self._runs
         ]
         control = Control(
-            self._app,
-            served,
+            app=self._app,
+            served={each.name: each for each in served},
             throttle=self._throttle,
             runtime=self._runtime,
             workers=self._workers,

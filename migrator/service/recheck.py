@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -43,47 +43,38 @@ Bind = Callable[[Collection[QueueName]], Collection[QueueName]]
 """Leads the delays to destinations again; returns those that cannot be reached all the same."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Recheck:
     """Makes checks when asked to, and pauses hand-over while they refuse."""
 
-    def __init__(
-        self,
-        throttle: Throttle,
-        audit_log: AuditLog,
-        every: timedelta,
-        *,
-        checks: Rechecks,
-        bind: Bind,
-        may_pause: bool,
-    ) -> None:
-        """Prepare to look *every* so often, and more often while anything is refused.
+    throttle: Throttle
+    """Is told of refusals."""
+    audit_log: AuditLog
+    """Is told when what is found is something else than before."""
+    every: timedelta
+    """Between two looks; it looks more often while anything is refused."""
+    checks: Rechecks
+    """What is looked at."""
+    bind: Bind
+    """Mends bindings."""
+    may_pause: bool
+    """False: nothing is handed over here, so there is nothing to pause."""
 
-        Args:
-            throttle: Is told of refusals.
-            audit_log: Is told when what is found is something else than before.
-            every: Between two looks.
-            checks: What is looked at.
-            bind: Mends ways.
-            may_pause: False: nothing is handed over here, so there is nothing to pause.
-        """
-        self._throttle = throttle
-        self._audit_log = audit_log
-        self._checks = checks
-        self._bind = bind
-        self._may_pause = may_pause
+    def __post_init__(self) -> None:
+        """Have looked at nothing."""
         self._refusals: Mapping[str, Refusal] = {}
         self._ways: Sequence[Finding] = ()
         self._reported: object = None
         self._turn = threading.Lock()
-        self.job = Job(NAME, every, self.look)
+        self.job = Job(NAME, self.every, self.look)
         self.jobs = [self.job]
-        if every > AGAIN:
+        if self.every > AGAIN:
             self.jobs.append(Job(f"{NAME}-refused", AGAIN, self.look_again, may_lag=True))
 
     def look(self) -> None:
         """Look at everything."""
         with self._turn:
-            self._look(lambda: self._bound_again(_made(self._checks.ways)))
+            self._look(lambda: self._bound_again(_made(self.checks.ways)))
 
     def look_again(self) -> None:
         """Look at what refuses, if anything does; not at ways, which reads the ledger."""
@@ -93,20 +84,20 @@ class Recheck:
 
     def _look(self, ways: Callable[[], Sequence[Finding]]) -> None:
         began_s = time.monotonic()
-        findings = _made(self._checks.refusing)
+        findings = _made(self.checks.refusing)
         self._refusals = standing(self._refusals, findings)
-        if self._may_pause:
+        if self.may_pause:
             self._pause_or_resume()
         self._ways = ways()
         self._report([*findings, *self._ways], took_s=time.monotonic() - began_s)
 
     def _pause_or_resume(self) -> None:
         if not self._refusals:
-            self._throttle.resume(Signal.CHECK)
+            self.throttle.resume(Signal.CHECK)
             return
         remedies = dict.fromkeys(each.remedy for each in self._refusals.values() if each.remedy)
         observed = "; ".join(each.text for each in self._refusals.values())
-        self._throttle.pause(Signal.CHECK, None, observed, "; ".join(remedies))
+        self.throttle.pause(Signal.CHECK, None, observed, "; ".join(remedies))
 
     def _bound_again(self, ways: Sequence[Finding]) -> Sequence[Finding]:
         """Return *ways* after an attempt to lead the delays to closed destinations again."""
@@ -114,7 +105,7 @@ class Recheck:
         if not closed:
             return ways
         try:
-            left = self._bind(closed)
+            left = self.bind(closed)
         except MigratorError:  # the finding stays, and is tried again next time
             return ways
         bound = sorted(set(closed) - set(left))
@@ -157,7 +148,7 @@ class Recheck:
             "checks of the broker, made again, find something else than before",
             extra={"action": "recheck_changed", **detail},
         )
-        self._audit_log.note(NAME, {**detail, "text": text})
+        self.audit_log.note(NAME, {**detail, "text": text})
 
 
 def _made(check: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:

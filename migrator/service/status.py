@@ -194,7 +194,7 @@ class DaemonStatus:
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*."""
         try:
-            rows = self.control.quarantine.page(which, after=after, limit=limit + 1)
+            rows = self.control.app.quarantine.page(which, after=after, limit=limit + 1)
         except MigratorError as exc:
             return QuarantinePage(trouble=str(exc))
         return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from migrator.service.worker import Stop, WorkerThread
+from migrator.service.worker import Stop, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +83,7 @@ def _watchdog_s(environ: Mapping[str, str]) -> float | None:
 class Supervision:
     """Tells one service manager about one process; the main thread calls it."""
 
-    def __init__(
-        self, manager: ServiceManager, workers: Iterable[WorkerThread], stop: Stop
-    ) -> None:
+    def __init__(self, manager: ServiceManager, workers: Iterable[Worker], stop: Stop) -> None:
         """Say nothing yet."""
         self._manager = manager
         self._workers = workers

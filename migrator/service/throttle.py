@@ -20,7 +20,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -131,6 +131,7 @@ class Throttle:
             listener(reason, began)
 
 
+@dataclass(eq=False)
 class ClaimGuard:
     """Answers before each claim whether it may be made.
 
@@ -142,21 +143,17 @@ class ClaimGuard:
     * as long as no row could tell, each claim is preceded by a look.
     """
 
-    def __init__(
-        self,
-        throttle: Throttle,
-        stop: Stop,
-        endpoints: Collection[StoreEndpoint] = (),
-        *,
-        read_due_times: Callable[[StoreEndpoint], DueTimeReading],
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Have *read_due_times* read rows of *endpoints*; *now_s* is monotonic."""
-        self.throttle = throttle
-        self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
-        self._stop = stop
-        self._read_due_times = read_due_times
-        self._now_s = now_s
+    throttle: Throttle
+    stop: Stop
+    endpoints: Collection[StoreEndpoint]
+    read_due_times: Callable[[StoreEndpoint], DueTimeReading]
+    """Reads rows of one endpoint."""
+    now_s: Callable[[], float] = time.monotonic
+    """Monotonic."""
+
+    def __post_init__(self) -> None:
+        """Have looked at nothing."""
+        self._by_name = {endpoint.name: endpoint for endpoint in self.endpoints}
         self._next_s: dict[EndpointName, float] = {}
         self._lock = threading.Lock()
 
@@ -166,22 +163,22 @@ class ClaimGuard:
         Raises:
             StoreUnavailable, StoreError: The rows of *endpoint* cannot be read.
         """
-        if self._stop.draining.is_set():
+        if self.stop.draining.is_set():
             return False
         if endpoint is not None:
             with self._lock:
-                if self._now_s() >= self._next_s.get(endpoint, float("-inf")):
+                if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
                     self._look_at_due_times(endpoint)
         return self.throttle.reason_for(endpoint) is None
 
     def _look_at_due_times(self, endpoint: EndpointName) -> None:
-        reading = self._read_due_times(self.endpoints[endpoint])
+        reading = self.read_due_times(self._by_name[endpoint])
         if reading.is_refused:
             self.throttle.pause(Signal.TIME_ZONE, endpoint, reading.text, reading.remedy)
         else:
             self.throttle.resume(Signal.TIME_ZONE, endpoint)
         wait_s = REFUSED_AGAIN_S if reading.is_refused else AGAIN_S
-        self._next_s[endpoint] = self._now_s() + (wait_s if reading.comparable else 0.0)
+        self._next_s[endpoint] = self.now_s() + (wait_s if reading.comparable else 0.0)
 
 
 def log_pauses(audit_log: AuditLog) -> Listener:
@@ -200,23 +197,18 @@ def log_pauses(audit_log: AuditLog) -> Listener:
     return listener
 
 
-def critical_load(stop: Stop, audit_log: AuditLog) -> Callable[[str], None]:
-    """Return what ends the process when a critical limit is passed; only the first time counts."""
-    lock = threading.Lock()
-
-    def passed(text: str) -> None:
-        with lock:
-            if stop.reason is not None or stop.draining.is_set():
-                return
-            stop.reason = LimitPassed(
-                f"{text}; what was claimed is finished, nothing more is; put it right and start "
-                "the daemon again"
-            )
-            _log.error("a panic limit was passed", extra={"action": CRITICAL, "reason": text})
-            audit_log.note(CRITICAL, {"reason": text})
-            stop.draining.set()
-
-    return passed
+def end_for_critical_load(stop: Stop, audit_log: AuditLog, text: str) -> None:
+    """End the process because a critical limit was passed; only the first time counts."""
+    with stop.lock:
+        if stop.reason is not None or stop.draining.is_set():
+            return
+        stop.reason = LimitPassed(
+            f"{text}; what was claimed is finished, nothing more is; put it right and start the "
+            "daemon again"
+        )
+        _log.error("a panic limit was passed", extra={"action": CRITICAL, "reason": text})
+        audit_log.note(CRITICAL, {"reason": text})
+        stop.draining.set()
 
 
 # ── signals that are looked at again and again ──────────────────────────────────────────────────
@@ -245,108 +237,93 @@ class Sample(NamedTuple):
     """As people read it: ``Billing: 120000 messages``."""
 
 
-class Threshold:
-    """Looks at values against a limit, of single endpoints or of all.
+def threshold(
+    signal: Signal,
+    measure: Callable[[], Mapping[Whom, Sample]],
+    limits: tuple[float, float],
+    critical: Callable[[str], None],
+    *,
+    show: Callable[[float], str] = "{:.0f}".format,
+) -> Look:
+    """Return a look at values, of single endpoints or of all, and at two limits; 0: there is none.
 
-    One that is over its limit counts until it is a good deal lower, so that hand-over does not
-    start and stop all the time.
+    One that is over the first limit counts until it is a good deal lower, so that hand-over does
+    not start and stop all the time. Over the second, *critical* is called.
     """
+    most, critical_above = limits
+    over: Set[Whom] = frozenset()
 
-    def __init__(
-        self,
-        signal: Signal,
-        measure: Callable[[], Mapping[Whom, Sample]],
-        limits: tuple[float, float],
-        critical: Callable[[str], None],
-        *,
-        show: Callable[[float], str] = "{:.0f}".format,
-    ) -> None:
-        """Compare with two *limits*, and call *critical* above the second; 0: any value is fine."""
-        self.signal = signal
-        self._measure = measure
-        self._most, self._critical_above = limits
-        self._critical = critical
-        self._show = show
-        self._over: Set[Whom] = frozenset()
-
-    def __call__(self) -> Mapping[Whom, Verdict]:
-        """Measure, and return whose value is too high."""
-        found = self._measure()
+    def look() -> Mapping[Whom, Verdict]:
+        nonlocal over
+        found = measure()
         for sample in found.values():
-            if self._critical_above and self._critical_above < sample.value < math.inf:
-                limit = self._show(self._critical_above)
-                self._critical(
-                    f"{self.signal}: {sample.text}, and {limit} is where the daemon gives up"
-                )
-        if not self._most:
+            if critical_above and critical_above < sample.value < math.inf:
+                limit = show(critical_above)
+                critical(f"{signal}: {sample.text}, and {limit} is where the daemon gives up")
+        if not most:
             return {}
-        limits = {whom: self._most * (RESUME_SHARE if whom in self._over else 1) for whom in found}
-        self._over = {whom for whom, sample in found.items() if sample.value > limits[whom]}
-        limit = f"at most {self._show(self._most)}"
-        return {whom: Verdict(found[whom].text, limit) for whom in self._over}
+        limits = {whom: most * (RESUME_SHARE if whom in over else 1) for whom in found}
+        over = {whom for whom, sample in found.items() if sample.value > limits[whom]}
+        return {whom: Verdict(found[whom].text, f"at most {show(most)}") for whom in over}
+
+    return look
 
 
+@dataclass(eq=False)
 class SignalThrottle:
     """Looks at one signal at intervals, and pauses when the last success is too old."""
 
-    def __init__(
-        self,
-        signal: Signal,
-        throttle: Throttle,
-        look: Look,
-        *,
-        every_s: float,
-        stale_after_s: float,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Look at nothing yet; *close* ends what *look* needs."""
-        self._signal = signal
-        self._throttle = throttle
-        self._look_once = look
-        self._every_s = every_s
-        self._stale_after_s = stale_after_s
-        self._close = close
+    signal: Signal
+    throttle: Throttle
+    look: Look
+    every_s: float
+    stale_after_s: float
+    close: Callable[[], None] = lambda: None
+    """Ends what *look* needs."""
+
+    def __post_init__(self) -> None:
+        """Look at nothing yet."""
         self._next_s = float("-inf")
         self._seen_s = time.monotonic()
         self._error = "no answer yet"
         self._is_over = False
-        self.task = BackgroundTask(f"throttle-{signal}", self._look)
+        self.task = BackgroundTask(f"throttle-{self.signal}", self._look)
 
     def tick(self, now_s: float) -> None:
         """Look again when it is time, at monotonic second *now_s*; returns at once."""
         if now_s >= self._next_s and self.task.run_soon():
-            self._next_s = now_s + self._every_s
+            self._next_s = now_s + self.every_s
         age_s = now_s - self._seen_s
-        if age_s > self._stale_after_s:
-            limit = f"not to be older than {self._stale_after_s:g} s"
+        if age_s > self.stale_after_s:
+            limit = f"not to be older than {self.stale_after_s:g} s"
             self._pause(None, Verdict(f"not known for {age_s:.0f} s: {self._error}", limit))
 
     def end(self) -> None:
         """Stop looking, and close what was needed for it; what is paused stays so."""
         self._is_over = True
         if self.task.end():  # one that still waits for an answer keeps what it waits on
-            self._close()
+            self.close()
 
     def resume(self) -> None:
         """Be a reason for nothing any more."""
-        self._throttle.resume_all(self._signal)
+        self.throttle.resume_all(self.signal)
 
     def _look(self) -> None:
         try:
-            verdicts = self._look_once()
+            verdicts = self.look()
         except MigratorError as exc:
             self._error = str(exc)
             return
         self._seen_s = time.monotonic()
         for whom, verdict in verdicts.items():
             self._pause(whom, verdict)
-        for reason in self._throttle.reasons():
-            if reason.signal is self._signal and reason.endpoint not in verdicts:
-                self._throttle.resume(self._signal, reason.endpoint)
+        for reason in self.throttle.reasons():
+            if reason.signal is self.signal and reason.endpoint not in verdicts:
+                self.throttle.resume(self.signal, reason.endpoint)
 
     def _pause(self, whom: Whom, verdict: Verdict) -> None:
         if not self._is_over:
-            self._throttle.pause(self._signal, whom, verdict.observed, verdict.limit)
+            self.throttle.pause(self.signal, whom, verdict.observed, verdict.limit)
 
 
 class SignalThrottles:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import islice
@@ -27,12 +28,12 @@ from migrator.service.throttle import (
     Look,
     Sample,
     SignalThrottle,
-    Threshold,
     Throttle,
     Verdict,
     Whom,
+    threshold,
 )
-from migrator.service.worker import WorkerThread
+from migrator.service.worker import Worker
 from migrator.stores.ports import Store
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def build_throttles(
     endpoints: Sequence[StoreEndpoint],
     throttle: Throttle,
     *,
-    workers: Iterable[WorkerThread],
+    workers: Iterable[Worker],
     owner: str,
     critical: Callable[[str], None],
 ) -> Iterator[SignalThrottle]:
@@ -87,30 +88,32 @@ def build_throttles(
     if given.veto_url is not None:
         client = httpx.Client(timeout=_VETO_PATIENCE_S, headers={"User-Agent": "migrator"})
         yield new(Signal.VETO, partial(check_veto, client, given.veto_url), usual_s, client.close)
-    for threshold in _thresholds(given, app, endpoints, critical):
-        yield new(threshold.signal, threshold, usual_s)
+    for signal, look in _thresholds(given, app, endpoints, critical):
+        yield new(signal, look, usual_s)
 
 
 def _thresholds(
     given: Given, app: App, endpoints: Sequence[StoreEndpoint], critical: Callable[[str], None]
-) -> Iterator[Threshold]:
+) -> Iterator[tuple[Signal, Look]]:
     """Yield what is measured and compared with limits, of which the settings have any."""
+    levels = (given.max_level_depth, given.panic_level_depth)
+    depths = (given.max_destination_depth, given.panic_destination_depth)
     latencies = _seconds_of(given.max_database_latency, given.panic_database_latency)
     lags = _seconds_of(given.max_replica_lag, given.panic_replica_lag)
-    levels = (float(given.max_level_depth), float(given.panic_level_depth))
-    depths = (float(given.max_destination_depth), float(given.panic_destination_depth))
-    if any(levels):
-        yield Threshold(Signal.LEVEL_DEPTH, partial(measure_levels, app), levels, critical)
-    if any(depths):
-        measure = partial(measure_destinations, app)
-        yield Threshold(Signal.DESTINATION_DEPTH, measure, depths, critical)
-    if any(latencies):
-        patience = timedelta(seconds=_PATIENCE * max(latencies))
-        measure = partial(measure_latency, app.store, endpoints, patience)
-        yield Threshold(Signal.LATENCY, measure, latencies, critical, show=seconds)
-    if any(lags):
-        measure = partial(measure_lag, ReplicaLag(app.engine))
-        yield Threshold(Signal.REPLICA_LAG, measure, lags, critical, show=seconds)
+    patience, replicas = timedelta(seconds=_PATIENCE * max(latencies)), ReplicaLag(app.engine)
+    for signal, limits, show, measure in (
+        (Signal.LEVEL_DEPTH, levels, str, lambda: measure_levels(app)),
+        (Signal.DESTINATION_DEPTH, depths, str, lambda: measure_destinations(app)),
+        (
+            Signal.LATENCY,
+            latencies,
+            seconds,
+            lambda: measure_latency(app.store, endpoints, patience),
+        ),
+        (Signal.REPLICA_LAG, lags, seconds, lambda: measure_lag(replicas)),
+    ):
+        if any(limits):
+            yield signal, threshold(signal, measure, limits, critical, show=show)
 
 
 def _seconds_of(most: timedelta | None, critical: timedelta | None) -> tuple[float, float]:
@@ -125,7 +128,7 @@ def _nothing() -> None:
 
 
 def check_alarm(
-    workers: Iterable[WorkerThread], look: Callable[[], str | None]
+    workers: Iterable[Worker], look: Callable[[], str | None]
 ) -> Mapping[Whom, Verdict]:
     """Return the broker's memory or disk alarm, from any connection that hears of it."""
     heard = next(filter(None, (worker.blocked_reason for worker in workers)), None)
@@ -198,6 +201,7 @@ _AGREES_S: Final = 1.0
 _ASK_BROKER_EVERY_S: Final = 10.0
 
 
+@dataclass(eq=False)
 class ClockCheck:
     """Whether the database's clock can be believed, and who is asked when it jumped.
 
@@ -205,20 +209,14 @@ class ClockCheck:
     that agrees with what the database says now makes us believe it.
     """
 
-    def __init__(
-        self,
-        clock: DatabaseClock,
-        ask_broker: Callable[[Callable[[], datetime]], bool | None],
-        wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """Check *clock*.
+    clock: DatabaseClock
+    ask_broker: Callable[[Callable[[], datetime]], bool | None]
+    """Called in doubt only; returns whether the broker's time is that of what it is given; None:
+    not known."""
+    wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-        *ask_broker* is called in doubt only, and returns whether the broker's time is that of what
-        it is given; None: not known.
-        """
-        self._clock = clock
-        self._ask_broker = ask_broker
-        self._wall_clock = wall_clock
+    def __post_init__(self) -> None:
+        """Have looked at nothing."""
         self._offset_s: float | None = None
         self._wall_jumped_s = float("-inf")
         self._asked_s = float("-inf")
@@ -226,13 +224,13 @@ class ClockCheck:
     def __call__(self) -> Mapping[Whom, Verdict]:
         """Return why the clock is not believed; empty: it is."""
         self._look_at_wall()
-        self._clock.sample(older_than_s=_SAMPLE_AFTER_S)
+        self.clock.sample(older_than_s=_SAMPLE_AFTER_S)
         self._look_at_wall()  # both may have jumped between two looks
-        doubt = self._clock.doubt
+        doubt = self.clock.doubt
         if doubt is None:
             return {}
         witness = self._witness(doubt)
-        if witness is not None and _believe(self._clock, doubt, witness=witness):
+        if witness is not None and _believe(self.clock, doubt, witness=witness):
             return {}
         limit = (
             "until it is back, or this machine's or the broker's clock agrees with it; "
@@ -241,23 +239,23 @@ class ClockCheck:
         return {None: Verdict(doubt.text, limit)}
 
     def _look_at_wall(self) -> None:
-        now_s = self._clock.monotonic_s()
-        offset_s = self._wall_clock().timestamp() - now_s
+        now_s = self.clock.monotonic_s()
+        offset_s = self.wall_clock().timestamp() - now_s
         if self._offset_s is not None and abs(offset_s - self._offset_s) > _AGREES_S:
             self._wall_jumped_s = now_s
         self._offset_s = offset_s
 
     def _witness(self, doubt: Doubt) -> str | None:
         """Return who says the same as the database; None: nobody does."""
-        reading = doubt.reading(self._clock.monotonic_s())
-        off_s = abs((self._wall_clock() - reading).total_seconds())
+        reading = doubt.reading(self.clock.monotonic_s())
+        off_s = abs((self.wall_clock() - reading).total_seconds())
         if self._wall_jumped_s < doubt.believed_s and off_s <= _AGREES_S:
             return "this machine"
         if time.monotonic() - self._asked_s < _ASK_BROKER_EVERY_S:
             return None
         self._asked_s = time.monotonic()
         try:
-            agrees = self._ask_broker(lambda: doubt.reading(self._clock.monotonic_s()))
+            agrees = self.ask_broker(lambda: doubt.reading(self.clock.monotonic_s()))
         except TargetError:
             return None
         return "the broker" if agrees else None

@@ -1,7 +1,7 @@
 """What lanes and dispatchers have in common: threads that run until told to stop, or crash.
 
-A ``LeasedWorker`` takes a lease, works over as many links as it takes, and begins again when
-something breaks; the ``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``.
+A ``Worker`` takes a lease, works over as many links as it takes, and begins again when something
+breaks; the ``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind, MigratorError
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
@@ -43,6 +43,8 @@ class Stop:
     those of dead owners are not looked into again."""
     reason: MigratorError | None = None
     """Why everything is to end although nobody asked; None: somebody did."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held to give the *reason*, of which only the first counts."""
 
     def check(self) -> None:
         """Return unless everything is to stop at once.
@@ -59,16 +61,39 @@ def one_by_one(pools: ExitStack, name: str) -> Executor:
     return pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
 
 
-class WorkerThread:
-    """One thread of the service; whatever it does not foresee asks all others to stop.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What the workers of one process share."""
 
-    So does a ledger that was adopted, as its id names the queues of them all, or that went back.
+    leases: SqlLeases
+    keeper: LeaseKeeper
+    stop: Stop
+    once: bool
+    """End when there is nothing to do."""
+    patience_s: float = 90.0
+    """With *once*: give up after failing for so long without progress; a daemon never does."""
+    is_surely_dead: Callable[[str], bool] = is_surely_dead
+    """Whether an owner's process is provably gone."""
+
+
+class Worker:
+    """One thread that works as long as it holds a lease, over one link after the other.
+
+    The lease is kept while a link is down: whoever took it over would do again what this process
+    knows to be done. Whatever the thread does not foresee asks all others to stop; so does a ledger
+    that was adopted, as its id names the queues of them all, or that went back.
     """
 
-    def __init__(
-        self, name: str, *, stop: Stop, crash_action: str, facts: Mapping[str, str]
-    ) -> None:
-        """Prepare a thread called *name*; a crash is logged as *crash_action*, with *facts*."""
+    crash_action: ClassVar[str]
+    """The log action of a bug that ends the thread."""
+    longest_backoff_s: ClassVar[float]
+    log_facts: Mapping[str, str] = {}
+    """What the log says of a bug besides."""
+    trouble_word: ClassVar[str] = "trouble"
+    """What the ledger shows before the reason, while there is no link."""
+
+    def __init__(self, name: str, context: WorkerContext) -> None:
+        """Prepare a thread called *name*; ``start`` lets it run."""
         self.name = name
         self.ends = ExitStack()
         """Closes what the thread needs, in the thread, at its end."""
@@ -81,10 +106,14 @@ class WorkerThread:
         """Set by the schedule: look for work now."""
         self.is_resting = False
         """Its last turn found nothing to do, whether or not something has to wait."""
-        self._stop = stop
+        self._context = context
+        self._leases = context.leases
+        self._keeper = context.keeper
+        self._stop = context.stop
+        self._once = context.once
+        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=self.longest_backoff_s)
         self._retired = threading.Event()
         self._beat_s = 0.0
-        self._crash_facts = {"action": crash_action, **facts}
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def start(self) -> None:
@@ -135,16 +164,12 @@ class WorkerThread:
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes it wait (memory or disk alarm), or None; asked by other threads."""
-        return None
+        raise NotImplementedError
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        """Work until there is nothing left, or until told to stop."""
-        raise NotImplementedError
 
     def _main(self) -> None:
         try:
@@ -161,53 +186,14 @@ class WorkerThread:
             )
         except BaseException as exc:
             self.crash = exc
-            _log.critical("a bug ended a thread", extra=self._crash_facts, exc_info=True)
+            facts = {"action": self.crash_action, **self.log_facts}
+            _log.critical("a bug ended a thread", extra=facts, exc_info=True)
             self._stop.draining.set()
 
     def _end_all(self, text: str, action: str, exc: MigratorError) -> None:
         self.failure = exc
         _log.error(text, extra={"action": action, "error": str(exc)})
         self._stop.draining.set()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerContext:
-    """What the workers of one process share."""
-
-    leases: SqlLeases
-    keeper: LeaseKeeper
-    stop: Stop
-    once: bool
-    """End when there is nothing to do."""
-    patience_s: float = 90.0
-    """With *once*: give up after failing for so long without progress; a daemon never does."""
-    is_surely_dead: Callable[[str], bool] = is_surely_dead
-    """Whether an owner's process is provably gone."""
-
-
-class LeasedWorker(WorkerThread):
-    """A thread that works as long as it holds a lease, over one link after the other.
-
-    The lease is kept while a link is down: whoever took it over would do again what this process
-    knows to be done.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        context: WorkerContext,
-        *,
-        crash_action: str,
-        longest_backoff_s: float,
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
-        """Prepare the thread; ``start`` lets it run."""
-        super().__init__(name, stop=context.stop, crash_action=crash_action, facts=facts or {})
-        self._context = context
-        self._leases = context.leases
-        self._keeper = context.keeper
-        self._once = context.once
-        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=longest_backoff_s)
 
     def _run(self) -> None:
         while not self.is_ending:
@@ -256,9 +242,6 @@ class LeasedWorker(WorkerThread):
         self._stop.draining.wait(self._backoff.failed())
         return True
 
-    trouble_word = "trouble"
-    """What the ledger shows before the reason, while there is no link."""
-
     def _acquire(self) -> HeldLease | None:
         """Wait for a lease; None: there is nothing to do, or it is to end first."""
         raise NotImplementedError
@@ -283,22 +266,22 @@ class WorkerPool:
 
     def __init__(
         self,
-        others: Sequence[WorkerThread] = (),
+        others: Sequence[Worker] = (),
         *,
-        new_lane: Callable[[str], WorkerThread] | None = None,
+        new_lane: Callable[[str], Worker] | None = None,
         lanes: int = 0,
     ) -> None:
         """Prepare; nothing is started. Without *new_lane* there is nothing to hand over."""
         self._lock = threading.Lock()
         self._new_lane = new_lane
         self._others = list(others)
-        self._lanes: list[WorkerThread] = []
+        self._lanes: list[Worker] = []
         self._made = 0
         self._is_started = False
         self._is_over = False
         self.set_lanes(lanes)
 
-    def __iter__(self) -> Iterator[WorkerThread]:
+    def __iter__(self) -> Iterator[Worker]:
         """Go through the workers of this moment."""
         with self._lock:
             return iter([*self._lanes, *self._others])
@@ -366,5 +349,5 @@ class WorkerPool:
             self._is_over = all(lane.join(0) for lane in self._lanes)
             return self._is_over
 
-    def _staying(self) -> list[WorkerThread]:
+    def _staying(self) -> list[Worker]:
         return [lane for lane in self._lanes if not lane.is_retired]

@@ -95,11 +95,11 @@ class Bench:
             settings=Settings(),
         )
         return Control(
-            app,
-            [
-                Served(name=SALES, mode="migrate", moves=True),
-                Served(name=SHOP, mode="forward", moves=True),
-            ],
+            app=app,
+            served={
+                SALES: Served(name=SALES, mode="migrate", moves=True),
+                SHOP: Served(name=SHOP, mode="forward", moves=True),
+            },
             throttle=throttle,
             runtime=self.runtime,
             workers=self.lanes,  # type: ignore[arg-type]  # only what is asked

@@ -44,9 +44,9 @@ class Bench:
             refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways)
         )
         self.recheck = Recheck(
-            self.throttle,
-            audit_log,
-            timedelta(minutes=minutes),
+            throttle=self.throttle,
+            audit_log=audit_log,
+            every=timedelta(minutes=minutes),
             checks=checks,
             bind=self._bind,
             may_pause=may_pause,

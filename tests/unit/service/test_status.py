@@ -162,7 +162,7 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
         return [key for key in range(1, 6) if key > after][:limit]
 
     unused: Any = None
-    control: Any = SimpleNamespace(quarantine=SimpleNamespace(page=page))
+    control: Any = SimpleNamespace(app=SimpleNamespace(quarantine=SimpleNamespace(page=page)))
     status = DaemonStatus(owner="", control=control, supervision=unused, poller=unused, jobs=[])
     found = status.quarantine(QuarantineFilter(endpoint=SALES), after=after, limit=3)
     assert ([*map(str, found.rows)], found.has_more) == (rows, has_more)

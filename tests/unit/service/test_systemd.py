@@ -17,7 +17,7 @@ import pytest
 
 from migrator.service import systemd
 from migrator.service.systemd import ServiceManager, Supervision
-from migrator.service.worker import Stop, WorkerThread
+from migrator.service.worker import Stop, Worker
 from tests.support.service_manager import ServiceManager as Listener
 from tests.unit.service.conftest import Lines, WaitFor
 
@@ -124,11 +124,14 @@ def test_a_worker_is_not_silent_before_and_after_its_work(wait_for: WaitFor) -> 
     """Only a thread that runs can hang."""
     leave = threading.Event()
 
-    class Hanging(WorkerThread):
+    class Hanging(Worker):
+        longest_backoff_s = 1.0
+
         def _run(self) -> None:
             leave.wait(60)
 
-    worker = Hanging("one", stop=Stop(), crash_action="lane_crashed", facts={})
+    context: Any = SimpleNamespace(leases=None, keeper=None, stop=Stop(), once=False)
+    worker = Hanging("one", context)
     assert worker.silent_s == 0
     worker.start()
     wait_for(lambda: worker.silent_s > 0.05)

@@ -14,8 +14,8 @@ from migrator.service.throttle import (
     REFUSED_AGAIN_S,
     ClaimGuard,
     Sample,
-    Threshold,
     Throttle,
+    threshold,
 )
 from migrator.service.worker import Stop
 from migrator.stores.due_times import DueTimeReading
@@ -81,10 +81,10 @@ def test_whoever_is_told_may_look() -> None:
     assert throttle.reasons() == []
 
 
-def threshold(*values: float, critical_above: float = 0) -> tuple[list[bool], list[str]]:
+def waits_after(*values: float, critical_above: float = 0) -> tuple[list[bool], list[str]]:
     """Return after which of these values one waits with a limit of 100, and what was critical."""
     left, critical = iter(values), list[str]()
-    look = Threshold(
+    look = threshold(
         Signal.LATENCY,
         lambda: {SALES: Sample(next(left), "much")},
         (100.0, critical_above),
@@ -95,13 +95,13 @@ def threshold(*values: float, critical_above: float = 0) -> tuple[list[bool], li
 
 def test_a_value_over_its_limit_counts_until_it_is_a_good_deal_lower() -> None:
     """Between the two nothing changes, whatever it was."""
-    found, _ = threshold(100, 101, 99, 81, 80, 81, 100, 100.5)
+    found, _ = waits_after(100, 101, 99, 81, 80, 81, 100, 100.5)
     assert found == [False, True, True, True, False, False, False, True]
 
 
 def test_far_out_of_bounds_it_is_critical() -> None:
     """Except what cannot be measured for one endpoint: that only makes it wait."""
-    found, critical = threshold(math.inf, 500, 501, critical_above=500)
+    found, critical = waits_after(math.inf, 500, 501, critical_above=500)
     assert found == [True, True, True]
     assert critical == ["database_latency: much, and 500 is where the daemon gives up"]
 
