@@ -12,7 +12,7 @@ import typer
 from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import Json, Session, session_of
-from migrator.config.process import AUTO
+from migrator.config.settings import AUTO
 from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.documents import fields_of

@@ -1,18 +1,34 @@
 """All settings, and what has to hold between sections. Frozen; unknown keys are errors.
 
-A field's description is shown by ``migrator config show`` and tested to be in the docs.
+The sections about a running process are here: its control and status, hooks, traces and log. A
+field's description is shown by ``migrator config show`` and tested to be in the docs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Self
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from migrator.config.process import Hooks, Log, Telemetry, Web
 from migrator.config.servers import Broker, Ledger, Store, StoreKind
-from migrator.config.values import Section
+from migrator.config.values import (
+    EMPTY_IS_NONE,
+    SAME_FILE,
+    Duration,
+    Section,
+    SomeTime,
+    at_most,
+    checked,
+    demand,
+)
 from migrator.config.work import (
     Canary,
     Dispatch,
@@ -22,6 +38,156 @@ from migrator.config.work import (
     NearDue,
     Throttle,
 )
+
+AUTO: Final = "auto"
+_MOST_SPANS: Final = 10_000
+_LONGEST_FLUSH: Final = timedelta(seconds=30)
+
+
+def _is_token(value: SecretStr) -> bool:
+    text = value.get_secret_value()
+    return len(text) >= 16 and text.isascii() and text.isprintable()  # shorter ones can be guessed
+
+
+_LONG: Final = demand(_is_token, "must have at least 16 characters, all of them ASCII")
+
+
+def _address(text: str) -> tuple[str, int]:
+    with suppress(ValueError):
+        parts = urlsplit(f"//{text}")
+        if parts.hostname and parts.port is not None and parts.netloc == text and "@" not in text:
+            return parts.hostname, parts.port
+    raise ValueError("must be an address and a port, such as 127.0.0.1:9464 or [::1]:9464")
+
+
+class Web(Section):
+    """How a running daemon is asked and told: a socket file, and HTTP when wanted."""
+
+    socket: Annotated[Path | Literal["auto"] | None, EMPTY_IS_NONE, SAME_FILE] = AUTO
+    """file of the control socket, one for each daemon on a machine; auto: in the runtime folder of
+    the service or the user, if there is one; empty: none"""
+    listen: Annotated[str | None, EMPTY_IS_NONE, checked(_address)] = None
+    """address and port for HTTP, such as 127.0.0.1:9464; empty: none"""
+    token: Annotated[SecretStr | None, _LONG] = None
+    """over HTTP, one can only look without it, and only on this machine"""
+    token_file: Path | None = None
+    """file that holds the token; a bare name is a systemd credential"""
+    allow_remote: bool = False
+    """true: web.listen may be an address that others can reach"""
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Return host and port of ``listen``; None: no HTTP."""
+        return None if self.listen is None else _address(self.listen)
+
+    @model_validator(mode="after")
+    def _is_reached_by_others_on_purpose(self) -> Self:
+        if self.address is None or is_loopback(self.address[0]):
+            return self
+        if not self.allow_remote:
+            raise ValueError(
+                "listen must be an address of this machine alone, such as 127.0.0.1, unless "
+                "allow_remote is true"
+            )
+        if self.token is None:
+            raise ValueError("listen must not be reached by others without a token")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach, or be, *host*; of other names nobody knows."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_PROGRAM: Final = demand(
+    Path.is_absolute, "must be an absolute path to a program, without arguments"
+)
+Program = Annotated[Path | None, EMPTY_IS_NONE, _PROGRAM]
+
+
+class Hooks(Section):
+    """Programs of yours that are run when something happens; nothing waits for them."""
+
+    start: Program = None
+    """run when the work has begun; empty: none"""
+    throttle: Program = None
+    """run when a reason to claim nothing comes or goes"""
+    quarantine: Program = None
+    """run when rows went into quarantine, once for several"""
+    drained: Program = None
+    """run when everything that can be moved now has been"""
+    rollback: Program = None
+    """run when rollback or recall put rows back"""
+    failure: Program = None
+    """run when the process ends with an exit code other than 0 or 5"""
+    timeout: Annotated[SomeTime, at_most(timedelta(minutes=1))] = timedelta(seconds=30)
+    """a program that runs longer is killed, with all it started"""
+
+    @property
+    def programs(self) -> Mapping[str, Path]:
+        """The program of each event that has one."""
+        return {name: value for name, value in self if isinstance(value, Path)}
+
+
+def _is_collector(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        has_more = parts.query or parts.fragment or "@" in parts.netloc or parts.port == 0
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not has_more
+
+
+_COLLECTOR: Final = demand(
+    _is_collector,
+    "must be http(s)://HOST:PORT without a user; secrets go into OTEL_EXPORTER_OTLP_HEADERS",
+)
+
+
+class Telemetry(Section):
+    """Whether spans of what is done go to an OpenTelemetry collector; wants migrator[otel]."""
+
+    traces: bool = False
+    """true: spans of what is handed over and sent go to a collector"""
+    endpoint: Annotated[str | None, EMPTY_IS_NONE, _COLLECTOR] = None
+    """address of the collector's OTLP over HTTP, such as http://127.0.0.1:4318; empty:
+    OTEL_EXPORTER_OTLP_* of the environment"""
+    spans_per_batch: int = Field(default=100, ge=0, le=_MOST_SPANS)
+    """most messages of a batch that have a span of their own, of those whose sender recorded its
+    trace; 0: none"""
+    flush_timeout: Annotated[Duration, at_most(_LONGEST_FLUSH)] = timedelta(seconds=2)
+    """at the end, the last spans are sent for so long and no longer"""
+
+
+class LogFormat(StrEnum):
+    """How log lines look; ``auto`` is text on a terminal and JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    TEXT = "text"
+
+
+class LogLevel(StrEnum):
+    """The least important kind of log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Log(Section):
+    """What migrator says about itself, on stderr."""
+
+    level: LogLevel = LogLevel.INFO
+    """least important lines to write"""
+    format: LogFormat = LogFormat.AUTO
+    """auto: text on a terminal, else JSON"""
 
 
 class Settings(Section):

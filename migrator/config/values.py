@@ -39,6 +39,10 @@ _WINDOW: Final = re.compile(
 )
 _MINUTES: Final = 24 * 60
 _CRON_FIELDS: Final = 5
+_NOT_CRON: Final = (
+    "must be minute, hour, day, month and weekday with spaces between, weekdays by name, such as "
+    "30 22 * * mon-fri"
+)
 _LONGEST_GAP: Final = timedelta(days=9 * 365)
 """Between two leap days there are eight years, once in a century."""
 
@@ -172,15 +176,15 @@ def parse_cron(text: str) -> Cron:
 
     words = text.split()
     if len(words) != _CRON_FIELDS or re.search(r"[0-9]", words[-1]):
-        raise ValueError(_not_cron())
+        raise ValueError(_NOT_CRON)
     now = datetime.now(UTC)
     try:
         trigger = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
     except (ValueError, LookupError) as exc:
-        raise ValueError(_not_cron()) from exc
+        raise ValueError(_NOT_CRON) from exc
     trigger.end_date = now + _LONGEST_GAP  # else it would look for a time for ever
     if trigger.get_next_fire_time(None, now) is None:
-        raise ValueError(f"{text!r} never comes; {_not_cron()}")
+        raise ValueError(f"{text!r} never comes; {_NOT_CRON}")
     trigger.end_date = None
     return Cron(" ".join(words), trigger)
 
@@ -196,17 +200,10 @@ def parse_interval(text: str) -> timedelta | Cron:
     try:
         span = parse_duration(text)
     except ValueError as exc:
-        raise ValueError(f"{exc}, or {_not_cron().removeprefix('must be ')}") from exc
+        raise ValueError(f"{exc}, or {_NOT_CRON.removeprefix('must be ')}") from exc
     if span <= timedelta(0):
         raise ValueError("must be longer than 0s")
     return span
-
-
-def _not_cron() -> str:
-    return (
-        "must be minute, hour, day, month and weekday with spaces between, weekdays by name, such "
-        "as 30 22 * * mon-fri"
-    )
 
 
 def find_zone(name: str) -> tzinfo:
@@ -231,26 +228,25 @@ def _as_duration(value: object) -> object:
     return value
 
 
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Return the rule that *check* takes a value, if there is one, or raises ``ValueError``."""
+
+    def validate(value: Any) -> Any:
+        if value is not None:
+            check(value)
+        return value
+
+    return AfterValidator(validate)
+
+
 def demand(is_fine: Callable[[Any], object], text: str) -> AfterValidator:
     """Return the rule that a value, if there is one, passes *is_fine*; *text* is the complaint."""
 
-    def check(value: Any) -> Any:
-        if value is not None and not is_fine(value):
+    def check(value: Any) -> None:
+        if not is_fine(value):
             raise ValueError(text)
-        return value
 
-    return AfterValidator(check)
-
-
-def checked(parse: Callable[[Any], object]) -> AfterValidator:
-    """Return the rule that *parse* takes a value, if there is one, or raises ``ValueError``."""
-
-    def check(value: Any) -> Any:
-        if value is not None:
-            parse(value)
-        return value
-
-    return AfterValidator(check)
+    return checked(check)
 
 
 def at_most(longest: timedelta) -> AfterValidator:

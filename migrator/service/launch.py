@@ -21,7 +21,7 @@ import structlog  # noqa: F401 - a daemon imports nothing after its start
 from migrator.app import App, tracing
 from migrator.app.stores import SqlBackend
 from migrator.config import Settings
-from migrator.config.process import AUTO
+from migrator.config.settings import AUTO
 from migrator.config.work import EndpointMode
 from migrator.errors import ExitCode, MigratorError
 from migrator.handover.claiming import Claimer, Look

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from migrator.config.process import is_loopback
+from migrator.config.settings import is_loopback
 from migrator.web.control import Answer
 
 MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})

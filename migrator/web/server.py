@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from migrator.config.process import is_loopback
+from migrator.config.settings import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.web.app import new_app
 from migrator.web.auth import Listener

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from migrator import __version__
 from migrator.config import HandOver
-from migrator.config.process import is_loopback
+from migrator.config.settings import is_loopback
 from migrator.ledger.report import SIGNALS, QuarantineFilter
 from migrator.nservicebus.conversion import REASONS, Reason
 from migrator.reports.pages import new_environment

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from migrator.config import Broker
+from migrator.config.servers import Broker
 from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
