@@ -16,6 +16,7 @@ from pika.exceptions import AMQPError
 
 from dev.processes import PATIENCE_S
 from tests.e2e.old_endpoint import OldMessage, logical_key
+from tests.e2e.rows import Account
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,45 +134,17 @@ class Receiver:
         return note
 
 
-@dataclass(frozen=True, kw_only=True)
-class Books:
-    """What became of messages that were to arrive."""
-
-    sent: int
-    arrived: int
-    lost: tuple[str, ...]
-    duplicated: tuple[str, ...]
-    foreign: tuple[str, ...]
-    early: tuple[str, ...]
-    median_s: float
-    """Of the lateness of first copies."""
-    worst_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"sent {self.sent}, arrived {self.arrived}, lost {len(self.lost)}, "
-            f"duplicated {len(self.duplicated)}, foreign {len(self.foreign)}, "
-            f"early {len(self.early)}, late {self.median_s:.3f} s (median), "
-            f"{self.worst_s:.3f} s (worst)"
-        )
-
-
-def books(sent: Sequence[OldMessage], arrivals: Iterable[Arrival]) -> Books:
-    """Return the books of *sent* and *arrivals*."""
-    wanted = {each.key: each for each in sent}
-    came = [*arrivals]
-    times = Counter(each.key for each in came)
+def account_of(sent: Sequence[OldMessage], arrivals: Iterable[Arrival]) -> Account:
+    """Return what became of messages that were to arrive."""
+    wanted, came = {each.key: each for each in sent}, [*arrivals]
     first: dict[str, float] = {}
     for each in came:
         if each.key in wanted:
             first.setdefault(each.key, each.late_s(wanted[each.key]))
     late = sorted(first.values()) or [0.0]
-    return Books(
-        sent=len(wanted),
-        arrived=len(came),
-        lost=tuple(sorted(set(wanted) - set(times))),
-        duplicated=tuple(sorted(key for key, n in times.items() if n > 1)),
-        foreign=tuple(sorted(set(times) - set(wanted))),
+    return Account.of(
+        wanted,
+        Counter(each.key for each in came),
         early=tuple(sorted(key for key, seconds in first.items() if seconds < 0)),
         median_s=late[len(late) // 2],
         worst_s=late[-1],

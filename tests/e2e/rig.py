@@ -311,13 +311,7 @@ class Rig:
             if not taken and (expected <= set(found) or time.monotonic() > deadline):
                 break
             time.sleep(0.3)
-        return Account(
-            attempted=len(rows),
-            found=sum(found.values()),
-            lost=tuple(sorted(expected - set(found))),
-            duplicated=tuple(sorted(each for each, times in found.items() if times > 1)),
-            foreign=tuple(sorted(set(found) - expected)),
-        )
+        return Account.of(expected, found, attempted=len(rows))
 
 
 def _read(process: subprocess.Popen[str], said: Future[tuple[str, str]]) -> None:

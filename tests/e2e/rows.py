@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pika
 
@@ -46,18 +48,34 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """The books after a crash test."""
+    """What became of timeouts; those that are not as they should be by their ids."""
 
     attempted: int
     found: int
     lost: tuple[str, ...]
     duplicated: tuple[str, ...]
     foreign: tuple[str, ...]
+    early: tuple[str, ...] = ()
+    median_s: float = 0.0
+    """Of the lateness of first copies, where it was measured."""
+    worst_s: float = 0.0
+
+    @classmethod
+    def of(cls, expected: Collection[str], found: Counter[str], **more: Any) -> Self:
+        """Return the account of what was *expected*, and how often each id was *found*."""
+        return cls(
+            **{"attempted": len(expected), **more},
+            found=found.total(),
+            lost=tuple(sorted(set(expected) - set(found))),
+            duplicated=tuple(sorted(each for each, times in found.items() if times > 1)),
+            foreign=tuple(sorted(set(found) - set(expected))),
+        )
 
     def __str__(self) -> str:
         return (
-            f"attempted {self.attempted}, found {self.found}, lost {len(self.lost)}, "
-            f"duplicated {len(self.duplicated)}, foreign {len(self.foreign)}"
+            f"attempted {self.attempted}, found {self.found}, lost {len(self.lost)}, duplicated "
+            f"{len(self.duplicated)}, foreign {len(self.foreign)}, early {len(self.early)}, "
+            f"late {self.median_s:.3f} s (median), {self.worst_s:.3f} s (worst)"
         )
 
 

@@ -96,19 +96,6 @@ def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
         _check(each, by_id[each.timeout_id], rig.delays)
 
 
-def test_cutoff_and_horizon_leave_rows_in_the_store(rig: Rig) -> None:
-    """What is due sooner is the timeout manager's, overdue rows too; what is due later waits."""
-    rig.prepare()
-    near = [row(timedelta(minutes=n)) for n in range(-5, 30)]
-    between = [row(timedelta(hours=2 + n)) for n in range(20)]
-    far = [row(timedelta(days=31 + n)) for n in range(10)]
-    rig.insert([*near, *between, *far])
-    rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "1h", "--horizon", "30d")
-    assert rig.stored_ids() == {each.id for each in [*near, *far]}
-    account = rig.account(between, "Billing")
-    assert (account.lost, account.duplicated, account.found) == ((), (), 20)
-
-
 @pytest.mark.punctual
 @pytest.mark.parametrize(
     ("mode", "delays"),

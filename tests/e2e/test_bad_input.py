@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import subprocess
 from typing import Any, Final
@@ -42,9 +41,6 @@ def with_user(url: str, user: str, password: str = PASSWORD) -> str:
     return parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}").geturl()
 
 
-# ── where, and who ──────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.slow
 def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     """Wrong port, database, password and virtual host are told apart, and nothing is claimed."""
@@ -66,59 +62,6 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     told = {complains(rig.finish(runs[place]), *said) for place, said in expected.items()}
     assert len(told) == len(expected)
     assert rig.stored() == stored
-
-
-@pytest.mark.slow
-def test_a_database_role_without_delete(rig: Rig) -> None:
-    """A role that may not delete is told so; the grants that migrator prints are enough."""
-    rig.prepare()
-    rig.insert([row(), row()])
-    role = f"limited_{secrets.token_hex(4)}"
-    stored = rig.stored()
-    url = with_user(rig.database_url, role)
-    with rig.sql() as connection:
-        for statement in (
-            f"CREATE ROLE {role} LOGIN",
-            f'GRANT SELECT, INSERT, UPDATE ON "Sales_TimeoutData" TO {role}',
-            f"GRANT USAGE ON SCHEMA migrator TO {role}",
-            f"GRANT ALL ON ALL TABLES IN SCHEMA migrator TO {role}",
-            f"GRANT ALL ON ALL SEQUENCES IN SCHEMA migrator TO {role}",
-        ):
-            connection.execute(statement.encode())
-        try:
-            done = rig.finish(run_once(rig, MIGRATOR_STORE__URL=url))
-            complains(done, REFUSED, "DELETE", "Sales_TimeoutData", "migrator db grants")
-            assert rig.stored() == stored
-            grants = rig.must("db", "grants", "--role", role, "--endpoint", "Sales")
-            connection.execute(f"DROP OWNED BY {role}".encode())
-            connection.execute(grants.encode())
-            rig.migrate(MIGRATOR_STORE__URL=url)
-            assert rig.stored() == {}
-        finally:
-            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
-
-
-@pytest.mark.slow
-def test_a_broker_user_without_configure(rig: Rig, vhost: Any) -> None:
-    """Staged says what is missing, direct makes do; the printed grants are enough for staged."""
-    rig.prepare()
-    user = f"limited-{secrets.token_hex(4)}"
-    vhost.node.add_user(user, PASSWORD)
-    vhost.node.set_permissions(vhost.name, user, configure="")
-    rows = [row() for _ in range(40)]
-    rig.insert(rows[:20])
-    url = with_user(rig.broker_url, user)
-    staged = rig.finish(run_once(rig, MIGRATOR_BROKER__URL=url))
-    complains(staged, REFUSED, "migrator broker grants", "staged", "direct")
-    assert len(rig.stored_ids()) == 20
-    rig.migrate("--mode", "direct", MIGRATOR_BROKER__URL=url)
-    least = json.loads(rig.must("broker", "grants", "--json"))
-    patterns = {kind: least[kind] for kind in ("configure", "write", "read")}
-    vhost.node.set_permissions(vhost.name, user, **patterns)
-    rig.insert(rows[20:])
-    rig.migrate("--mode", "staged", MIGRATOR_BROKER__URL=url)
-    account = rig.account(rows, "Billing")
-    assert (account.found, account.lost, account.duplicated) == (40, (), ())
 
 
 def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
@@ -151,34 +94,6 @@ def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
     assert rig.quarantined() == {}
     account = rig.account(rows, "Billing", "Shipping")
     assert (account.found, account.lost, account.duplicated) == (20, (), ())
-
-
-# ── what has to be there first ──────────────────────────────────────────────────────────────
-
-
-# ── settings ────────────────────────────────────────────────────────────────────────────────
-
-
-# ── others that are at work ─────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.slow
-def test_a_cloned_database_is_refused(rig: Rig, postgres_server: PostgresServer) -> None:
-    """A copy of the database must not touch the queues of the original until it is adopted."""
-    rig.prepare()
-    rig.insert([row(), row()])
-    original = rig.database_url.rpartition("/")[2]
-    copy = postgres_server.create_database(template=original)
-    try:
-        rig.database_url = postgres_server.url(copy)
-        stored = rig.stored()
-        complains(rig.finish(run_once(rig)), REFUSED, "migrator db adopt")
-        assert rig.stored() == stored
-        rig.must("db", "adopt", "--yes")
-        rig.migrate()
-        assert rig.stored() == {}
-    finally:
-        postgres_server.drop_database(copy)
 
 
 @pytest.mark.slow

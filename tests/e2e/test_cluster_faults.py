@@ -1,7 +1,7 @@
 """The real program through faults of a RabbitMQ cluster: nothing lost, nothing doubtful.
 
 A start of three nodes and one trial take a minute each, so all of it runs with --full only, or by
-``dev/cluster``, which prints the books of each trial. The program is connected to the first node,
+``dev/cluster``, which prints the account of each trial. The program is connected to the first node,
 and the second one leads its staging queue.
 """
 
@@ -115,7 +115,7 @@ class Supervised:
         """Start it, handing over *rate* timeouts a second at most."""
         self._rig = rig
         self._options = ("run", "--endpoint", rig.endpoint, "--mode", mode, "--cutoff", "0s")
-        self._knobs = {
+        self._settings = {
             "MIGRATOR_HANDOVER__RATE_LIMIT": str(rate),
             "MIGRATOR_HANDOVER__BATCH_SIZE": "250",
         }
@@ -128,7 +128,7 @@ class Supervised:
         self._process = self._start()
 
     def _start(self) -> Any:
-        return self._rig.start(*self._options, **self._knobs)
+        return self._rig.start(*self._options, **self._settings)
 
     def kill(self) -> None:
         """``kill -9``, once; it is started again."""
@@ -181,12 +181,12 @@ class Supervised:
             self.endings.append(code)
 
 
-# ── the books ───────────────────────────────────────────────────────────────────────────────
+# ── the account ─────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(kw_only=True)
 class Result:
-    """The books of one trial."""
+    """The account of one trial."""
 
     fault: str
     mode: str
@@ -283,7 +283,7 @@ def _place_lane(rig: ClusterRig) -> None:
 
 
 def trial(rig: ClusterRig, name: str, mode: str, *, count: int, is_killed: bool = False) -> Result:
-    """Move *count* timeouts while the fault *name* happens; return the books."""
+    """Move *count* timeouts while the fault *name* happens; return the account."""
     result = Result(fault=name, mode=mode, killed=is_killed, attempted=count)
     rows = _rows(count)
     rig.insert(rows)
@@ -350,10 +350,10 @@ def _count(result: Result, rows: Sequence[Row], found: Iterable[Found]) -> None:
         copies[message.timeout_id][mark.attempt] += 1
     overdue = {each.id for each in rows[: len(rows) // 50]}
     for each in rows:
-        passes = copies.get(each.id, Counter())
-        result.lost += not passes
-        result.by_broker += sum(passes.values()) - len(passes)
-        again = max(len(passes) - 1, 0)
+        attempts = copies.get(each.id, Counter())
+        result.lost += not attempts
+        result.by_broker += sum(attempts.values()) - len(attempts)
+        again = max(len(attempts) - 1, 0)
         if each.id in overdue:
             result.by_us_overdue += again
         else:

@@ -184,13 +184,6 @@ def old(node: RabbitNode, database: str) -> Iterator[Old]:
     node.delete_vhost(vhost)
 
 
-def codes(document: dict[str, object]) -> set[str]:
-    """Return why it was refused."""
-    refusals = document["refusals"]
-    assert isinstance(refusals, list)
-    return {each["code"] for each in refusals}
-
-
 def test_what_goes_is_what_was_announced(old: Old) -> None:
     """Two endpoints one after the other: ours stay while the second still needs them."""
     old.declare("Sales", is_told=False)
@@ -225,25 +218,6 @@ def test_what_goes_is_what_was_announced(old: Old) -> None:
     assert last.tables == after.tables
 
 
-def test_all_reasons_are_told_and_nothing_is_changed(old: Old) -> None:
-    """Rows, a consumer, and a message in somebody's hand, each with what to do."""
-    old.declare("Sales")
-    old.rig.insert([row()])
-    old.send(TIMEOUTS)
-    before = old.definitions()
-    with old.rig.amqp() as connection:
-        channel = connection.channel()
-        assert channel.basic_get(TIMEOUTS)[0] is not None  # and never acknowledged
-        channel.basic_consume(DISPATCHER, lambda *_: None)
-        old.wait_until_told(TIMEOUTS, "messages_unacknowledged", 1)
-        refused = old.decommission("--yes", codes=(3,))
-    assert codes(refused) == {"rows_in_table", "consumers", "messages"}
-    assert "1 unacknowledged" in str(refused["refusals"])
-    assert (refused["done"], refused["delete"], refused["unbind"]) == (False, [], [])
-    assert old.definitions() == before
-    assert len(old.rig.stored_ids()) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
@@ -268,26 +242,3 @@ def test_killed_and_run_again(old: Old, faults: tuple[str, ...]) -> None:
     old.decommission("--drop-table", "--yes")
     assert old.definitions() == announced(before, foretold)
     assert old.decommission("--drop-table", "--yes")["delete"] == []  # once more: nothing is left
-
-
-@pytest.mark.slow
-def test_a_running_migrator_is_not_disturbed(old: Old) -> None:
-    """Its endpoint is refused; for another's sake, what they share stays."""
-    old.declare("Sales")
-    old.declare("Bills")
-    rig_of_bills = Rig(database_url=old.rig.database_url, broker_url="", endpoint="Bills")
-    rig_of_bills.create_store()
-    old.rig.insert([row(destination="Bills")])
-    process = old.rig.start("run", "--endpoint", "Sales")
-    deadline_s = time.monotonic() + PATIENCE_S
-    while old.rig.batch_states()["handed_over"] == 0:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
-    assert codes(old.decommission("--yes", codes=(3,))) == {"run_alive"}
-    done = old.decommission("--yes", name="Bills")
-    assert {each["name"] for each in done["delete"]} == {
-        "Bills.Timeouts",
-        "Bills.TimeoutsDispatcher",
-    }
-    assert all("somebody works" in each["why"] for each in done["keep"])
-    old.rig.stop(process)

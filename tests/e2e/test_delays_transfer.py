@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import uuid
@@ -15,17 +14,15 @@ from typing import Any
 import pika
 import pytest
 
-from dev.processes import PATIENCE_S
 from migrator.delays.routing import Address, DelaysVersion, address, level_name, parse_routing_key
-from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, EXPIRE, MESSAGE_ID, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
 from migrator.transfer.rules import RETRIES, RETRIES_TIMESTAMP
 from tests.conftest import Vhost
+from tests.e2e.arrivals import Arrival, Receiver
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance
-from tests.unit.rabbitmq.material import connection
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 DAY_S = 86_400
@@ -93,10 +90,9 @@ def lying(destination: str = "Billing", delay_s: int = 6, age_s: float = 400 * D
     return Sent(destination=destination, delay_s=delay_s, age_s=age_s)
 
 
-def publish(url: str, version: DelaysVersion, messages: Sequence[Sent]) -> None:
+def publish(rig: Rig, version: DelaysVersion, messages: Sequence[Sent]) -> None:
     """Put *messages* into the levels, confirmed."""
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    with contextlib.closing(client):
+    with rig.amqp() as client:
         channel = client.channel()
         channel.confirm_delivery()  # one that closes drops what a busy queue has not taken yet
         for message in messages:
@@ -113,68 +109,28 @@ def publish(url: str, version: DelaysVersion, messages: Sequence[Sent]) -> None:
             channel.basic_publish(to.exchange, to.routing_key, message.id.encode(), properties)
 
 
-def create_receivers(url: str, *names: str) -> None:
-    """Declare queues; binding them to the delays is what migrator does."""
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    with contextlib.closing(client):
-        channel = client.channel()
-        for name in names:
-            channel.queue_declare(name, durable=True)
+def due_by_key(found: Arrival) -> datetime:
+    """Return when a message arrives that has been found in the first level on its way."""
+    return found.at + timedelta(seconds=parse_routing_key(found.routing_key)[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrival:
-    """One message that reached its queue, or still waits in a level."""
-
-    routing_key: str
-    properties: pika.BasicProperties
-    body: bytes
-    at: datetime
-
-    @property
-    def id(self) -> str:
-        return str(self.properties.message_id)
-
-    @property
-    def due_by_key(self) -> datetime:
-        """When it arrives that has been found in the first level on its way."""
-        return self.at + timedelta(seconds=parse_routing_key(self.routing_key)[0])
-
-    @property
-    def due_by_headers(self) -> datetime:
-        """What the vendor's tools would make of it."""
-        headers = self.properties.headers
-        return parse_wire_time(headers[TIME_SENT]) + timedelta(seconds=headers[DELAY_IN_SECONDS])
+def due_by_headers(found: Arrival) -> datetime:
+    """Return what the vendor's tools would make of it."""
+    headers = found.headers
+    return parse_wire_time(headers[TIME_SENT]) + timedelta(seconds=headers[DELAY_IN_SECONDS])
 
 
 def take(url: str, *queues: str, count: int = 0) -> list[Arrival]:
-    """Take what is in *queues*; wait until that is *count*, and for a moment after the last."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    taken: list[Arrival] = []
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    with contextlib.closing(client):
-        channel = client.channel()
-        channel.basic_qos(prefetch_count=1000)
+    """Take what is in *queues*: wait until that is *count*, and for a moment for one too many."""
+    with Receiver(url, *queues) as receiver:
+        receiver.wait(lambda: len(receiver.arrivals) >= count)
+        time.sleep(0.4)
+    return receiver.arrivals
 
-        def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            at = datetime.now(UTC)
-            taken.append(
-                Arrival(routing_key=method.routing_key, properties=properties, body=body, at=at)
-            )
-            channel.basic_ack(method.delivery_tag)
 
-        for queue in queues:
-            channel.basic_consume(queue, on_message)
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 0.4 or (
-            len(taken) < count and time.monotonic() < deadline_s
-        ):
-            before = len(taken)
-            client.process_data_events(time_limit=0.05)
-            if before != len(taken):
-                quiet_since = time.monotonic()
-        client.process_data_events(time_limit=0)
-    return taken
+def by_id(found: Sequence[Arrival]) -> dict[str, Arrival]:
+    """Return messages by their id."""
+    return {str(each.properties.message_id): each for each in found}
 
 
 def all_levels(version: DelaysVersion) -> list[str]:
@@ -185,23 +141,23 @@ def all_levels(version: DelaysVersion) -> list[str]:
 @pytest.fixture
 def rig(vhost: Vhost) -> Iterator[Rig]:
     """Both generations of delays on one virtual host; no store is needed."""
-    for version in (V1, V2):
-        create_delays(connection(vhost.amqp_url), version)
-    create_receivers(vhost.amqp_url, *RECEIVERS)
     rig = Rig(database_url="sqlite:///nowhere.db", broker_url=vhost.amqp_url)
+    for rig.delays in (V1, V2):
+        rig.create_levels()
+    rig.create_receivers(*RECEIVERS, direct=True)
     yield rig
     rig.close()
 
 
 @pytest.fixture
-def other(vhost: Vhost) -> Iterator[str]:
+def other(vhost: Vhost) -> Iterator[Rig]:
     """Another broker, as far as a client can tell, with the delays v2."""
     node, name = vhost.node, f"{vhost.name}-b"
     node.create_vhost(name)
-    url = node.amqp_url(name)
-    create_delays(connection(url), V2)
-    create_receivers(url, *RECEIVERS)
-    yield url
+    rig = Rig(database_url="", broker_url=node.amqp_url(name))
+    rig.create_levels()
+    rig.create_receivers(*RECEIVERS, direct=True)
+    yield rig
     node.delete_vhost(name)
 
 
@@ -215,18 +171,6 @@ def _time_to_move_s(rig: Rig) -> int:
     began_s = time.monotonic()
     _document(rig, "migrate", "--dry-run")
     return 5 + int(3 * (time.monotonic() - began_s))
-
-
-def _check_arrivals(sent: Sequence[Sent], url: str, *queues: str) -> None:
-    """Wait until *sent* have arrived in *queues*: each once, and not early.
-
-    How late they are is seen from the keys of those that have days left.
-    """
-    by_id = {message.id: message for message in sent}
-    arrived = take(url, *queues, count=len(sent))
-    assert Counter(each.id for each in arrived) == Counter(by_id.keys())
-    for each in arrived:
-        assert each.at > by_id[each.id].due_at - MARGIN, by_id[each.id]
 
 
 # ── none early ──────────────────────────────────────────────────────────────────────────────────
@@ -246,20 +190,20 @@ def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
     days = [honest("Billing", 3 * DAY_S), retried("Billing", 9 * DAY_S, age_s=DAY_S)]
     days += [by_vendor_tool("Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
     days += [lying("Acme.Billing.Invoices", 20 * DAY_S), honest("Orders", DAY_S)]
-    publish(url, V1, [*days, orders, *short, other])
+    publish(rig, V1, [*days, orders, *short, other])
     document = _document(rig, "migrate", "--yes")
     assert (document["moved"], document["left"], document["poison"]) == (23, 0, 0)
     assert document["uncertain"]["messages"] == 5
     assert document["collisions"] == [{"catcher": "Orders", "caught": "My.Sales.Orders"}]
     far = [*days, orders]
-    waiting = {each.id: each for each in take(url, *all_levels(V2)[14:], count=len(far))}
+    waiting = by_id(take(url, *all_levels(V2)[14:], count=len(far)))
     # nobody knows when a message whose headers cannot be believed came into its level
     took = datetime.now(UTC) - min(each.published_at for each in far) + timedelta(seconds=2)
     for message in far:
         found = waiting[message.id]
-        assert -MARGIN < found.due_by_headers - message.due_at < took
-        assert -MARGIN < found.due_by_key - message.due_at < took
-        headers = found.properties.headers
+        assert -MARGIN < due_by_headers(found) - message.due_at < took
+        assert -MARGIN < due_by_key(found) - message.due_at < took
+        headers = found.headers
         assert not [key for key in headers if key.startswith("x-")]
         assert headers["Custom"] == [1, {"deep": True}]
         assert headers["NServiceBus.Umlaut"] == "Zürich ☃"
@@ -267,10 +211,14 @@ def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
         assert (found.properties.type, found.properties.delivery_mode) == ("Acme.Remind", 2)
         assert found.body == message.id.encode()
         assert found.routing_key[56:] == message.destination
-    _check_arrivals([*short, other], url, "Billing", "Acme.Billing.Invoices", "Sales")
+    near = {message.id: message for message in (*short, other)}
+    arrived = take(url, "Billing", "Acme.Billing.Invoices", "Sales", count=len(near))
+    assert Counter(str(each.properties.message_id) for each in arrived) == Counter(near.keys())
+    for each in arrived:
+        assert each.at > near[str(each.properties.message_id)].due_at - MARGIN
 
 
-def test_transfer_to_another_broker(rig: Rig, other: str) -> None:
+def test_transfer_to_another_broker(rig: Rig, other: Rig) -> None:
     """Messages of v2 wait on the other broker for what is left, and are gone here.
 
     The same place is refused, by whatever name: there they would be met again for ever.
@@ -280,13 +228,13 @@ def test_transfer_to_another_broker(rig: Rig, other: str) -> None:
     refused = rig.run("delays", "transfer", "--to-url", same, "--yes")
     assert (refused.returncode, "the same virtual host" in refused.stderr) == (2, True)
     sent = [kind(delay_s=DAY_S + n) for kind in (honest, retried, lying) for n in range(5)]
-    publish(url, V2, sent)
-    document = _document(rig, "transfer", "--to-url", other, "--yes")
+    publish(rig, V2, sent)
+    document = _document(rig, "transfer", "--to-url", other.broker_url, "--yes")
     assert (document["moved"], document["left"]) == (15, 0)
-    due_at = {message.id: message.due_at for message in sent}
-    found = take(other, *all_levels(V2), count=len(sent))
-    assert Counter(each.id for each in found) == Counter(due_at.keys())
-    assert all(each.due_by_key > due_at[each.id] - MARGIN for each in found)
+    taken = take(other.broker_url, *all_levels(V2), count=len(sent))
+    found = by_id(taken)
+    assert (set(found), len(taken)) == ({each.id for each in sent}, len(sent))
+    assert all(due_by_key(found[each.id]) > each.due_at - MARGIN for each in sent)
     assert take(url, *all_levels(V2), "Billing") == []
 
 
@@ -300,9 +248,9 @@ def test_what_cannot_be_moved_is_left_or_put_aside(rig: Rig) -> None:
     """
     url = rig.broker_url
     to = address(V1, DAY_S, QueueName("Billing"))
-    _publish_oddities(url, to)
+    _publish_oddities(rig, to)
     lost = [honest("Nowhere", DAY_S) for _ in range(30)]
-    publish(url, V1, [*lost, honest("Sales", 2**20), *(honest("Billing", DAY_S) for _ in range(4))])
+    publish(rig, V1, [*lost, honest("Sales", 2**20), *(honest("Billing", DAY_S) for _ in range(4))])
     for args in (("--dry-run",), ("--yes",)):
         document = _document(rig, "migrate", *args, code=5)
         assert (document["moved"], document["left"], document["poison"]) == (5, 31, 2)
@@ -313,15 +261,14 @@ def test_what_cannot_be_moved_is_left_or_put_aside(rig: Rig) -> None:
         assert names == {"Billing": 1, "Nowhere": 30, "Sales": 0}
     assert len(take(url, *(level_name(version, 16) for version in (V1, V2)), count=35)) == 35
     aside = {each.body: each for each in take(url, "migrator.poison.migrate", count=2)}
-    assert aside[b"odd"].properties.headers["Migrator.Found.RoutingKey"] == "odd"
+    assert aside[b"odd"].headers["Migrator.Found.RoutingKey"] == "odd"
     assert aside[b"odd"].properties.expiration is None
-    assert aside[b"deep"].properties.headers["Migrator.Found.RoutingKey"] == to.routing_key
+    assert aside[b"deep"].headers["Migrator.Found.RoutingKey"] == to.routing_key
 
 
-def _publish_oddities(url: str, to: Address) -> None:
+def _publish_oddities(rig: Rig, to: Address) -> None:
     """Publish what has no key, what nobody can read, and what asks for copies."""
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    with contextlib.closing(client):
+    with rig.amqp() as client:
         channel = client.channel()
         channel.confirm_delivery()
         properties = pika.BasicProperties(expiration="9000000", user_id="guest", headers={})
@@ -355,20 +302,21 @@ def test_kills_lose_nothing(rig: Rig, kills: int, count: int) -> None:
         )
         for _ in range(count)
     ]
-    publish(url, V1, sent)
+    publish(rig, V1, sent)
     for _ in range(kills):
         process = rig.start("delays", "migrate", "--yes")
         time.sleep(_START_S + dice.random() * count / kills / 3000)
         rig.kill(process)
     print(f"left for the last run: {_document(rig, 'migrate', '--yes')['moved']}")
-    found = take(url, *all_levels(V2), count=count)
-    by_id = {message.id: message for message in sent}
-    times = Counter(each.id for each in found)
-    duplicated = sum(times.values()) - len(times)
-    print(f"kills {kills}, messages {count}, lost {count - len(times)}, duplicated {duplicated}")
-    assert times.keys() == by_id.keys()
+    taken = take(url, *all_levels(V2), count=count)
+    found = by_id(taken)
+    duplicated = len(taken) - len(found)
+    print(f"kills {kills}, messages {count}, lost {count - len(found)}, duplicated {duplicated}")
+    assert found.keys() == {each.id for each in sent}
     assert duplicated <= 2000 * kills
-    assert all(each.body == each.id.encode() for each in found)
-    assert all(each.due_by_headers >= by_id[each.id].due_at - MARGIN for each in found)
-    assert all(each.due_by_key >= by_id[each.id].due_at - MARGIN for each in found)
+    due_at = {each.id: each.due_at - MARGIN for each in sent}
+    for each in taken:
+        id_ = str(each.properties.message_id)
+        assert each.body == id_.encode()
+        assert min(due_by_headers(each), due_by_key(each)) >= due_at[id_]
     assert take(url, *all_levels(V1)) == []

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 import uuid
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest
 
 from dev.servers import wait_until
 from migrator.nservicebus.wiretime import parse_wire_time
-from tests.e2e.arrivals import Arrival, Receiver, books
+from tests.e2e.arrivals import Arrival, Receiver, account_of
 from tests.e2e.dispatching import (
     prepare_dispatcher,
     start_dispatcher,
@@ -33,7 +32,6 @@ from tests.e2e.old_endpoint import (
     CONFIRMATION_ID,
     EXPIRE,
     ROUTE_TO,
-    Changes,
     Core,
     OldEndpoint,
     OldMessage,
@@ -44,15 +42,8 @@ from tests.e2e.rows import NO_SAGA, row
 TIME_SENT = "NServiceBus.TimeSent"
 RELATED = "NServiceBus.RelatedToTimeoutId"
 SAGA_ID = "NServiceBus.SagaId"
-EXCEPTION = "NServiceBus.ExceptionInfo."
 ODD = {"Größe": 'z\u0001\t"\\ \u2028'}
 """A header that JSON has to escape."""
-MALFORMED: dict[str, Changes] = {
-    "no date": {EXPIRE: "2026-13-45 99:99:99:123456 Z"},
-    "no saga id": {SAGA_ID: "9a1e0c52-3f77"},
-    "nothing cleared": {"NServiceBus.ClearTimeouts": "True"},
-    "no destination": {ROUTE_TO: ""},
-}
 
 
 # ── stored, or passed on, and delivered ─────────────────────────────────────────────────────
@@ -132,8 +123,8 @@ def test_stored_and_delivered_as_by_a_timeout_manager(
         wait_until(lambda: rig.stored() == {}, what="an empty table")
         wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="an empty queue")
         rig.stop(process)
-    account = books([*stored, *at_once], receiver.arrivals)
-    assert (account.arrived, account.early, written(rig)) == (7, (), 5)
+    account = account_of([*stored, *at_once], receiver.arrivals)
+    assert (account.found, account.early, written(rig)) == (7, (), 5)
     for message in stored + at_once:
         found, headers = arrivals[message.key], as_read(message)
         del headers[EXPIRE], headers[ROUTE_TO]
@@ -184,114 +175,6 @@ class Undecodable(pika.BasicProperties):  # type: ignore[misc]  # pika has no ty
         """Return flags, and a table with a timestamp out of any range."""
         entry = b"\x04When" + b"T" + struct.pack(">Q", 2**62)
         return [struct.pack(">H", 1 << 13), struct.pack(">I", len(entry)) + entry]
-
-
-def check_failed(found: Arrival, message: OldMessage, queue: str) -> None:
-    """Demand the fault headers of versions 6 and 7, beside all that was there."""
-    headers = found.headers
-    fault = {name: headers.pop(name, None) for name in [*headers] if name not in message.headers}
-    assert headers == {k: v for k, v in message.headers.items() if k in headers}
-    assert fault["NServiceBus.FailedQ"] == queue
-    at = parse_wire_time(fault["NServiceBus.TimeOfFailure"])
-    assert abs(datetime.now(UTC) - at) < timedelta(minutes=1)
-    for name in ("ExceptionType", "Message", "StackTrace", "Source"):
-        assert fault[EXCEPTION + name]
-    for name in ("ProcessingMachine", "ProcessingEndpoint"):
-        assert fault[f"NServiceBus.{name}"]
-    assert len(fault["$.diagnostics.hostid"]) == 32
-    assert not [name for name in headers if name.startswith(("x-", "Migrator"))]
-    assert found.properties.message_id == message.properties.message_id
-    assert found.properties.correlation_id == message.properties.correlation_id
-    assert found.properties.delivery_mode == 2
-    assert found.body == message.body
-
-
-def test_what_nobody_can_carry_out_goes_to_the_error_queue(rig: Rig, tmp_path: Path) -> None:
-    """At once, and said why; the others go on, and nobody waits for it."""
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    prepare_dispatcher(rig, tmp_path)
-    process = start_dispatcher(rig)
-    bad = {
-        name: endpoint.deferred(60, to="Billing", body=name.encode(), changes=changes)
-        for name, changes in MALFORMED.items()
-    }
-    bad["no id"] = nameless = endpoint.deferred(60, to="Billing", body=b"no id")
-    nameless.properties.message_id = None
-    control = endpoint.control("no id at all")
-    good = [endpoint.deferred(2, to="Billing") for _ in bad]
-    mixed = [each for pair in zip(bad.values(), good, strict=True) for each in pair]
-    with Receiver(rig.broker_url, "Billing", "error") as receiver:
-        endpoint.send(*mixed, control)
-        receiver.wait(lambda: len(receiver.at("error")) >= len(bad) + 1)
-        receiver.wait_for(*good)
-        rig.stop(process)
-    account = books(good, receiver.at("Billing"))
-    assert (account.arrived, account.early, account.lost) == (len(good), (), ())
-    failed = {each.body.decode(): each for each in receiver.at("error")}
-    assert failed.keys() == bad.keys() | {""}
-    assert failed[""].headers["NServiceBus.MessageId"] == control.properties.message_id
-    check_failed(failed[""], control, endpoint.dispatcher)
-    nameless.properties.message_id = nameless.headers["NServiceBus.MessageId"]  # what it gains
-    for name, message in bad.items():
-        check_failed(failed[name], message, endpoint.timeouts)
-    assert waiting(rig, endpoint.timeouts) == waiting(rig, endpoint.dispatcher) == 0
-    assert rig.stored() == {}
-
-
-def test_a_destination_that_cannot_be_reached_holds_up_nobody_else(
-    rig: Rig, tmp_path: Path
-) -> None:
-    """Its rows wait in the table, others are delivered, and its own are when it is back.
-
-    A message that is due at once is tried again after each delay: then it is delivered, or it is
-    in the error queue.
-    """
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing", "Shipping")
-    prepare_dispatcher(rig, tmp_path, dispatch={"retry_delays": ["1s", "6s"]})
-    process = start_dispatcher(rig)
-    first = endpoint.deferred(1.5, to="Shipping")
-    endpoint.send(first)
-    with Receiver(rig.broker_url, "Shipping") as shipping:
-        shipping.wait_for(first)  # the way there is known from now on
-    with rig.amqp() as connection:
-        connection.channel().queue_delete("Shipping")
-        connection.channel().exchange_delete("Shipping")
-    ours = [endpoint.deferred(1.5 + n / 4, to="Billing") for n in range(12)]
-    theirs = [endpoint.deferred(1.5 + n / 4, to="Shipping") for n in range(3)]
-    with Receiver(rig.broker_url, "Billing", "error") as receiver:
-        endpoint.send(*theirs, *ours)
-        wait_until(lambda: held(rig) == {"Shipping"}, what="a held destination")
-        # only now: what comes again when the channel is closed is stored, and then held as well
-        never, later = (endpoint.deferred(0, to=name) for name in ("Nowhere", "Later"))
-        sent_at = datetime.now(UTC)
-        endpoint.send(never, later)
-        time.sleep(2)  # after the first delay, and long before the end of the second
-        rig.create_receivers("Later")
-        with Receiver(rig.broker_url, "Later") as created:
-            (found,) = created.wait_for(later)
-        rig.create_receivers("Shipping")
-        with Receiver(rig.broker_url, "Shipping") as shipping:
-            shipping.wait_for(*theirs)
-        receiver.wait_for(*ours, never)
-        rig.stop(process)
-    account = books(ours, receiver.at("Billing"))
-    assert (account.lost, account.foreign, account.early) == ((), (), ())
-    # the broker closes a channel that names an exchange that is gone before it has confirmed all
-    assert account.arrived <= len(ours) * (1 + len(theirs))
-    assert books(theirs, shipping.arrivals).duplicated == ()
-    (failed,) = receiver.at("error")
-    assert failed.at - sent_at >= timedelta(seconds=7)
-    assert "Nowhere" in failed.headers["NServiceBus.ExceptionInfo.Message"]
-    check_failed(failed, never, endpoint.timeouts)
-    assert found.properties.message_id == later.properties.message_id
-    assert not [name for name in found.headers if name.startswith(("x-", "Migrator"))]
-
-
-def held(rig: Rig) -> set[str]:
-    """Return what `status --json` says of held destinations."""
-    return {each["destination"] for each in json.loads(rig.must("status", "--json"))["held"]}
 
 
 # ── there and back ──────────────────────────────────────────────────────────────────────────

@@ -25,11 +25,11 @@ import pytest
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from tests.e2e.arrivals import Books, Receiver, books
+from tests.e2e.arrivals import Receiver, account_of
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
 from tests.e2e.rig import Rig
-from tests.e2e.rows import chance, row
+from tests.e2e.rows import Account, chance, row
 
 KILLED: Final = -9
 IN_HAND: Final = 40
@@ -126,8 +126,10 @@ def test_kill_at_step(
             rig.stop(process)
     named = [each for each in receiver.at("Billing") if each.headers.get(RELATED) == overdue.id]
     others = [each for each in receiver.at("Billing") if each not in named]
-    delivered = books([*sent.stored, *sent.at_once], others)
-    failed = books([*sent.unreachable, *sent.malformed], [*receiver.at("error"), *nowhere.arrivals])
+    delivered = account_of([*sent.stored, *sent.at_once], others)
+    failed = account_of(
+        [*sent.unreachable, *sent.malformed], [*receiver.at("error"), *nowhere.arrivals]
+    )
     print(f"{name}: delivered: {delivered}; failed: {failed}")
     assert (delivered.lost, delivered.foreign, delivered.early) == ((), (), ())
     assert (failed.lost, failed.foreign) == ((), ())
@@ -160,13 +162,13 @@ def sending(
             sent += work.result()
 
 
-def settled(rig: Rig, sent: Sequence[OldMessage], receiver: Receiver) -> Books:
+def settled(rig: Rig, sent: Sequence[OldMessage], receiver: Receiver) -> Account:
     """Wait until all has arrived and nothing is left anywhere; nothing is lost, or early."""
     receiver.wait_for(*sent)
     wait_until(lambda: rig.stored() == {}, what="an empty table")
     wait_until(lambda: waiting(rig, "Sales.Timeouts") == 0, what="an empty queue")
     time.sleep(1)  # another copy would come soon
-    account = books(sent, receiver.arrivals)
+    account = account_of(sent, receiver.arrivals)
     print(account)
     assert (account.lost, account.foreign, account.early) == ((), (), ())
     return account
@@ -348,7 +350,7 @@ def test_a_standby_takes_over(rig: Rig, tmp_path: Path, is_paused: bool) -> None
         before = [endpoint.deferred(n / 100, to="Billing") for n in range(250)]
         endpoint.send(*before)
         receiver.wait_for(*before)
-        first = books(before, receiver.arrivals)
+        first = account_of(before, receiver.arrivals)
         assert (first.lost, first.duplicated, first.early) == ((), (), ())
         count = 600 if is_paused else 120
         during = [endpoint.deferred(1 + n / 20, to="Billing") for n in range(count)]

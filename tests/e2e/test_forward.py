@@ -9,10 +9,9 @@ from typing import Final
 
 import pytest
 
-from dev.servers import wait_until
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.wiretime import build_wire_time
-from tests.e2e.arrivals import Arrival, Receiver, books
+from tests.e2e.arrivals import Arrival, Receiver, account_of
 from tests.e2e.dispatching import (
     prepare_dispatcher,
     start_dispatcher,
@@ -24,7 +23,6 @@ from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoin
 from tests.e2e.rig import Rig
 
 KILLED: Final = -9
-LONGEST_S: Final = 2**28 - 1
 TIME_SENT: Final = "NServiceBus.TimeSent"
 DELAY: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 
@@ -61,7 +59,7 @@ def test_messages_of_all_versions_arrive_by_way_of_the_delays(
         arrivals = {each.key: each for each in receiver.wait_for(*messages)}
         time.sleep(0.5)
         rig.stop(process)
-    account = books(messages, receiver.arrivals)
+    account = account_of(messages, receiver.arrivals)
     print(f"{delays}, direct={is_direct}: {account}")
     assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
     for message in messages:
@@ -86,28 +84,6 @@ def check_native(found: Arrival, message: OldMessage) -> None:
     assert found.body == message.body
 
 
-def test_what_no_delay_can_hold_is_stored_and_can_be_cleared(rig: Rig, tmp_path: Path) -> None:
-    """Longer than 2^28 - 1 seconds: stored as the timeout manager does; clearing removes it.
-
-    An hour less is already too long for us: a margin for what is still to be done with it.
-    """
-    endpoint = OldEndpoint(rig)
-    endpoint.declare()
-    prepare_dispatcher(rig, tmp_path, mode="forward")
-    process = start_dispatcher(rig)
-    ended, kept = str(uuid.uuid4()), str(uuid.uuid4())
-    too_long, just_fits = LONGEST_S + 3600, LONGEST_S - 2 * 3600
-    fits = endpoint.saga_timeout(just_fits, saga_id=ended)
-    endpoint.send(fits, *(endpoint.saga_timeout(too_long, saga_id=s) for s in (ended, kept)))
-    wait_until(lambda: len(rig.stored()) == 2, what="two rows")
-    endpoint.send(endpoint.clear_timeouts(ended))
-    wait_until(lambda: [str(row[2]) for row in rig.stored().values()] == [kept], what="one row")
-    wait_until(lambda: waiting(rig, level_name(rig.delays, 27)) == 1, what="the one that fits")
-    rig.stop(process)
-    assert [f.properties.message_id for f in rig.drain_levels()] == [fits.properties.message_id]
-    assert waiting(rig, endpoint.timeouts) == 0
-
-
 @pytest.mark.slow
 def test_killed_between_confirm_and_acknowledgement(rig: Rig, tmp_path: Path) -> None:
     """Forwarded twice at most, with the same id, and none is lost."""
@@ -123,7 +99,7 @@ def test_killed_between_confirm_and_acknowledgement(rig: Rig, tmp_path: Path) ->
         receiver.wait_for(*sent)
         time.sleep(1.5)
         rig.stop(process)
-    account = books(sent, receiver.arrivals)
+    account = account_of(sent, receiver.arrivals)
     print(f"killed at forward.confirmed: {account}")
     assert (account.lost, account.foreign, account.early) == ((), (), ())
     assert 1 <= len(account.duplicated) <= 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 from dev.processes import wait_until
 from tests.e2e.rig import Rig
@@ -15,13 +14,6 @@ def held(rig: Rig) -> dict[str, str]:
     """Return what `status` tells of destinations that cannot be reached: why, by name."""
     found = json.loads(rig.must("status", "--json"))["held"]
     return {each["destination"]: each["reason"] for each in found}
-
-
-def summary(rig: Rig, code: int, *args: str) -> dict[str, Any]:
-    """Return what `run --once` tells at its end."""
-    run = ("run", "--endpoint", "Sales", "--once", "--json", *args)
-    found: dict[str, Any] = json.loads(rig.must(*run, codes=(code,)))
-    return found
 
 
 def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
@@ -44,35 +36,6 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
     assert rig.quarantined() == {}
     account = rig.account([*rows, *others], "Billing", "Shipping")
     assert (account.found, account.lost, account.duplicated) == (400, (), ())
-
-
-def test_a_run_that_ends_tells_what_waits(rig: Rig, vhost: Any) -> None:
-    """None of the queues: refused. Some: done but for the others, however often; then all."""
-    rig.prepare("Unrelated")
-    rows = [row(), row(destination="Shipping"), row(-timedelta(hours=1), destination="Shipping")]
-    rig.insert(rows)
-    refused = rig.run("run", "--endpoint", "Sales", "--once")
-    assert refused.returncode == 3, refused.stderr
-    assert f"virtual host '{vhost.name}'" in refused.stderr
-    assert "Billing, Shipping" in refused.stderr
-    assert len(rig.stored_ids()) == 3
-
-    rig.create_receivers("Billing")
-    for _ in range(2):  # also when nothing but what is held is left
-        found = summary(rig, 5, "--cutoff", "0s")
-        (each,) = found["held"]
-        assert (each["destination"], each["reason"], each["rows"]) == (
-            *("Shipping", "destination-unknown"),
-            2,
-        )
-        assert rig.stored_ids() == {each.id for each in rows[1:]}
-    assert rig.quarantined() == {}
-    rig.must("verify")
-    rig.create_receivers("Shipping")
-    assert summary(rig, 0, "--cutoff", "0s")["held"] == []
-    assert held(rig) == {}
-    account = rig.account(rows, "Billing", "Shipping")
-    assert (account.found, account.lost, account.duplicated) == (3, (), ())
 
 
 def test_what_the_broker_returns_goes_back_into_the_store(rig: Rig) -> None:

@@ -17,23 +17,6 @@ from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
 
-def test_without_the_setting_check_preview_and_run_refuse_and_name_it(rig: Rig) -> None:
-    """Rows are left where they are; whoever looks is told which zone it may be."""
-    rig.time_zone = "Asia/Kolkata"
-    rig.prepare()
-    rig.insert([row(timedelta(days=n)) for n in range(3)])
-    stored = rig.stored()
-    for verb in (("check",), ("preview",), ("run", "--once")):
-        done = rig.run(*verb, "--endpoint", "Sales")
-        said = done.stdout + done.stderr
-        assert done.returncode == 3, said
-        assert "+5.5 h" in said
-        assert "Asia/Kolkata" in said
-        assert "store.time_zone" in said
-    assert rig.stored() == stored
-    rig.must("check", "--endpoint", "Sales", MIGRATOR_STORE__TIME_ZONE="Asia/Kolkata")
-
-
 @pytest.mark.parametrize(
     ("mode", "zone"), [("migrate", "America/New_York"), ("dispatch", "Europe/Berlin")]
 )

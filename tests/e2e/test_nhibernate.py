@@ -6,7 +6,6 @@ The table is made and filled with SQL of this test's own, as NHibernate would.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -89,15 +88,3 @@ def test_one_endpoint_goes_and_comes_back(rig: Rig) -> None:
     assert done["handed_over"]["found"]["restored"] == 21
     assert rig.stored() == before
     assert rig.drain_levels() == []
-
-
-def test_seeds_are_rows_of_the_endpoint(rig: Rig) -> None:
-    """In a table that is there, or in one that is made."""
-    with rig.sql() as connection:
-        connection.execute("DROP TABLE TimeoutEntity")
-    rig.must("seed", "--endpoint", "Sales.EU", "--count", "7")
-    rig.must("seed", "--endpoint", "Billing", "--count", "2")
-    with rig.sql() as connection:
-        found = connection.execute("SELECT Endpoint, Headers FROM TimeoutEntity").fetchall()
-    assert Counter(owner for owner, _ in found) == {"Sales.EU": 7, "Billing": 2}
-    assert all(r"application\/json" in headers and "\n" not in headers for _, headers in found)

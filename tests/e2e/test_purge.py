@@ -11,7 +11,7 @@ from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
 
-def test_settled_rows_are_purged_and_the_books_stay(rig: Rig, tmp_path: Path) -> None:
+def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) -> None:
     """Without a command; what still waits in the levels stays in the ledger as well."""
     listen(rig, tmp_path)
     rig.settings |= {
@@ -34,9 +34,9 @@ def test_settled_rows_are_purged_and_the_books_stay(rig: Rig, tmp_path: Path) ->
     with rig.sql() as connection:
         query = "SELECT store_id, state FROM migrator.timeout WHERE state IS NULL OR state <> %s"
         left = connection.execute(query, ("quarantined",)).fetchall()
-        (books,) = connection.execute("SELECT sum(size), sum(purged) FROM migrator.batch")
+        (counted,) = connection.execute("SELECT sum(size), sum(purged) FROM migrator.batch")
     assert left == [(later.id, None)]
-    assert books == (4, 2)
+    assert counted == (4, 2)
     assert len(rig.drain_levels()) == 1
 
 

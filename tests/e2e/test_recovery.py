@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,27 +61,6 @@ def test_a_commit_into_other_delays_is_settled_by_these_first(rig: Rig) -> None:
     rig.insert([row()])
     rig.migrate()
     assert rig.batch_states() == {"handed_over": 2}
-
-
-@pytest.mark.punctual
-def test_once_that_is_stopped_says_so_and_goes_on_later(rig: Rig) -> None:
-    """SIGTERM ends it within its batch, with 143; the next run finishes."""
-    rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"] = "100"
-    rig.prepare()
-    rows = [row() for _ in range(2000)]
-    rig.insert(rows)
-    process = rig.start("run", "--endpoint", "Sales", "--once")
-    wait_until(lambda: rig.batch_states()["handed_over"] >= 1, what="a batch")
-    asked_s = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    done = rig.finish(process)
-    assert done.returncode == 143, done.stderr[-2000:]
-    assert time.monotonic() - asked_s < 20
-    assert set(rig.batch_states()) == {"handed_over"}
-    del rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"]
-    rig.migrate()
-    account = rig.account(rows, "Billing")
-    assert (account.lost, account.duplicated) == ((), ())
 
 
 def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:

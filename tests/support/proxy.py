@@ -55,12 +55,10 @@ class Proxy:
         self._lock = threading.RLock()
         self._links: set[_Link] = set()
         self._flowing = {"to_server": threading.Event(), "to_client": threading.Event()}
-        self._bytes = {"to_server": 0, "to_client": 0}
         self._budget: int | None = None
         self._cut_on_answer: Literal["before", "after"] | None = None
         self._skipping = 0
         self._asked = False
-        self._cut_done = threading.Event()
         self._refusing = False
         self._closed = False
         self.cuts = 0
@@ -82,17 +80,6 @@ class Proxy:
         login, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{self.port}"))
 
-    @property
-    def connections(self) -> int:
-        """How many connections are open through the proxy."""
-        with self._lock:
-            return len(self._links)
-
-    def forwarded(self, direction: Direction) -> int:
-        """How many bytes were forwarded in a direction, over all connections."""
-        with self._lock:
-            return self._bytes[direction]
-
     # --- orders -----------------------------------------------------------------------------
 
     def cut(self) -> None:
@@ -102,7 +89,6 @@ class Proxy:
             self.cuts += bool(links)
         for link in links:
             link.reset()
-        self._cut_done.set()
 
     def lead_to(self, port: int) -> None:
         """Bring new connections to another server of this machine; open ones stay."""
@@ -111,10 +97,6 @@ class Proxy:
     def refuse(self) -> None:
         """Reset every new connection as soon as it is made; open ones stay."""
         self._refusing = True
-
-    def accept(self) -> None:
-        """Take new connections again."""
-        self._refusing = False
 
     def stall(self, direction: Direction) -> None:
         """Go deaf: stop forwarding in a direction, but keep all connections open."""
@@ -129,7 +111,6 @@ class Proxy:
         """Let exactly ``count`` more bytes through to the server, then cut."""
         with self._lock:
             self._budget = count
-            self._cut_done.clear()
 
     def cut_before_answer(self, *, skipping: int = 0) -> None:
         """Cut when the server answers the client's next bytes; the client never sees the answer.
@@ -145,11 +126,6 @@ class Proxy:
         "Answer" is what the server sends in one go; the rest of a longer one is lost.
         """
         self._on_answer("after")
-
-    def wait_for_cut(self, *, seconds: float = 10) -> None:
-        """Wait until an ordered cut has happened; raise ``TimeoutError`` when it does not."""
-        if not self._cut_done.wait(seconds):
-            raise TimeoutError(f"the proxy did not cut within {seconds:g} s")
 
     def close(self) -> None:
         """Cut everything and stop listening."""
@@ -172,7 +148,6 @@ class Proxy:
         with self._lock:
             self._asked = False
             self._cut_on_answer = when
-            self._cut_done.clear()
 
     def _accept(self) -> None:
         while not self._closed:
@@ -195,21 +170,11 @@ class Proxy:
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._links.add(link)
-            self._spawn(link, client, server, "to_server", self._toward_server)
-            self._spawn(link, server, client, "to_client", self._toward_client)
-
-    def _spawn(
-        self,
-        link: _Link,
-        source: socket.socket,
-        target: socket.socket,
-        direction: Direction,
-        forward: Callable[[socket.socket, bytes], bool],
-    ) -> None:
-        arguments = (link, source, target, direction, forward)
-        threading.Thread(
-            target=self._pump, args=arguments, name=f"proxy-{direction}", daemon=True
-        ).start()
+            for flow in (
+                (link, client, server, "to_server", self._toward_server),
+                (link, server, client, "to_client", self._toward_client),
+            ):
+                threading.Thread(target=self._pump, args=flow, name="proxy", daemon=True).start()
 
     def _pump(
         self,
@@ -253,7 +218,6 @@ class Proxy:
             if self._budget is not None:
                 self._budget = None if exhausted else self._budget - allowed
             self._asked = True
-            self._bytes["to_server"] += allowed
         server.sendall(data[:allowed])
         return exhausted
 
@@ -266,8 +230,6 @@ class Proxy:
                 self._asked, cut = False, None
             elif cut:
                 self._cut_on_answer = None
-            if cut != "before":
-                self._bytes["to_client"] += len(data)
         if cut != "before":
             client.sendall(data)
         return cut is not None
