@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from migrator.nservicebus import headers as h
-
-UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @pytest.mark.parametrize(
@@ -27,13 +21,6 @@ def test_stored_headers_are_read(text: str | None, expected: dict[str, str | Non
     assert h.parse_headers(text) == expected
 
 
-@given(stored=st.dictionaries(UNICODE, st.none() | UNICODE))
-def test_headers_round_trip(stored: dict[str, str | None]) -> None:
-    """Any Unicode text survives being written as JSON and read, in its order."""
-    for text in (json.dumps(stored), json.dumps(stored, ensure_ascii=False, indent=2)):
-        assert list(h.parse_headers(text).items()) == list(stored.items())
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -48,17 +35,6 @@ def test_other_shapes_are_unreadable(text: str) -> None:
     """Anything but one flat object of strings and nulls goes to quarantine, however hostile."""
     with pytest.raises(h.UnreadableHeaders):
         h.parse_headers(text)
-
-
-@given(text=st.text())
-def test_any_text_is_read_or_unreadable(text: str) -> None:
-    """There is no third outcome."""
-    try:
-        parsed = h.parse_headers(text)
-    except h.UnreadableHeaders as exc:
-        assert len(str(exc)) < 300  # noqa: PT017 - the only claim about this outcome
-        return
-    assert all(value is None or isinstance(value, str) for value in parsed.values())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,19 +12,9 @@ from hypothesis import strategies as st
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.incoming import IncomingMessage, normalised_headers, unicode_text
 from migrator.nservicebus.recoverability import retry_copy
-from tests.unit.nservicebus.samples import captured, delivered, incoming, messages
-
-ENTRIES = captured()
-
+from tests.unit.nservicebus.samples import delivered, incoming, messages
 
 # ── realistic ───────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e['core']}-{e['scenario']}")
-def test_captured_headers_stay_as_they_are(entry: dict[str, Any]) -> None:
-    """Text is text, in its order; only the delivery mode is added."""
-    found = normalised_headers(incoming(entry["headers"]))
-    assert list(found.items()) == [*entry["headers"].items(), (h.NON_DURABLE, "False")]
 
 
 NOT_THE_SENDERS = (
