@@ -85,7 +85,7 @@ def resume(
 @verbs.command("set")
 def adjust(
     context: typer.Context,
-    knob: Annotated[
+    setting: Annotated[
         RuntimeSetting,
         typer.Argument(metavar="batch_size|rate_limit|lanes|cutoff", help="What to change."),
     ],
@@ -101,7 +101,7 @@ def adjust(
       migrator set lanes 4
       migrator set cutoff 5m
     """
-    _give(Adjust(knob=knob, value=value), session_of(context), socket)
+    _give(Adjust(setting=setting, value=value), session_of(context), socket)
 
 
 @verbs.command()

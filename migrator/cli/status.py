@@ -238,8 +238,8 @@ def _show_daemon(found: Mapping[str, Any]) -> None:
         ("endpoint", "mode", "in store", "rows/s", "empty in", "waits for"),
         [_endpoint_row(view) for view in found["working_on"]],
     )
-    knobs = ", ".join(f"{knob} {value}" for knob, value in found["knobs"].items())
-    write_text(f"set now: {knobs}")
+    settings = ", ".join(f"{setting} {value}" for setting, value in found["settings"].items())
+    write_text(f"set now: {settings}")
     for line in (*_job_lines(found), *_gaps(found)):
         write_text(line)
 

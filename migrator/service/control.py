@@ -182,16 +182,16 @@ class Control:
 
     def _adjust(self, command: Adjust) -> Answer:
         try:
-            before = self.runtime.set(command.knob, command.value)
+            before = self.runtime.set(command.setting, command.value)
         except ConfigError as exc:
             return _refused(str(exc))
-        if command.knob is RuntimeSetting.LANES and not self.workers.set_lanes(
+        if command.setting is RuntimeSetting.LANES and not self.workers.set_lanes(
             self.runtime.now.lanes
         ):
             return _refused("nothing is handed over here any more; lanes are as they were")
         self.workers.wake()
-        now = self.runtime.texts()[command.knob]
-        return _done(f"{command.knob} is {now} (was {before}) until the settings are read again")
+        now = self.runtime.texts()[command.setting]
+        return _done(f"{command.setting} is {now} (was {before}) until the settings are read again")
 
     # ── pauses, which last until somebody resumes ───────────────────────────────────────────
 

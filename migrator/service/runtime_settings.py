@@ -26,7 +26,7 @@ from migrator.web.control import RuntimeSetting
 _log = logging.getLogger(__name__)
 
 RELOAD: Final = "reload"
-_KNOBS: Final = frozenset(f"handover.{knob}" for knob in RuntimeSetting)
+_SETTABLE: Final = frozenset(f"handover.{setting}" for setting in RuntimeSetting)
 _AT_ONCE: Final = ("throttle.", "log.")
 
 
@@ -55,15 +55,15 @@ class RuntimeSettings:
         now = self._now
         return Selection(cutoff=now.cutoff, horizon=now.horizon)
 
-    def set(self, knob: RuntimeSetting, value: str) -> str:
-        """Set *knob* to *value*, as in the settings file; return what was in force before.
+    def set(self, setting: RuntimeSetting, value: str) -> str:
+        """Set *setting* to *value*, as in the settings file; return what was in force before.
 
         Raises:
             ConfigError: It cannot have that value; says what it may be. Nothing was changed.
         """
         with self._lock:
-            before = self.texts()[knob]
-            self._now = _changed(self._now, knob, value)
+            before = self.texts()[setting]
+            self._now = _changed(self._now, setting, value)
             return before
 
     def reset(self, given: HandOver) -> None:
@@ -72,18 +72,18 @@ class RuntimeSettings:
             self._now = given
 
     def texts(self) -> Mapping[str, str]:
-        """Return every knob with its value, as in the settings file."""
-        values = {knob: getattr(self._now, knob) for knob in RuntimeSetting}
+        """Return every setting with its value, as in the settings file."""
+        values = {setting: getattr(self._now, setting) for setting in RuntimeSetting}
         values[RuntimeSetting.CUTOFF] = build_duration(self._now.cutoff)
-        return {str(knob): str(value) for knob, value in values.items()}
+        return {str(setting): str(value) for setting, value in values.items()}
 
 
-def _changed(now: HandOver, knob: RuntimeSetting, value: str) -> HandOver:
+def _changed(now: HandOver, setting: RuntimeSetting, value: str) -> HandOver:
     try:
-        return HandOver.model_validate({**now.model_dump(), str(knob): value})
+        return HandOver.model_validate({**now.model_dump(), str(setting): value})
     except ValidationError as exc:
         said = "; ".join(each["msg"].removeprefix("Value error, ") for each in exc.errors())
-        raise ConfigError(f"{knob} cannot be {value!r}: {said[:1].lower()}{said[1:]}") from exc
+        raise ConfigError(f"{setting} cannot be {value!r}: {said[:1].lower()}{said[1:]}") from exc
 
 
 def read_anew(
@@ -109,14 +109,14 @@ def read_anew(
         audit_log.note(RELOAD, {"is_done": False, "error": str(exc)})
         return now
     changed = set(changed_keys(now, found))
-    wanted = {str(knob): getattr(found.handover, knob) for knob in RuntimeSetting}
+    wanted = {str(setting): getattr(found.handover, setting) for setting in RuntimeSetting}
     handover = now.handover.model_copy(update=wanted)
     runtime.reset(handover)
     workers.set_lanes(handover.lanes)
     if any(key.startswith("throttle.") for key in changed):
         use_throttles(found)
     workers.wake()
-    later = sorted(key for key in changed if key not in _KNOBS and not key.startswith(_AT_ONCE))
+    later = sorted(key for key in changed if key not in _SETTABLE and not key.startswith(_AT_ONCE))
     facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
     level = logging.WARNING if later else logging.INFO
     _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})

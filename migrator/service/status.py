@@ -161,7 +161,7 @@ class DaemonStatus:
     """Empty before the work begins."""
 
     def snapshot(self) -> Snapshot:
-        """Return the latest look at everything; holds and knobs are those of this moment."""
+        """Return the latest look at everything; holds and settings are those of this moment."""
         seen = self.poller.ask()
         return Snapshot(
             taken_at=seen.progress.taken_at,
@@ -171,7 +171,7 @@ class DaemonStatus:
             progress=seen.progress,
             endpoints=[self._view(served, seen) for served in self.control.served.values()],
             holds=self.control.throttle.reasons(),
-            knobs=self.control.runtime.texts(),
+            settings=self.control.runtime.texts(),
             levels=seen.ladder,
             due=_together(seen),
             events=seen.events,

@@ -49,9 +49,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjust:
-    """Change a knob for as long as the daemon runs."""
+    """Change a setting until the daemon is started again, or reads its settings again."""
 
-    knob: RuntimeSetting
+    setting: RuntimeSetting
     value: str
     """As in the settings file: ``500``, ``1m`` …"""
 
@@ -161,10 +161,10 @@ def parse_order(document: object) -> tuple[Command, str | None]:
     if verb == "retry":
         _check(texts, "reason", {None, *Reason})
     if verb == "set":
-        _check(texts, "knob", set(RuntimeSetting))
+        _check(texts, "setting", set(RuntimeSetting))
         if texts["value"] is None:
             raise ValueError("value must be given")
-        texts["knob"] = RuntimeSetting(str(texts["knob"]))
+        texts["setting"] = RuntimeSetting(str(texts["setting"]))
     return cast("Any", COMMANDS[verb])(**texts), who
 
 

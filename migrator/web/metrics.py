@@ -65,8 +65,8 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
             "Things that could not be read this time; `migrator status --daemon` says which.",
         ),
         Measure(
-            "migrator_knob",
-            ("knob",),
+            "migrator_setting",
+            ("setting",),
             "What is set now: rows, messages per second, lanes, seconds.",
         ),
         Measure(
@@ -281,7 +281,9 @@ def _daemon(snapshot: Snapshot) -> _Samples:
         "migrator_info": [((snapshot.version, snapshot.owner), 1)],
         "migrator_snapshot_age_seconds": [((), snapshot.age_s)],
         "migrator_snapshot_gaps": [((), len(snapshot.gaps))],
-        "migrator_knob": [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
+        "migrator_setting": [
+            ((setting,), _number(value)) for setting, value in snapshot.settings.items()
+        ],
         "migrator_job_runs_total": [((job.job,), job.runs) for job in snapshot.jobs],
         "migrator_job_missed_total": [((job.job,), job.missed) for job in snapshot.jobs],
         "migrator_job_last_is_fine": [((name,), report.is_fine) for name, report in last],
@@ -355,7 +357,7 @@ def _levels(depths: LevelDepths | None) -> _Samples:
 
 
 def _number(value: str) -> float | None:
-    """Return a knob's value: a number as it is, a duration in seconds; None: it is neither."""
+    """Return what a setting has: a number as it is, a duration in seconds; None: neither."""
     for read in (float, lambda text: parse_duration(text).total_seconds()):
         with suppress(ValueError):
             return read(value)

@@ -87,7 +87,7 @@ class Snapshot:
     endpoints: Sequence[EndpointView]
     holds: Sequence[PauseReason]
     """Every hold there is."""
-    knobs: Mapping[str, str]
+    settings: Mapping[str, str]
     levels: LevelDepths | None
     """None: the broker was not asked yet, or did not answer."""
     due: Sequence[tuple[str, int]]
@@ -136,7 +136,7 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "age_s": snapshot.age_s,
         "version": snapshot.version,
         "owner": snapshot.owner,
-        "knobs": snapshot.knobs,
+        "settings": snapshot.settings,
         "holds": _holds(snapshot.holds),
         "working_on": [
             {**fields_of(view), "holds": _holds(view.holds)} for view in snapshot.endpoints

@@ -76,7 +76,7 @@ WRONG_SPAN_S: Final = 30.0
 _LONGEST_NAME: Final = 60
 ROWS: Final = 50
 """Of the quarantine on one page."""
-_KNOBS: Final = "/page/knobs"
+_SETTINGS: Final = "/page/settings"
 
 
 def address_of(which: QuarantineFilter, after: int = 0) -> str:
@@ -231,7 +231,7 @@ class StatusPage:
             ("/page/logout", "POST", self._log_out),
             ("/page/pause", "POST", self._commanding("pause")),
             ("/page/resume", "POST", self._commanding("resume")),
-            (_KNOBS, "GET", self._logged_in(self._knobs)),
+            (_SETTINGS, "GET", self._logged_in(self._settings)),
             ("/page/set", "POST", self._set),
             ("/page/end", "GET", self._logged_in(self._end)),
             ("/page/drain", "POST", self._ending("drain")),
@@ -371,7 +371,7 @@ class StatusPage:
         in_flight = sum(each.in_flight for each in endpoints)
         return page("end.html", {"in_flight": in_flight}, session=session)
 
-    async def _knobs(
+    async def _settings(
         self,
         _request: Request,
         session: Session,
@@ -379,16 +379,17 @@ class StatusPage:
         trouble: str = "",
         status: int = 200,
     ) -> Response:
-        """Show what is in force; in the field of the knob that was *tried*, what was typed."""
+        """Show what is in force; in the field of the setting that was *tried*, what was typed."""
         values = {
-            "knobs": self._status.snapshot().knobs,
+            "settings": self._status.snapshot().settings,
             "meanings": {
-                str(knob): HandOver.model_fields[knob].description for knob in RuntimeSetting
+                str(setting): HandOver.model_fields[setting].description
+                for setting in RuntimeSetting
             },
             "tried": tried,
             "trouble": trouble,
         }
-        return page("knobs.html", values, session=session, status=status)
+        return page("settings.html", values, session=session, status=status)
 
     # ── to do ───────────────────────────────────────────────────────────────────────────────────
 
@@ -421,17 +422,17 @@ class StatusPage:
         return go(address_of(filter_of(shown)))
 
     async def _set(self, request: Request) -> Response:
-        """Set one knob; what is refused stays in the form, with the reason beside it."""
+        """Set one setting; what is refused stays in the form, with the reason beside it."""
         session, form = await self._acting(request)
-        tried = form.get("knob", ""), form.get("value", "")
+        tried = form.get("setting", ""), form.get("value", "")
         try:
             answer = await self._told("set", form, session, request)
         except HTTPException as exc:
-            return await self._knobs(request, session, tried, exc.detail, 400)
+            return await self._settings(request, session, tried, exc.detail, 400)
         if not answer.is_done:
-            return await self._knobs(request, session, tried, answer.text, 409)
+            return await self._settings(request, session, tried, answer.text, 409)
         session.told = answer
-        return go(_KNOBS)
+        return go(_SETTINGS)
 
     async def _told(self, verb: str, form: Form, session: Session, request: Request) -> Answer:
         """Give a command made of those fields that are filled in; return what came of it.

@@ -196,11 +196,11 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     for screen in SCREENS[::3]:
         _keep(seen, "end", screen)
     assert seen.complaints == []
-    page.goto(f"{site.base}/page/knobs")
+    page.goto(f"{site.base}/page/settings")
     page.get_by_label("lanes").fill("99")
     page.get_by_role("button", name="Set lanes").click()
     for screen in SCREENS[::3]:
-        _keep(seen, "knobs", screen)
+        _keep(seen, "settings", screen)
     page.get_by_role("button", name="Log out").click()
     page.goto(f"{site.base}/page/login")
     _keep(seen, "login", SCREENS[-1])

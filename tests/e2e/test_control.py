@@ -44,9 +44,9 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     no = told(rig, command="pause", endpoint="Billing", reason="a mistake")
     assert (no["is_done"], "does not work on Billing" in no["text"]) == (False, True)
     assert told(rig, command="resume")["is_done"]
-    assert told(rig, command="set", knob="lanes", value="2", who="Jo")["is_done"]
+    assert told(rig, command="set", setting="lanes", value="2", who="Jo")["is_done"]
     wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
-    assert status(rig)["knobs"]["lanes"] == "2"
+    assert status(rig)["settings"]["lanes"] == "2"
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
     rig.must("pause", "--reason", "until Monday")
     # events are written in the background
@@ -98,18 +98,18 @@ def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
         assert told.partition("\nMONOTONIC_USEC=")[2].isdigit()
         wait_until(lambda: signals(rig) == ["touch_file"], what="a hold for the file")
         found = status(rig)
-        assert (found["knobs"]["rate_limit"], found["knobs"]["lanes"]) == ("50", "2")
+        assert (found["settings"]["rate_limit"], found["settings"]["lanes"]) == ("50", "2")
         rig.insert([row()])
         touch_file.unlink()
         wait_until(lambda: not rig.stored_ids(), what="going on without the file")
         rig.config.write_text("[handover]\nlanes = 0\n", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: len(noted(rig, "reload")) == 2, what="another reload")
-        assert status(rig)["knobs"]["lanes"] == "2"
+        assert status(rig)["settings"]["lanes"] == "2"
         log = rig.stop(process)
     done, refused = noted(rig, "reload")
-    knobs = ["handover.batch_size", "handover.lanes", "handover.rate_limit"]
-    assert done["changed"] == [*knobs, "throttle.touch_file"]
+    settings = ["handover.batch_size", "handover.lanes", "handover.rate_limit"]
+    assert done["changed"] == [*settings, "throttle.touch_file"]
     assert done["needs_restart"] == ["endpoints"]
     assert not refused["is_done"]
     assert "reload_refused" in log

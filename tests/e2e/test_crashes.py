@@ -46,7 +46,7 @@ def steps(short_form: Collection[str]) -> list[object]:
 
 @pytest.mark.parametrize(("mode", "name"), steps(SHORT_FORM))
 def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
-    """Killed at a named step and restarted with other knobs: nothing lost, nothing doubtful."""
+    """Killed at a named step and restarted with other settings: nothing lost, nothing doubtful."""
     kill_at_step(rig, mode, name)
 
 

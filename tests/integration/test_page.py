@@ -225,31 +225,33 @@ def test_pause_and_resume_without_script(alice: Visitor) -> None:
     assert {who for _, who in alice.panel.told} == {WHO}
 
 
-def test_a_knob_is_set_as_by_the_command(alice: Visitor) -> None:
+def test_a_setting_is_changed_as_by_the_command(alice: Visitor) -> None:
     """The page shows what is in force, and tells once what came of it."""
-    form = {"csrf": alice.secret(), "knob": "batch_size", "value": "250"}
+    form = {"csrf": alice.secret(), "setting": "batch_size", "value": "250"}
     found = alice.post("/page/set", form)
-    assert (found.status_code, found.headers["location"]) == (303, "/page/knobs")
-    shown = alice.get("/page/knobs")
+    assert (found.status_code, found.headers["location"]) == (303, "/page/settings")
+    shown = alice.get("/page/settings")
     assert "Done: batch_size is 250" in text_of(shown)
     assert 'name="value" value="250"' in shown.text
-    assert alice.panel.told == [(Adjust(knob=RuntimeSetting.BATCH_SIZE, value="250"), WHO)]
+    assert alice.panel.told == [(Adjust(setting=RuntimeSetting.BATCH_SIZE, value="250"), WHO)]
 
 
 def test_what_cannot_be_set_is_told_where_it_was_typed(alice: Visitor) -> None:
-    """The form keeps what was typed, whatever it is; the knobs stay as they were."""
-    before = dict(alice.panel.snapshot().knobs)
-    for knob, value, status, told in (
+    """The form keeps what was typed, whatever it is; the settings stay as they were."""
+    before = dict(alice.panel.snapshot().settings)
+    for setting, value, status, told in (
         ("cutoff", "<b>soon</b>", 409, "cutoff cannot be '<b>soon</b>'"),
         ("batch_size", " ", 400, "value must be given"),
-        ("mode", "direct", 400, "knob must be one of"),
+        ("mode", "direct", 400, "setting must be one of"),
     ):
-        found = alice.post("/page/set", {"csrf": alice.secret(), "knob": knob, "value": value})
+        found = alice.post(
+            "/page/set", {"csrf": alice.secret(), "setting": setting, "value": value}
+        )
         assert (found.status_code, told in text_of(found)) == (status, True)
         if status == 409:
             assert f'value="{html.escape(value)}"' in found.text
-            assert f"It is still {before[knob]}." in text_of(found)
-    assert alice.panel.snapshot().knobs == before
+            assert f"It is still {before[setting]}." in text_of(found)
+    assert alice.panel.snapshot().settings == before
 
 
 def test_to_end_it_takes_a_second_step(alice: Visitor) -> None:
@@ -267,11 +269,11 @@ def test_to_end_it_takes_a_second_step(alice: Visitor) -> None:
 
 def test_what_is_for_those_who_logged_in(visitor: Visitor) -> None:
     """Others are sent to the login, and nothing is done for them."""
-    for path in ("/page/knobs", "/page/end", "/page/quarantine"):
+    for path in ("/page/settings", "/page/end", "/page/quarantine"):
         found = visitor.get(path)
         assert (found.status_code, found.headers["location"]) == (303, "/page/login")
     for path in COMMANDS:
-        assert visitor.post(path, {"knob": "lanes", "value": "1"}).status_code == 401
+        assert visitor.post(path, {"setting": "lanes", "value": "1"}).status_code == 401
     assert not visitor.panel.told
 
 

@@ -122,7 +122,7 @@ def test_a_command_by_the_socket_needs_no_token(site: Site) -> None:
     assert command == Pause(endpoint=EndpointName("Sales"), reason="index rebuild")
     assert who == f"alice ({getpass.getuser()}, uid {os.getuid()} by the control socket)"
     refused = site.by_socket.post(
-        "/control", json={"command": "set", "knob": "batch_size", "value": "many"}
+        "/control", json={"command": "set", "setting": "batch_size", "value": "many"}
     )
     assert (refused.status_code, refused.json()["is_done"]) == (409, False)
 
@@ -210,7 +210,7 @@ def test_what_follows_a_refused_request_is_not_taken_for_another(site: Site) -> 
     ("peer", "path", "monitoring"), [("192.0.2.7", "/metrics", 429), ("127.0.0.1", "/control", 200)]
 )
 def test_tokens_cannot_be_guessed(peer: str, path: str, monitoring: int) -> None:
-    """Nor at monitoring's paths, which want the token from elsewhere; on this machine they go on."""
+    """Nor at monitoring's paths, which want it from elsewhere; on this machine they go on."""
     panel = MemoryPanel()
     listener = Listener(is_socket=False, token=TOKEN, is_loopback=peer == "127.0.0.1")
     app = web_app.new_app(panel, Instruments(), CommandQueue(panel), listener)

@@ -74,7 +74,7 @@ class MovingPanel(MemoryPanel):
                     shown.progress, taken_at=taken_at, endpoints=progress, quarantine=_COUNTS
                 ),
                 endpoints=[self._view(name) for name in self._done],
-                knobs={**self._runtime.texts(), "mode": "staged"},
+                settings={**self._runtime.texts(), "mode": "staged"},
                 levels=build_level_depths(DelaysVersion.V2, levels),
                 jobs=(),
                 gaps=(),
@@ -101,12 +101,12 @@ class MovingPanel(MemoryPanel):
             case Resume(endpoint=endpoint):
                 self._holds.pop(endpoint, None)
                 return Answer(is_done=True, text=f"{endpoint or 'hand-over'} is resumed")
-            case Adjust(knob=knob, value=value):
+            case Adjust(setting=setting, value=value):
                 try:
-                    self._runtime.set(knob, value)
+                    self._runtime.set(setting, value)
                 except ConfigError as exc:
                     return Answer(is_done=False, text=str(exc))
-                return Answer(is_done=True, text=f"{knob} is {self._runtime.texts()[knob]}")
+                return Answer(is_done=True, text=f"{setting} is {self._runtime.texts()[setting]}")
             case Drain() | StopNow():
                 return Answer(is_done=True, text="finishing what is claimed, then ending")
             case Retry():

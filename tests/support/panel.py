@@ -126,7 +126,7 @@ def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
             ),
         ],
         holds=holds,
-        knobs={"batch_size": "1000", "cutoff": "1m", "rate_limit": "0", "mode": "staged"},
+        settings={"batch_size": "1000", "cutoff": "1m", "rate_limit": "0", "mode": "staged"},
         levels=build_level_depths(
             DelaysVersion.V2,
             [LevelDepth(level=3, ready=12, unacknowledged=0, held=40, consumers=0)],
@@ -203,8 +203,8 @@ class MemoryPanel:
                 return Answer(is_done=True, text=f"paused {endpoint or 'everything'}: {reason}")
             case Resume():
                 return Answer(is_done=True, text="nothing is paused")
-            case Adjust(knob=knob, value=value):
-                return Answer(is_done=value.isdigit(), text=f"{knob} is {value}")
+            case Adjust(setting=setting, value=value):
+                return Answer(is_done=value.isdigit(), text=f"{setting} is {value}")
             case Retry():
                 return Answer(is_done=True, text="3 rows of the quarantine tried again")
             case _:

@@ -59,7 +59,7 @@ def panel(
             "paused Sales: index rebuild",
         ),
         (["resume", "--endpoint", "Sales"], Resume(endpoint=SALES), "nothing is paused"),
-        (["set", "lanes", "2"], Adjust(knob=RuntimeSetting.LANES, value="2"), "is 2"),
+        (["set", "lanes", "2"], Adjust(setting=RuntimeSetting.LANES, value="2"), "is 2"),
         (["drain"], Drain(), "draining"),
         (["stop"], StopNow(), "draining"),
     ],

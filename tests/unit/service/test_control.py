@@ -160,10 +160,16 @@ def test_what_else_there_is_to_wait_for_is_told(bench: Bench) -> None:
         (Pause(endpoint=SHOP, reason="x"), "mode forward: its timeouts would be late"),
         (Pause(endpoint=NO, reason="x"), "works on: Sales, Shop"),
         (Resume(endpoint=NO), "works on: Sales, Shop"),
-        (Adjust(knob=RuntimeSetting.LANES, value="0"), "lanes cannot be '0': input should be gre"),
-        (Adjust(knob=RuntimeSetting.CUTOFF, value="60"), "cutoff cannot be '60': must be a durati"),
-        (Adjust(knob=RuntimeSetting.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
-        (Adjust(knob=RuntimeSetting.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
+        (
+            Adjust(setting=RuntimeSetting.LANES, value="0"),
+            "lanes cannot be '0': input should be gre",
+        ),
+        (
+            Adjust(setting=RuntimeSetting.CUTOFF, value="60"),
+            "cutoff cannot be '60': must be a durati",
+        ),
+        (Adjust(setting=RuntimeSetting.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
+        (Adjust(setting=RuntimeSetting.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: str) -> None:
@@ -187,14 +193,14 @@ def test_the_ledger_knows_of_each_endpoint_whether_it_is_paused(bench: Bench) ->
     assert bench.after_a_restart() == []
 
 
-def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
+def test_settings_are_changed_while_it_runs(bench: Bench) -> None:
     """Lanes ask for them before each batch."""
-    for knob, value in (("batch_size", "500"), ("rate_limit", "200"), ("cutoff", "5m")):
-        assert bench.give(Adjust(knob=RuntimeSetting(knob), value=value)).is_done
+    for setting, value in (("batch_size", "500"), ("rate_limit", "200"), ("cutoff", "5m")):
+        assert bench.give(Adjust(setting=RuntimeSetting(setting), value=value)).is_done
     pace = bench.runtime.pace()
     assert (pace.batch_rows, pace.rate_limit_per_s) == (200, 200)
     assert bench.runtime.selection().cutoff.total_seconds() == 300
-    answer = bench.give(Adjust(knob=RuntimeSetting.LANES, value="3"))
+    answer = bench.give(Adjust(setting=RuntimeSetting.LANES, value="3"))
     assert answer.text == "lanes is 3 (was 1) until the settings are read again"
     assert (bench.lanes.wanted, bench.lanes.woken) == ([3], 4)
     assert bench.runtime.texts() == {

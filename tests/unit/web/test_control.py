@@ -38,7 +38,7 @@ NAMES = st.none() | TEXTS.map(EndpointName)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Pause, endpoint=NAMES, reason=TEXTS),
     st.builds(Resume, endpoint=NAMES),
-    st.builds(Adjust, knob=st.sampled_from(RuntimeSetting), value=TEXTS),
+    st.builds(Adjust, setting=st.sampled_from(RuntimeSetting), value=TEXTS),
     st.builds(
         Retry,
         endpoint=NAMES,
@@ -85,11 +85,11 @@ def test_the_form_of_a_command_is_public() -> None:
         ({"command": "pause", "reason": "\x1b[2J"}, "reason must be one line"),
         ({"command": "pause", "reason": "x" * 501}, "at most 500"),
         ({"command": "drain", "who": "a\rb"}, "who must be one line"),
-        ({"command": "set", "knob": "batch_size"}, "value must be given"),
-        ({"command": "set", "value": "5"}, "knob must be one of batch_size"),
+        ({"command": "set", "setting": "batch_size"}, "value must be given"),
+        ({"command": "set", "value": "5"}, "setting must be one of batch_size"),
         ({"command": "retry", "reason": "bad-luck"}, "reason must be one of"),
         ({"command": "retry", "timeout": "7"}, "retry has no timeout"),
-        ({"command": "set", "knob": "warp", "value": "9"}, "knob must be one of"),
+        ({"command": "set", "setting": "warp", "value": "9"}, "setting must be one of"),
     ],
 )
 def test_what_is_not_understood_is_refused(document: object, text: str) -> None:

@@ -62,8 +62,8 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
         ("migrator_level_messages", {"level": "03", "state": "ready"}, 12),
         ("migrator_level_messages", {"level": "03", "state": "held"}, 40),
         ("migrator_levels_missing", {}, 27),
-        ("migrator_knob", {"knob": "batch_size"}, 1000),
-        ("migrator_knob", {"knob": "cutoff"}, 60),
+        ("migrator_setting", {"setting": "batch_size"}, 1000),
+        ("migrator_setting", {"setting": "cutoff"}, 60),
         ("migrator_due_rows", {"due": "up to 1h"}, 11),
         ("migrator_job_runs_total", {"job": "sweep"}, 90),
         ("migrator_job_missed_total", {"job": "sweep"}, 2),
@@ -85,7 +85,7 @@ def test_what_is_not_known_has_no_sample() -> None:
     for name in ("store_rows", "rate_rows_per_second", "eta_seconds"):
         assert value(found, f"migrator_{name}", endpoint=NASTY) is None
     assert value(found, "migrator_levels_missing") is None
-    assert value(found, "migrator_knob", knob="mode") is None
+    assert value(found, "migrator_setting", setting="mode") is None
     assert not any(name == "migrator_level_messages" for name, _ in found)
 
 

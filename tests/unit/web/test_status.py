@@ -25,8 +25,8 @@ LEDGER, LEVELS = FOUND["ledger"], FOUND["levels"]
     [
         (
             FOUND,
-            "schema taken_at age_s version owner knobs holds working_on ledger levels due events "
-            "jobs not_known",
+            "schema taken_at age_s version owner settings holds working_on ledger levels due "
+            "events jobs not_known",
         ),
         (FOUND["working_on"][0], "endpoint mode in_store rate_per_s eta_s holds"),
         (FOUND["events"][0], "id at kind batch endpoint actor detail"),
