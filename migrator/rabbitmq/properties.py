@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import BytesIO
 from typing import Any, Final
 
 _MOST_LEVELS: Final = 16
@@ -90,7 +91,7 @@ def _read(data: bytes) -> dict[str, Any]:
     found, end = dict[str, Any](), 2
     for bit, start, end in property_spans(data):
         if bit == HEADERS:
-            found["headers"] = _Reader(data[start:end], _MOST_LEVELS)._nested(b"F")
+            found["headers"] = _nested(BytesIO(data[start:end]), b"F", _MOST_LEVELS)
         elif bit == _DELIVERY_MODE:
             found["delivery_mode"] = data[start]
         elif bit not in _FIXED_BYTES:
@@ -104,84 +105,75 @@ def _read(data: bytes) -> dict[str, Any]:
     return found
 
 
-class _Reader:
-    """Walks once over the bytes of values in tables.
+def _value(data: BytesIO, kind: bytes, levels: int) -> object:
+    """Return the next value of *data*; *levels* more tables and arrays may be inside.
 
-    Raises, each of its methods:
-        ValueError, struct.error: They are no values.
+    Raises:
+        ValueError, struct.error: It is no value.
     """
+    if kind in _NUMBERS:
+        return _unpacked(data, _NUMBERS[kind])
+    match kind:
+        case b"F" | b"A":
+            return _nested(data, kind, levels)
+        case b"S":
+            return _text(_sized(data))
+        case b"x":
+            return _sized(data)
+        case b"T":
+            return _moment(_unpacked(data, ">Q"))
+        case b"t":
+            return _bytes(data, 1) != b"\0"
+        case b"V":
+            return None
+        case b"D":
+            scale = _unpacked(data, ">B")
+            return Decimal(_unpacked(data, ">i")).scaleb(-scale)
+    raise ValueError(f"a value of the unknown type {kind!r}")
 
-    def __init__(self, data: bytes, levels: int) -> None:
-        self._data = data
-        self._at = 0
-        self._levels = levels
-        """Tables and arrays that may still be inside."""
 
-    def _value(self, kind: bytes) -> object:
-        if kind in _NUMBERS:
-            return self._unpack(_NUMBERS[kind])
-        match kind:
-            case b"F" | b"A":
-                return self._nested(kind)
-            case b"S":
-                return self._text()
-            case b"x":
-                return self._sized()
-            case b"T":
-                return self._moment()
-            case b"t":
-                return self._bytes(1) != b"\0"
-            case b"V":
-                return None
-            case b"D":
-                scale = self._unpack(">B")
-                return Decimal(self._unpack(">i")).scaleb(-scale)
-        raise ValueError(f"a value of the unknown type {kind!r}")
+def _nested(data: BytesIO, kind: bytes, levels: int) -> dict[str, object] | list[object]:
+    """Return the next table, or array, of *data*."""
+    if levels <= 0:
+        raise ValueError(f"more than {_MOST_LEVELS} tables inside each other")
+    inner = BytesIO(_sized(data))
+    table, array = dict[str, object](), list[object]()
+    while first := inner.read(1):
+        if kind == b"A":
+            array.append(_value(inner, first, levels - 1))
+        else:
+            key = _bytes(inner, first[0]).decode()
+            table[key] = _value(inner, _bytes(inner, 1), levels - 1)
+    return array if kind == b"A" else table
 
-    def _nested(self, kind: bytes) -> dict[Any, object] | list[object]:
-        """Read a table, or an array."""
-        if self._levels <= 0:
-            raise ValueError(f"more than {_MOST_LEVELS} tables inside each other")
-        inner = _Reader(self._sized(), self._levels - 1)
-        table, array = dict[Any, object](), list[object]()
-        while inner._has_more():
-            if kind == b"A":
-                array.append(inner._value(inner._bytes(1)))
-            else:
-                key = inner._bytes(inner._unpack(">B")).decode()
-                table[key] = inner._value(inner._bytes(1))
-        return array if kind == b"A" else table
 
-    def _text(self) -> str | bytes:
-        """Read a long string; text that is not UTF-8 stays bytes."""
-        data = self._sized()
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return data
+def _text(data: bytes) -> str | bytes:
+    """Return a long string; text that is not UTF-8 stays bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
-    def _moment(self) -> datetime | int:
-        """Read a timestamp; one beyond the calendar stays a number."""
-        seconds = self._unpack(">Q")
-        try:
-            return datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):
-            return seconds
 
-    def _unpack(self, form: str) -> int:
-        (found,) = struct.unpack(form, self._bytes(struct.calcsize(form)))
-        return found  # type: ignore[no-any-return]  # or a float
+def _moment(seconds: int) -> datetime | int:
+    """Return a timestamp; one beyond the calendar stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return seconds
 
-    def _sized(self) -> bytes:
-        return self._bytes(self._unpack(">I"))
 
-    def _bytes(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise ValueError("it ends in the middle of a value")
-        found = self._data[self._at : end]
-        self._at = end
-        return found
+def _unpacked(data: BytesIO, form: str) -> int:
+    (found,) = struct.unpack(form, _bytes(data, struct.calcsize(form)))
+    return found  # type: ignore[no-any-return]  # or a float
 
-    def _has_more(self) -> bool:
-        return self._at < len(self._data)
+
+def _sized(data: BytesIO) -> bytes:
+    return _bytes(data, _unpacked(data, ">I"))
+
+
+def _bytes(data: BytesIO, size: int) -> bytes:
+    found = data.read(size)
+    if len(found) < size:
+        raise ValueError("it ends in the middle of a value")
+    return found
