@@ -25,6 +25,7 @@ from migrator.delays.routing import DelaysVersion, entry_level, level_name, rout
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
 from migrator.nservicebus.headers import CONFIRMATION_ID
+from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import BITS, Lane
 from migrator.rabbitmq.admin import AdminSession
@@ -32,7 +33,6 @@ from migrator.rabbitmq.event_loop import Connection
 from migrator.rabbitmq.messages import (
     EncodedMessage,
     PublishResult,
-    encode_bare_properties,
     encode_properties,
 )
 from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
@@ -252,7 +252,8 @@ class RabbitStaging:
 
     def _receipt(self, attempt: Attempt) -> EncodedMessage:
         queues = self._queues
-        properties = encode_bare_properties(
+        properties = encode_properties(
+            RawMessage(body=b""),
             app_id=build_tag(queues.ledger_id, attempt, None),
             headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
         )

@@ -18,7 +18,7 @@ from migrator.rabbitmq.connection import (
     closing_error,
     open_blocking,
 )
-from migrator.rabbitmq.entities import Binding, QueueFacts, queue_entity
+from migrator.rabbitmq.entities import Binding, QueueFacts, ServerFacts, queue_entity
 
 T = TypeVar("T")
 
@@ -42,16 +42,16 @@ class AdminSession:
         self._channel: Any = None
         self._confirming: Any = None
 
-    @property
-    def server_properties(self) -> Mapping[str, Any]:
-        """What the broker says about itself."""
-        properties = self._connection._impl.server_properties  # nowhere public
-        return dict(properties or {})
-
-    @property
-    def frame_max_bytes(self) -> int:
-        """The negotiated frame size."""
-        return int(self._connection._impl.params.frame_max)  # nowhere public
+    def server_facts(self) -> ServerFacts:
+        """Return what the broker says about itself."""
+        inner = self._connection._impl  # pika shows neither of the two
+        told = inner.server_properties or {}
+        return ServerFacts(
+            product=_text(told.get("product")),
+            version=_text(told.get("version")),
+            cluster_name=_text(told.get("cluster_name")),
+            frame_max_bytes=int(inner.params.frame_max),
+        )
 
     def declare_exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange; nothing happens when it is there already."""
@@ -179,6 +179,10 @@ def can_exist(name: str) -> bool:
         return len(name.encode()) <= _NAME_BYTES and not _LINE_ENDS & {*name}
     except UnicodeEncodeError:  # half a character
         return False
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
 def _facts(answer: Any) -> QueueFacts:

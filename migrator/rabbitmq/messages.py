@@ -145,18 +145,6 @@ def encode_properties(
     return b"".join(pieces)
 
 
-def encode_bare_properties(*, app_id: str, headers: HeaderTable) -> bytes:
-    """Return the properties of a persistent message that carries only *headers* and a tag."""
-    return b"".join(
-        (
-            _FLAGS.pack(_HEADERS | _DELIVERY_MODE | _APP_ID),
-            encode_table(headers),
-            _PERSISTENT,
-            short_string(app_id),
-        )
-    )
-
-
 @functools.lru_cache(maxsize=1024)
 def _publish_prefix(exchange: str) -> bytes:
     return _PUBLISH.pack(_BASIC_PUBLISH, 0) + short_string(exchange)

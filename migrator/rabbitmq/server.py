@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from migrator.errors import AccessRefused
-from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
@@ -44,7 +44,7 @@ def server_facts(settings: ConnectionSettings) -> ServerFacts:
         AccessRefused, TargetUnavailable: It cannot be asked.
     """
     with admin_session(settings, purpose="look") as admin:
-        return _facts(admin)
+        return admin.server_facts()
 
 
 def find_queues(
@@ -72,20 +72,6 @@ def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapp
             except AccessRefused as exc:
                 forbidden[name] = str(exc)
     return forbidden
-
-
-def _facts(admin: AdminSession) -> ServerFacts:
-    properties = admin.server_properties
-    return ServerFacts(
-        product=_text(properties.get("product")),
-        version=_text(properties.get("version")),
-        cluster_name=_text(properties.get("cluster_name")),
-        frame_max_bytes=admin.frame_max_bytes,
-    )
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
 # ── alarms ────────────────────────────────────────────────────────────────────────────────────

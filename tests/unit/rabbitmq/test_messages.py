@@ -11,7 +11,6 @@ from pika import frame, spec
 
 from migrator.nservicebus.incoming import RawMessage
 from migrator.rabbitmq.messages import (
-    encode_bare_properties,
     encode_properties,
     encode_publish,
     encode_raw,
@@ -67,9 +66,6 @@ def test_a_publish_is_what_pika_would_send(
         return
     pieces = encode_publish(7, "ex", "a.b", properties, body, frame_max_bytes=frame_max)
     assert b"".join(pieces) == _by_pika(expected, "ex", "a.b", body, frame_max)
-    assert encode_bare_properties(app_id="m", headers=headers) == b"".join(
-        spec.BasicProperties(headers=headers, delivery_mode=2, app_id="m").encode()
-    )
 
 
 def test_raw_properties_are_sent_as_they_are() -> None:
