@@ -54,6 +54,7 @@ from tests.unit.handover.memory import (
     MemoryDestinations,
     MemoryLedger,
 )
+from tests.unit.nservicebus.samples import incoming
 
 LANE = Lane(1000)
 TIMEOUTS = QueueName("Sales.Timeouts")
@@ -75,29 +76,11 @@ class DispatchLedger(MemoryLedger):
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         self._up()
-        kept = {
-            key: row
-            for key, row in self.stored.items()
-            if row.destination in request.not_for
-            or (request.only is not None and key not in request.only)
-        }
-        for key in kept:
-            del self.stored[key]
-        try:
-            return super().claim(request)
-        finally:
-            self.stored.update(kept)
+        return super().claim(request)
 
     def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
         self._up()
-        known = self.batch_rows[batch.id]
-        for row in known:
-            if row.row_index in rows:
-                self.stored[row.id] = row
-        self.batch_rows[batch.id] = [row for row in known if row.row_index not in rows]
-        after = dataclasses.replace(batch, size=len(self.batch_rows[batch.id]))
-        self.batches[batch.id] = after
-        return after
+        return super().give_back(batch, rows, lease)
 
     def apply(
         self,
@@ -271,7 +254,8 @@ class Link:
         queue = route.exchange or route.routing_key
         delay = route.routing_key if route.exchange.startswith("nsb.") else ""
         if isinstance(message, RawMessage) and queue in self.broker.queues:
-            self.broker.put(queue, _delivered(message))
+            copy = incoming(message.headers, message_id=message.message_id, body=message.body)
+            self.broker.put(queue, copy)
         else:
             self.broker.arrived.append(Arrived(queue, message, self.broker.clock.now(), delay))
 
@@ -294,20 +278,6 @@ class Link:
             self.broker.take_back(queue, message)
         self.unacked = {}
         self.consumed = []
-
-
-def _delivered(message: RawMessage) -> IncomingMessage:
-    return IncomingMessage(
-        message_id=message.message_id,
-        correlation_id=message.correlation_id,
-        type=message.type,
-        reply_to=message.reply_to,
-        content_type=message.content_type,
-        delivery_mode=2,
-        raw_headers=message.headers,
-        body=message.body,
-        raw_properties=b"",
-    )
 
 
 class World:
@@ -351,19 +321,7 @@ class World:
         self.put(CONTROL, {"Timeout.Id": timeout_id}, message_id=f"control-{timeout_id}")
 
     def put(self, queue: str, headers: Mapping[str, str], *, message_id: str) -> None:
-        self.broker.queues[queue].append(
-            IncomingMessage(
-                message_id=message_id,
-                correlation_id=None,
-                type=None,
-                reply_to=None,
-                content_type=None,
-                delivery_mode=2,
-                raw_headers=headers,
-                body=b"body",
-                raw_properties=b"",
-            )
-        )
+        self.broker.queues[queue].append(incoming(headers, message_id=message_id))
 
     def store(self, number: int, due_in_s: float, *, to: str = "Billing") -> TimeoutId:
         """Put a row into the legacy table, as another program would."""

@@ -103,6 +103,7 @@ class MemoryLedger:
             for row in sorted(self.stored.values(), key=lambda each: (each.due_at, each.id))
             if floor < row.due_at <= request.due_until
             and row.destination not in request.not_for
+            and (request.only is None or row.id in request.only)
             and (row.due_at, row.id) > (cursor.due_at, cursor.id)
         ][: request.max_rows]
         if not rows:
