@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 import pytest
 
+from dev.processes import free_port
 from dev.servers import RabbitNode
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
-from migrator.handover.link import RabbitLink, open_link
+from migrator.handover.link import RabbitLink
 from migrator.handover.ports import Delayed
-from migrator.nservicebus.timeouts import Lane
-from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import TlsMaterial, Vhost
@@ -348,31 +350,21 @@ def test_a_handshake_cut_at_any_byte_may_be_tried_again(url: str, proxy: PlacePr
             pass
 
 
-@pytest.mark.punctual
-def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
-    """When the broker dies in the middle of a pass, the link says so and closes at once.
+def test_each_address_of_a_name_is_tried(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nobody listens at the first, nor at the node before."""
+    live, real = connection(url).address, socket.getaddrinfo
 
-    The node is the test's own: when a virtual host with level queues is deleted right after a
-    restart, RabbitMQ 3.10 loses its dead-letter workers for good.
-    """
-    assert rabbit_node.running  # where no node can be had, the test is skipped by this fixture
-    settled = PublishResult()
-    with RabbitNode() as node:
-        create_delays(connection(node.amqp_url()), V2)
+    def resolve(host: str, *args: object, **options: object) -> object:
+        if host != "cluster.test":
+            return real(host, *args, **options)  # type: ignore[arg-type]
+        addresses = "127.0.0.2", "127.0.0.1"
+        return [each for a in addresses for each in real(a, live.port, type=socket.SOCK_STREAM)]
 
-        def messages() -> Iterator[Delayed]:
-            for row in range(20_000):
-                if row == 3000:
-                    node.kill()
-                yield delayed(DAY_S, row)
-
-        link = open_link(link_settings(node.amqp_url()), lane=Lane(0), owner="t", prefetch=10)
-        with pytest.raises(TargetUnavailable):
-            link.publish(an_attempt(), messages(), settled)
-        began_s = time.monotonic()
-        link.close()
-        assert time.monotonic() - began_s < 8
-    assert settled.confirmed <= set(range(3000))
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    nodes = replace(live, port=free_port()), replace(live, host="cluster.test")
+    settings = replace(link_settings(url), connection=ConnectionSettings(nodes=nodes))
+    with opened(settings):
+        assert settings.connection.address == nodes[1]
 
 
 def test_tls_with_our_authority_and_a_client_certificate(

@@ -42,19 +42,6 @@ def some_work(world: World) -> set[str]:
     return {f"m-{number}" for number in range(19)}
 
 
-def test_a_message_due_within_a_second_is_never_stored() -> None:
-    """It waits in memory, unacknowledged, and is acknowledged once it is sent."""
-    world = World()
-    world.send(1, 0.8)
-    world.run(0.3)
-    assert not world.ledger.stored
-    assert len(world.broker.queues[TIMEOUTS]) == 1  # back in the queue: the session ended
-    world.run(2.0)
-    assert world.delivered() == {"m-1": 1}
-    assert not world.early()
-    assert not world.broker.queues[TIMEOUTS]
-
-
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("hit", [1, 2])
 def test_a_kill_at_any_step_loses_nothing(step: str, hit: int) -> None:
@@ -155,17 +142,6 @@ def test_a_message_that_fails_goes_to_the_next_queue(retries: dict[str, str], qu
     (copy,) = [each.message for each in world.broker.arrived]
     assert copy.headers.get("NServiceBus.FailedQ") == (TIMEOUTS if retries else None)
     assert copy.headers.get(h.OUR_RETRIES) == (None if retries else "1")
-
-
-def test_a_message_nobody_understands_goes_to_the_error_queue_at_once() -> None:
-    """Trying again cannot help; the others go on."""
-    world = World()
-    world.put(TIMEOUTS, {"NServiceBus.Timeout.Expire": "soon"}, message_id="bad")
-    world.put(CONTROL, {}, message_id="bad control")
-    world.send(1, 0.0)
-    world.run(2.0)
-    assert world.delivered("error") == {"bad": 1, "bad control": 1}
-    assert world.delivered() == {"m-1": 1}
 
 
 def test_a_row_the_store_refuses_fails_alone() -> None:
