@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import Unreachable
@@ -229,8 +229,8 @@ class MemoryLink:
         self.frame_max_bytes = 131_072
         self.blocked_reason: str | None = None
         self.staged_queue: MemoryStaging | None = None
-        self.served = 0
-        self.breaks_when_served = False
+        self.on_serve: Callable[[], None] = lambda: None
+        """Called when the broker is served while background work is awaited."""
 
     def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
         for message, delay_s in messages:
@@ -255,9 +255,7 @@ class MemoryLink:
         self.broker.clock.elapsed += wait_s
 
     def serve(self) -> None:
-        if self.breaks_when_served:
-            raise TargetUnavailable("cut meanwhile")
-        self.served += 1
+        self.on_serve()
 
     def close(self) -> None:
         if self.staged_queue is not None:
@@ -368,15 +366,12 @@ class AtOnce(Executor):
     """Does background work on the spot, and remembers what it raised."""
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
-        future = self.future()
+        future = Future[T]()
         try:
             future.set_result(work(*args, **options))
         except Exception as exc:
             future.set_exception(exc)
         return future
-
-    def future(self) -> Future[Any]:
-        return Future()
 
 
 def timeout(number: int, due_in_s: float, destination: str = "Billing") -> StoredTimeout:
@@ -393,35 +388,3 @@ def timeout(number: int, due_in_s: float, destination: str = "Billing") -> Store
 
 RUN = RunId(1)
 STAGED = Mode.STAGED
-
-
-class Slowly(AtOnce):
-    """Does background work on the spot, and lets it look as if it took some seconds."""
-
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
-        self.collected = 0
-        """How many results were asked for."""
-
-    def future(self) -> Future[Any]:
-        return _Slow(self)
-
-
-class _Slow(Future[Any]):
-    def __init__(self, background: Slowly) -> None:
-        super().__init__()
-        self._background = background
-        self._left_s = background.seconds
-
-    def done(self) -> bool:
-        return self._left_s == 0
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._left_s -= 0 if self.done() else 1
-        if not self.done():
-            raise TimeoutError
-        return super().exception()
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._background.collected += 1
-        return super().result()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,7 +50,6 @@ from tests.unit.handover.memory import (
     MemoryDestinations,
     MemoryLedger,
     MemoryLink,
-    Slowly,
     timeout,
 )
 
@@ -625,36 +626,57 @@ def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
     assert world.broker.delivered == {}
 
 
-def test_the_broker_is_served_while_a_claim_takes_its_time() -> None:
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Executor, threading.Event]]:
+    """Background work that begins when the event is set; a lane looks for its end all the time."""
+    monkeypatch.setattr("migrator.handover.lane._SERVE_EVERY_S", 0.001)
+    begins = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(begins.wait)
+        yield pool, begins
+        begins.set()
+
+
+def test_the_broker_is_served_while_a_claim_takes_its_time(
+    slowly: tuple[Executor, threading.Event],
+) -> None:
     """Of documents it takes longer than a broker keeps a silent connection."""
-    world = World()
+    world, (pool, begins), served = World(), slowly, 0
     _, _, parts = world.process(Mode.STAGED)
-    slow = replace(parts, preparing=Slowly(30))
-    session, link = world.session(slow)
-    for turn in range(1, 4):
-        assert session.turn(may_claim=True)
-        assert link.served == 29 * turn
+    session, link = world.session(replace(parts, preparing=pool))
+
+    def serve() -> None:
+        nonlocal served
+        served += 1
+        if served == 30:
+            begins.set()
+
+    link.on_serve = serve
+    assert session.turn(may_claim=True)
+    assert served >= 30
 
 
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["claimed", "resumed"])
 def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+    monkeypatch: pytest.MonkeyPatch, slowly: tuple[Executor, threading.Event], is_resumed: bool
 ) -> None:
     """Otherwise two threads would work on the same batch."""
-    world = World()
+    world, (pool, begins), resumed = World(), slowly, list[Batch]()
     _, _, parts = world.process(Mode.STAGED)
-    slowly = Slowly(30)
-    slow = replace(parts, claiming=slowly, preparing=slowly)
-    session, link = world.session(slow)
-    link.breaks_when_served = True
+    session, link = world.session(replace(parts, claiming=pool, preparing=pool))
     if is_resumed:
         half = parts.claimer.claim(LEASE, max_rows=BATCH)
         assert half is not None
         world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING)
-        monkeypatch.setattr(world.ledger, "resume", lambda _batch, _lease: None)
-    before = slowly.collected
+        monkeypatch.setattr(world.ledger, "resume", lambda batch, _lease: resumed.append(batch))
+
+    def breaks() -> None:
+        threading.Timer(0.05, begins.set).start()
+        raise TargetUnavailable("cut meanwhile")
+
+    link.on_serve = breaks
     with pytest.raises(TargetUnavailable):
         session.recover() if is_resumed else session.turn(may_claim=True)
-    asked = slowly.collected
+    assert not resumed
     session.close()
-    assert (asked - before, slowly.collected - asked) == ((0, 1) if is_resumed else (1, 1))
+    assert (len(resumed), len(world.ledger.batches)) == (is_resumed, 1)
