@@ -214,23 +214,16 @@ def tls_material(tmp_path_factory: pytest.TempPathFactory) -> TlsMaterial:
     """An authority, a server certificate for the loopback interface, and one for a client."""
     folder = tmp_path_factory.mktemp("tls")
     authority = trustme.CA()
-    server = authority.issue_cert("localhost", "127.0.0.1", "::1")
-    client = authority.issue_cert("client@migrator.test", common_name="client")
-    material = TlsMaterial(
-        ca=folder / "ca.pem",
-        server_cert=folder / "server.pem",
-        server_key=folder / "server.key",
-        client_cert=folder / "client.pem",
-        client_key=folder / "client.key",
-    )
-    authority.cert_pem.write_to_path(material.ca)
-    for leaf, cert, key in (
-        (server, material.server_cert, material.server_key),
-        (client, material.client_cert, material.client_key),
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    files = [folder / "ca.pem"]
+    for name, leaf in (
+        ("server", authority.issue_cert("localhost", "127.0.0.1", "::1")),
+        ("client", authority.issue_cert("client@migrator.test", common_name="client")),
     ):
-        cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-        leaf.private_key_pem.write_to_path(key)
-    return material
+        files += [folder / f"{name}.pem", folder / f"{name}.key"]
+        files[-2].write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+        leaf.private_key_pem.write_to_path(files[-1])
+    return TlsMaterial(*files)
 
 
 @pytest.fixture(scope="session")
@@ -289,14 +282,6 @@ def raven_server(raven_servers: Callable[[str], RavenServer]) -> RavenServer:
     return raven_servers(os.environ.get("RAVENDB_VERSION", MAIN))
 
 
-@pytest.fixture
-def raven_database(raven_server: RavenServer) -> Iterator[str]:
-    """The name of an empty RavenDB database nobody else uses, dropped afterwards."""
-    name = raven_server.create_database()
-    yield name
-    raven_server.drop_database(name)
-
-
 @pytest.fixture(scope="session")
 def lent_raven(raven_server: RavenServer) -> str:
     """The session's RavenDB database for ``real_raven``."""
@@ -345,8 +330,6 @@ def proxy() -> Iterator[Callable[[str], Proxy]]:
 
         def place(url: str) -> Proxy:
             parts = urlsplit(url)
-            if parts.hostname is None or parts.port is None:
-                raise ValueError(f"an address with host and port is needed, not {url!r}")
-            return stack.enter_context(Proxy(parts.hostname, parts.port))
+            return stack.enter_context(Proxy(str(parts.hostname), parts.port or 0))
 
         yield place

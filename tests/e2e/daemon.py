@@ -55,6 +55,5 @@ def signals(rig: Rig) -> list[str]:
 
 def noted(rig: Rig, kind: str) -> list[dict[str, Any]]:
     """Return the details of all events of a kind in the ledger, oldest first."""
-    with rig.sql() as connection:
-        query = "SELECT detail FROM migrator.event WHERE kind = %s ORDER BY id"
-        return [json.loads(detail) for (detail,) in connection.execute(query, (kind,))]
+    query = "SELECT detail FROM migrator.event WHERE kind = %s ORDER BY id"
+    return [json.loads(detail) for (detail,) in rig.query(query, kind)]

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from pika.adapters.blocking_connection import BlockingChannel
-
-from dev.processes import PATIENCE_S
+from dev.processes import wait_until
 from tests.e2e.rig import Rig
 
-Values = Mapping[str, object]
 
-
-def settings_text(
-    *endpoints: str,
-    mode: str = "dispatch",
-    dispatch: Values | None = None,
-    handover: Values | None = None,
-) -> str:
-    """Return a configuration file for *endpoints*, all in one mode."""
-    lines: list[str] = []
-    for name in endpoints:
-        lines += ["[[endpoints]]", f"name = {json.dumps(name)}", f"mode = {json.dumps(mode)}"]
-    for section, values in (("dispatch", dispatch), ("handover", handover)):
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in (values or {}).items()]
-    return "\n".join([*lines, ""])
-
-
-def prepare_dispatcher(rig: Rig, folder: Path, *, mode: str = "dispatch", **sections: Any) -> None:
+def prepare_dispatcher(
+    rig: Rig, folder: Path, *, mode: str = "dispatch", **sections: Mapping[str, object]
+) -> None:
     """Write the settings, create the legacy table and the ledger, and delays where they serve."""
+    lines = ["[[endpoints]]", f"name = {json.dumps(rig.endpoint)}", f'mode = "{mode}"']
+    for section, values in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     rig.config = folder / "migrator.toml"
-    rig.config.write_text(settings_text(rig.endpoint, mode=mode, **sections))
+    rig.config.write_text("\n".join([*lines, ""]))
     rig.create_store()
     rig.create_ledger()
     if mode != "dispatch":
@@ -48,23 +32,16 @@ def start_dispatcher(
 ) -> subprocess.Popen[str]:
     """Start the program and wait until it consumes; with a fault point it may be gone by then."""
     process = rig.start("run", "--endpoint", rig.endpoint, fault=fault)
-    deadline = time.monotonic() + PATIENCE_S
     with rig.amqp() as connection:
         channel = connection.channel()
-        while process.poll() is None and not consumers(
-            channel, queue or f"{rig.endpoint}.Timeouts"
-        ):
-            if time.monotonic() > deadline:
-                process.kill()
-                break
-            connection.sleep(0.05)
+
+        def consumes() -> bool:
+            found = channel.queue_declare(queue or f"{rig.endpoint}.Timeouts", passive=True)
+            return process.poll() is not None or found.method.consumer_count > 0
+
+        wait_until(consumes, what="a consumer")
     assert fault is not None or process.poll() is None, rig.finish(process).stderr[-6000:]
     return process
-
-
-def consumers(channel: BlockingChannel, queue: str) -> int:
-    """Return how many consume *queue*."""
-    return int(channel.queue_declare(queue, passive=True).method.consumer_count)
 
 
 def waiting(rig: Rig, queue: str) -> int:
@@ -90,5 +67,4 @@ def watch_table(rig: Rig) -> None:
 
 def written(rig: Rig) -> int:
     """Return how many rows were."""
-    with rig.sql() as connection:
-        return len(connection.execute("SELECT * FROM written").fetchall())
+    return len(rig.query("SELECT * FROM written"))

@@ -8,9 +8,8 @@ here. Source: reference ``timeout-manager.md`` sections 2 to 5 and 9.
 from __future__ import annotations
 
 import json
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pika
-from pika.adapters.blocking_connection import BlockingChannel
 
 from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.rig import Rig
@@ -61,16 +59,11 @@ def logical_key(properties: pika.BasicProperties) -> str:
 
 
 @cache
-def _captured() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_FIXTURE.read_text())
-    return found
-
-
 def captured(core: Core, scenario: str) -> dict[str, str]:
     """Return the headers that an endpoint of that version wrote, without those of its day."""
     (found,) = (
         each["headers"]
-        for each in _captured()
+        for each in json.loads(_FIXTURE.read_text())
         if (each["core"], each["scenario"]) == (str(core), scenario)
     )
     return {name: value for name, value in found.items() if name not in _NOT_ON_RABBITMQ}
@@ -125,92 +118,62 @@ class OldEndpoint:
         changes: Changes | None = None,
     ) -> OldMessage:
         """Return a deferred message, due in so many seconds; a header of None is left out."""
-        found = self._usual(captured(self.core, "Defer"), message_id=str(uuid.uuid4()))
+        found = self._usual("Defer", str(uuid.uuid4()))
         return self._delayed(found, due_in, to=to, body=body, changes=changes)
 
     def saga_timeout(self, due_in: float, *, saga_id: str) -> OldMessage:
         """Return a timeout that a saga has requested."""
-        found = self._usual(captured(self.core, "SagaTimeout"), message_id=str(uuid.uuid4()))
+        found = self._usual("SagaTimeout", str(uuid.uuid4()))
         found |= {"NServiceBus.SagaId": saga_id, "NServiceBus.OriginatingSagaId": saga_id}
         return self._delayed(found, due_in, to=None, body=b"<t/>")
 
     def delayed_retry(self, due_in: float, *, retry: int, message_id: str) -> OldMessage:
         """Return a failed message that its endpoint retries later; all retries share the id."""
-        scenario = "ErrorError" if self.core == 5 else "Send"
-        found = self._usual(captured(self.core, scenario), message_id=message_id)
+        found = self._usual("ErrorError" if self.core == 5 else "Send", message_id)
         found["NServiceBus.Retries"] = str(retry)
         found["NServiceBus.Retries.Timestamp"] = build_wire_time(datetime.now(UTC))
         return self._delayed(found, due_in, to=None, body=b"<r/>")
 
     def clear_timeouts(self, saga_id: str) -> OldMessage:
         """Return what tells the timeout manager that a saga is complete."""
-        message_id = str(uuid.uuid4())
         headers = {
             "NServiceBus.SagaId": saga_id,
             "NServiceBus.ClearTimeouts": "True",
-            "NServiceBus.ControlMessage": "True",
-            "NServiceBus.MessageIntent": "Send",
             "NServiceBus.Version": captured(self.core, "Send")["NServiceBus.Version"],
             "NServiceBus.TimeSent": build_wire_time(datetime.now(UTC)),
         }
-        if self.core == 5:
-            headers["NServiceBus.MessageId"] = headers["NServiceBus.CorrelationId"] = message_id
-        return self._message(self.timeouts, headers, message_id=message_id)
+        return self._control_message(self.timeouts, headers)
 
     def control(self, timeout_id: str) -> OldMessage:
         """Return what a timeout manager's poller tells its dispatcher: this row is due."""
-        message_id = str(uuid.uuid4())
-        headers = {
-            "NServiceBus.ControlMessage": "True",
-            "NServiceBus.MessageIntent": "Send",
-            "Timeout.Id": timeout_id,
-        }
+        headers = {"Timeout.Id": timeout_id}
         if self.core == 5:
-            headers["NServiceBus.MessageId"] = headers["NServiceBus.CorrelationId"] = message_id
             headers["NServiceBus.TimeSent"] = build_wire_time(datetime.now(UTC))
-        return self._message(self.dispatcher, headers, message_id=message_id)
+        return self._control_message(self.dispatcher, headers)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────
 
     def send(self, *messages: OldMessage) -> None:
         """Publish *messages* in their order, each confirmed by the broker."""
+        self.publish(messages)
+
+    def publish(self, messages: Iterable[OldMessage]) -> None:
+        """Publish messages as they are made, each confirmed by the broker."""
         with self._rig.amqp() as connection:
-            publish = self._publisher(connection.channel())
-            for message in messages:
-                publish(message)
-
-    def send_until(
-        self, ended: threading.Event, *, make: Callable[[], OldMessage], every_s: float
-    ) -> list[OldMessage]:
-        """Publish what *make* makes until told otherwise; return what the broker confirmed."""
-        sent: list[OldMessage] = []
-        with self._rig.amqp() as connection:
-            publish = self._publisher(connection.channel())
-            while not ended.wait(every_s):
-                sent.append(make())
-                publish(sent[-1])
-        return sent
-
-    def _publisher(self, channel: BlockingChannel) -> Callable[[OldMessage], None]:
-        channel.confirm_delivery()
-        published = 0
-
-        def publish(message: OldMessage) -> None:
-            nonlocal published
-            published += 1
-            headers = message.properties.headers
-            if self.core >= 6 and headers is not None:
-                headers[CONFIRMATION_ID] = str(published)
-            exchange, key = self.address_of(message.queue)
-            channel.basic_publish(exchange, key, message.body, message.properties, mandatory=True)
-
-        return publish
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for number, each in enumerate(messages, 1):
+                headers = each.properties.headers
+                if self.core >= 6 and headers is not None:
+                    headers[CONFIRMATION_ID] = str(number)
+                exchange, key = self.address_of(each.queue)
+                channel.basic_publish(exchange, key, each.body, each.properties, mandatory=True)
 
     # ── how it is made ──────────────────────────────────────────────────────────────────────
 
-    def _usual(self, found: dict[str, str], *, message_id: str) -> dict[str, str]:
+    def _usual(self, scenario: str, message_id: str) -> dict[str, str]:
         """Return captured headers as if they had been written now, by this endpoint."""
-        found = found | {
+        found = captured(self.core, scenario) | {
             "NServiceBus.MessageId": message_id,
             "NServiceBus.CorrelationId": message_id,
             "NServiceBus.ConversationId": str(uuid.uuid4()),
@@ -225,6 +188,13 @@ class OldEndpoint:
             del found["NServiceBus.ReplyToAddress"]
         return found
 
+    def _control_message(self, queue: str, headers: dict[str, str]) -> OldMessage:
+        message_id = str(uuid.uuid4())
+        headers |= {"NServiceBus.ControlMessage": "True", "NServiceBus.MessageIntent": "Send"}
+        if self.core == 5:
+            headers["NServiceBus.MessageId"] = headers["NServiceBus.CorrelationId"] = message_id
+        return self._message(queue, headers, message_id=message_id)
+
     def _delayed(
         self,
         found: dict[str, str],
@@ -237,7 +207,7 @@ class OldEndpoint:
         due_at = datetime.now(UTC) + timedelta(seconds=due_in)
         found |= {EXPIRE: build_wire_time(due_at), ROUTE_TO: self._written(to or self.name)}
         written = {
-            name: value for name, value in {**found, **(changes or {})}.items() if value is not None
+            k: value for k, value in (found | dict(changes or {})).items() if value is not None
         }
         message_id = written.get("NServiceBus.MessageId")
         return self._message(

@@ -155,6 +155,10 @@ class Rig:
         """Return how many batches are in which state."""
         return Counter(dict(self.query("SELECT state, count(*) FROM migrator.batch GROUP BY 1")))
 
+    def has_handed_over(self, batches: int) -> bool:
+        """Return whether so many batches, or more, are handed over."""
+        return self.batch_states()["handed_over"] >= batches
+
     def is_done(self) -> bool:
         """Return whether all was claimed and handed over.
 

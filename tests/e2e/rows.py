@@ -103,14 +103,13 @@ def row(
     destination: str | None = "Billing",
     body: bytes | None = b'{"a": 1}',
     headers: dict[str, str | None] | None = None,
-    sent_before: timedelta = timedelta(days=1),
     **more: Any,
 ) -> Row:
     """Return a row as a version 6 endpoint would have stored it."""
     now = datetime.now(UTC)
     due_at = now + due_in
     usual = usual_headers() | {
-        "NServiceBus.TimeSent": build_wire_time(now - sent_before),
+        "NServiceBus.TimeSent": build_wire_time(now - timedelta(days=1)),
         "NServiceBus.Timeout.Expire": build_wire_time(due_at),
         "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 from dev.processes import free_port
 from dev.servers import wait_until
@@ -31,7 +32,7 @@ def test_a_daemon_goes_on_with_the_next_node(rig: Rig, vhost: Vhost, proxy: Plac
         MIGRATOR_HANDOVER__BATCH_SIZE="50",
         MIGRATOR_HANDOVER__RATE_LIMIT="150",
     )
-    wait_until(lambda: rig.batch_states()["handed_over"] >= 3, what="handing over")
+    wait_until(partial(rig.has_handed_over, 3), what="handing over")
     first.refuse()
     first.cut()
     wait_until(rig.is_done, what="the last receipt")

@@ -20,12 +20,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-import psycopg
 import pytest
 from pika.exceptions import AMQPError
 
 from dev.cluster import WORKER_TIMEOUT_S, Cluster
 from dev.processes import ServerFailedError, wait_until
+from migrator.errors import ExitCode
 from migrator.nservicebus.tags import Attempt, parse_tag
 from tests.conftest import three_nodes
 from tests.e2e.rig import Rig
@@ -47,22 +47,10 @@ Fault = Callable[[Cluster, str], None]
 """Given the cluster and the virtual host; returns when the fault is over."""
 
 
-def _kill(number: int, cluster: Cluster, _vhost: str) -> None:
-    cluster.nodes[number].kill()
+def _outage(number: int, begin: str, end: str, cluster: Cluster, _vhost: str) -> None:
+    getattr(cluster.nodes[number], begin)()
     time.sleep(LONG_S)
-    cluster.nodes[number].start()
-
-
-def _stop(number: int, cluster: Cluster, _vhost: str) -> None:
-    cluster.nodes[number].stop()
-    time.sleep(LONG_S)
-    cluster.nodes[number].start()
-
-
-def _freeze(number: int, cluster: Cluster, _vhost: str) -> None:
-    cluster.nodes[number].freeze()
-    time.sleep(LONG_S)
-    cluster.nodes[number].thaw()
+    getattr(cluster.nodes[number], end)()
 
 
 def _cut(cluster: Cluster, _vhost: str) -> None:
@@ -83,24 +71,19 @@ def _transfer(cluster: Cluster, vhost: str) -> None:
             cluster.transfer(queue, vhost, cluster.nodes[(number + turn) % len(cluster.nodes)])
 
 
-def _roll(cluster: Cluster, _vhost: str) -> None:
-    cluster.roll()
-
-
 FAULTS: Final[dict[str, Fault]] = {
-    "kill-client-node": partial(_kill, 0),
-    "kill-leader": partial(_kill, 1),
-    "stop-client-node": partial(_stop, 0),
-    "stop-leader": partial(_stop, 1),
-    "freeze-client-node": partial(_freeze, 0),
-    "freeze-leader": partial(_freeze, 1),
+    **{
+        f"{begin}-{who}": partial(_outage, number, begin, end)
+        for begin, end in (("kill", "start"), ("stop", "start"), ("freeze", "thaw"))
+        for number, who in enumerate(("client-node", "leader"))
+    },
     "cut": _cut,
     "split-short": partial(_split, SHORT_S),
     "split-long": partial(_split, LONG_S),
     "split-short-pause": partial(_split, SHORT_S),
     "split-long-pause": partial(_split, LONG_S),
     "transfer": _transfer,
-    "roll": _roll,
+    "roll": lambda cluster, _vhost: cluster.roll(),
 }
 """By name; those that end in *pause* happen to a cluster whose minority pauses."""
 
@@ -140,7 +123,7 @@ class Supervised:
         deadline_s = time.monotonic() + _PATIENCE_S
         while (now := self._handed_over() - self._before) < count:
             self._look(now)
-            if time.monotonic() > deadline_s or self.endings.count(6) > 2:
+            if time.monotonic() > deadline_s or self.endings.count(ExitCode.DOUBTFUL) > 2:
                 return False
             time.sleep(0.2)
         self._look(now)
@@ -160,13 +143,11 @@ class Supervised:
             self._process = self._start()
 
     def _handed_over(self) -> int:
-        with self._rig.sql() as connection, suppress(psycopg.errors.UndefinedTable):
-            found = connection.execute(
-                "SELECT count(*) FROM migrator.timeout t JOIN migrator.batch b ON b.id = batch_id "
-                "WHERE b.state = 'handed_over' OR t.state = 'quarantined'"
-            ).fetchone()
-            return int(found[0]) if found else 0
-        return 0
+        ((found,),) = self._rig.query(
+            "SELECT count(*) FROM migrator.timeout t JOIN migrator.batch b ON b.id = batch_id "
+            "WHERE b.state = 'handed_over' OR t.state = 'quarantined'"
+        )
+        return int(found)
 
     def left(self) -> str:
         """Return what is not done, for a person."""
@@ -188,11 +169,7 @@ class Supervised:
 class Result:
     """The account of one trial."""
 
-    fault: str
     mode: str
-    killed: bool
-    """Whether the program was killed with -9 while the fault lasted."""
-    attempted: int = 0
     lost: int = 0
     by_broker: int = 0
     """Copies of one attempt: the broker made them."""
@@ -200,8 +177,6 @@ class Result:
     """Copies of several attempts: we did; those of overdue timeouts apart."""
     by_us_overdue: int = 0
     """What the promise allows in ``staged``, too: these go direct."""
-    doubtful: int = 0
-    """Ends with exit code 6."""
     endings: list[int] = field(default_factory=list)
     """Exit codes of the program before it was asked to end."""
     person: str = ""
@@ -209,7 +184,6 @@ class Result:
     standstill_s: float = 0.0
     """The longest time without a row handed over, while there were rows."""
     verify: int = 0
-    seconds: float = 0.0
 
     @property
     def is_good(self) -> bool:
@@ -220,7 +194,8 @@ class Result:
         may_double = self.mode == "direct"
         ours = 0 if may_double else self.by_us
         surprising = 0 if may_double and self.by_us else self.verify
-        return not (self.lost or ours or self.doubtful or self.person or surprising)
+        is_doubtful = ExitCode.DOUBTFUL in self.endings
+        return not (self.lost or ours or is_doubtful or self.person or surprising)
 
 
 class ClusterRig(Rig):
@@ -284,10 +259,9 @@ def _place_lane(rig: ClusterRig) -> None:
 
 def trial(rig: ClusterRig, name: str, mode: str, *, count: int, is_killed: bool = False) -> Result:
     """Move *count* timeouts while the fault *name* happens; return the account."""
-    result = Result(fault=name, mode=mode, killed=is_killed, attempted=count)
+    result = Result(mode=mode)
     rows = _rows(count)
     rig.insert(rows)
-    begun = time.monotonic()
     runs = Supervised(rig, mode, rate=max(count // 15, 50))
     try:
         runs.wait_for(count // 5)
@@ -302,8 +276,6 @@ def trial(rig: ClusterRig, name: str, mode: str, *, count: int, is_killed: bool 
     finally:
         runs.end()
     result.endings, result.standstill_s = runs.endings, round(runs.standstill_s, 1)
-    result.doubtful = runs.endings.count(6)
-    result.seconds = round(time.monotonic() - begun, 1)
     result.verify = _verified(rig)
     _count(result, rows, _collect(rig, {each.id for each in rows} - rig.stored_ids()))
     return result

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,15 +31,28 @@ MARGIN = timedelta(milliseconds=5)
 RECEIVERS = ("Billing", "Acme.Billing.Invoices", "Sales", "My.Sales.Orders", "Orders")
 
 
-@dataclass(kw_only=True)
+Kind = tuple[float, Mapping[str, str | None]]
+"""How much older a message's TimeSent is than its publishing, and its other headers."""
+HONEST: Kind = (0, {})
+"""As a native sender publishes it."""
+RETRIED: Kind = (3600, {RETRIES: "1", RETRIES_TIMESTAMP: None})
+"""Its TimeSent is that of the original."""
+BY_VENDOR_TOOL: Kind = (2, {EXPIRE: None})
+"""What the vendor's migration tool makes of a stored timeout."""
+LYING: Kind = (400 * DAY_S, {})
+"""An old TimeSent, and nothing that tells why."""
+KINDS = (HONEST, RETRIED, BY_VENDOR_TOOL, LYING)
+
+
+@dataclass
 class Sent:
     """One message as some endpoint, or tool, put it into the delays."""
 
-    destination: str
-    delay_s: int
-    age_s: float = 0
-    """How much older its TimeSent is than its publishing."""
-    more: dict[str, Any] = field(default_factory=dict)
+    kind: Kind
+    destination: str = "Billing"
+    delay_s: int = DAY_S
+    age_s: float | None = None
+    """Instead of what is usual for its kind."""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     published_at: datetime = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -49,45 +62,18 @@ class Sent:
         return self.published_at + timedelta(seconds=self.delay_s)
 
     def headers(self) -> dict[str, Any]:
-        sent_at = self.published_at - timedelta(seconds=self.age_s)
-        usual = {
+        """Return what it says, published now."""
+        usual_s, more = self.kind
+        age = timedelta(seconds=usual_s if self.age_s is None else self.age_s)
+        times = {RETRIES_TIMESTAMP: self.published_at, EXPIRE: self.due_at}
+        return {
             MESSAGE_ID: self.id,
-            TIME_SENT: build_wire_time(sent_at),
+            TIME_SENT: build_wire_time(self.published_at - age),
             DELAY_IN_SECONDS: self.delay_s,
             "NServiceBus.Umlaut": "Zürich ☃",
             "Custom": [1, {"deep": True}],
+            **{key: value or build_wire_time(times[key]) for key, value in more.items()},
         }
-        special = {RETRIES_TIMESTAMP: self.published_at, EXPIRE: self.due_at}
-        asked = {
-            key: build_wire_time(special[key]) if value is None else value
-            for key, value in self.more.items()
-        }
-        return usual | asked
-
-
-def honest(destination: str = "Billing", delay_s: int = 4) -> Sent:
-    """Return what a native sender publishes."""
-    return Sent(destination=destination, delay_s=delay_s)
-
-
-def retried(destination: str = "Billing", delay_s: int = 4, age_s: float = 3600) -> Sent:
-    """Return a delayed retry: its TimeSent is that of the original."""
-    return Sent(
-        destination=destination,
-        delay_s=delay_s,
-        age_s=age_s,
-        more={RETRIES: "1", RETRIES_TIMESTAMP: None},
-    )
-
-
-def by_vendor_tool(destination: str = "Billing", delay_s: int = 4, age_s: float = 2) -> Sent:
-    """Return what the vendor's migration tool makes of a stored timeout."""
-    return Sent(destination=destination, delay_s=delay_s, age_s=age_s, more={EXPIRE: None})
-
-
-def lying(destination: str = "Billing", delay_s: int = 6, age_s: float = 400 * DAY_S) -> Sent:
-    """Return a message with an old TimeSent and nothing that tells why."""
-    return Sent(destination=destination, delay_s=delay_s, age_s=age_s)
 
 
 def publish(rig: Rig, version: DelaysVersion, messages: Sequence[Sent]) -> None:
@@ -182,14 +168,13 @@ def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
     The destination is the whole rest of the key; that the broker itself may copy is said.
     """
     url = rig.broker_url
-    kinds = (honest, retried, by_vendor_tool, lying)
     soon_s = _time_to_move_s(rig)
-    short = [kind(to, soon_s) for kind in kinds for to in RECEIVERS[:2] for _ in range(2)]
-    orders = honest("My.Sales.Orders", 2 * DAY_S)
-    other = honest("Sales", soon_s + 1)
-    days = [honest("Billing", 3 * DAY_S), retried("Billing", 9 * DAY_S, age_s=DAY_S)]
-    days += [by_vendor_tool("Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
-    days += [lying("Acme.Billing.Invoices", 20 * DAY_S), honest("Orders", DAY_S)]
+    short = [Sent(kind, to, soon_s) for kind in KINDS for to in RECEIVERS[:2] for _ in range(2)]
+    orders = Sent(HONEST, "My.Sales.Orders", 2 * DAY_S)
+    other = Sent(HONEST, "Sales", soon_s + 1)
+    days = [Sent(HONEST, "Billing", 3 * DAY_S), Sent(RETRIED, "Billing", 9 * DAY_S, age_s=DAY_S)]
+    days += [Sent(BY_VENDOR_TOOL, "Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
+    days += [Sent(LYING, "Acme.Billing.Invoices", 20 * DAY_S), Sent(HONEST, "Orders", DAY_S)]
     publish(rig, V1, [*days, orders, *short, other])
     document = _document(rig, "migrate", "--yes")
     assert (document["moved"], document["left"], document["poison"]) == (23, 0, 0)
@@ -227,7 +212,7 @@ def test_transfer_to_another_broker(rig: Rig, other: Rig) -> None:
     same = url.replace("127.0.0.1", "localhost")
     refused = rig.run("delays", "transfer", "--to-url", same, "--yes")
     assert (refused.returncode, "the same virtual host" in refused.stderr) == (2, True)
-    sent = [kind(delay_s=DAY_S + n) for kind in (honest, retried, lying) for n in range(5)]
+    sent = [Sent(kind, delay_s=DAY_S + n) for kind in (HONEST, RETRIED, LYING) for n in range(5)]
     publish(rig, V2, sent)
     document = _document(rig, "transfer", "--to-url", other.broker_url, "--yes")
     assert (document["moved"], document["left"]) == (15, 0)
@@ -249,8 +234,8 @@ def test_what_cannot_be_moved_is_left_or_put_aside(rig: Rig) -> None:
     url = rig.broker_url
     to = address(V1, DAY_S, QueueName("Billing"))
     _publish_oddities(rig, to)
-    lost = [honest("Nowhere", DAY_S) for _ in range(30)]
-    publish(rig, V1, [*lost, honest("Sales", 2**20), *(honest("Billing", DAY_S) for _ in range(4))])
+    others = [Sent(HONEST, "Nowhere") for _ in range(30)] + [Sent(HONEST) for _ in range(4)]
+    publish(rig, V1, [*others, Sent(HONEST, "Sales", 2**20)])
     for args in (("--dry-run",), ("--yes",)):
         document = _document(rig, "migrate", *args, code=5)
         assert (document["moved"], document["left"], document["poison"]) == (5, 31, 2)
@@ -297,9 +282,7 @@ def test_kills_lose_nothing(rig: Rig, kills: int, count: int) -> None:
     url = rig.broker_url
     dice = chance(kills)
     sent = [
-        dice.choice((honest, retried, by_vendor_tool, lying))(
-            dice.choice(RECEIVERS[:2]), dice.randrange(DAY_S, 200 * DAY_S)
-        )
+        Sent(dice.choice(KINDS), dice.choice(RECEIVERS[:2]), dice.randrange(DAY_S, 200 * DAY_S))
         for _ in range(count)
     ]
     publish(rig, V1, sent)

@@ -140,26 +140,29 @@ def test_kill_at_step(
 
 @contextmanager
 def sending(
-    endpoint: OldEndpoint, *, seed: int, soonest_s: float = -0.5, every_s: float = 0.02
+    endpoint: OldEndpoint, *, seed: int, every_s: float = 0.02
 ) -> Iterator[list[OldMessage]]:
     """Send deferred messages and saga timeouts meanwhile; the list is filled at the end."""
     dice = chance(seed)
     ended = threading.Event()
     sent: list[OldMessage] = []
 
-    def make() -> OldMessage:
-        seconds = dice.choice((dice.uniform(soonest_s, 1.2), dice.uniform(1, 6)))
-        if dice.random() < 0.2:
-            return endpoint.saga_timeout(seconds, saga_id=str(uuid.uuid4()))
-        return endpoint.deferred(seconds, to="Billing")
+    def made() -> Iterator[OldMessage]:
+        while not ended.wait(every_s):
+            seconds = dice.choice((dice.uniform(-0.5, 1.2), dice.uniform(1, 6)))
+            if dice.random() < 0.2:
+                sent.append(endpoint.saga_timeout(seconds, saga_id=str(uuid.uuid4())))
+            else:
+                sent.append(endpoint.deferred(seconds, to="Billing"))
+            yield sent[-1]
 
     with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(endpoint.send_until, ended, make=make, every_s=every_s)
+        work = pool.submit(endpoint.publish, made())
         try:
             yield sent
         finally:
             ended.set()
-            sent += work.result()
+            work.result()
 
 
 def settled(rig: Rig, sent: Sequence[OldMessage], receiver: Receiver) -> Account:
@@ -254,26 +257,6 @@ def test_the_database_goes_away_and_comes_back(
     assert "dispatcher_recovered" in log[log.index("dispatcher_critical") :]
     assert (account.duplicated, receiver.at("error")) == ((), [])
     assert account.worst_s < 30
-
-
-def test_an_outage_that_is_critical_ends_the_process_if_told_so(
-    private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
-) -> None:
-    """With on_critical = exit it ends with code 4; what it had in hand is back in the queue."""
-    url = private_postgres.url(private_postgres.create_database())
-    rig = new_rig(database_url=url, broker_url=vhost.amqp_url)
-    critical = {"critical_after": "2s", "on_critical": "exit"}
-    endpoint = prepared(rig, tmp_path, dispatch=critical)
-    process = start_dispatcher(rig)
-    private_postgres.stop()
-    endpoint.send(*(endpoint.deferred(60, to="Billing") for _ in range(20)))
-    done = rig.finish(process)
-    assert done.returncode == 4, done.stderr[-4000:]
-    log = [each for each in actions(done.stderr) if each.startswith("dispatcher_")]
-    told = ["dispatcher_degraded", "dispatcher_critical", "dispatcher_gave_up"]
-    assert [each for each in dict.fromkeys(log) if each in told] == told
-    wait_until(lambda: waiting(rig, endpoint.timeouts) == 20, what="all in the queue")
-    assert waiting(rig, "error") == 0
 
 
 @pytest.mark.slow

@@ -47,9 +47,9 @@ class DocumentRig(Rig):
         """Return a timeout as this store calls them."""
         return row(**changes)
 
-    @abstractmethod
     def remove(self, id_: str) -> bool:
         """Remove a timeout as its manager does that is about to send it."""
+        return bool(self.legacy.try_remove(id_))
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
@@ -81,10 +81,6 @@ class AzureRig(DocumentRig):
     def stored_ids(self) -> set[str]:
         """Return the ids that are still in the table."""
         return set(self.legacy.ids())
-
-    def remove(self, id_: str) -> bool:
-        """See ``DocumentRig``."""
-        return bool(self.legacy.try_remove(id_))
 
     def contents(self) -> dict[str, Any]:
         """See ``DocumentRig``."""
@@ -123,10 +119,6 @@ class RavenRig(DocumentRig):
     def stored_ids(self) -> set[str]:
         """Return the ids of the timeouts that the server has."""
         return set(self.legacy.ids("TimeoutDatas/"))
-
-    def remove(self, id_: str) -> bool:
-        """See ``DocumentRig``."""
-        return bool(self.legacy.try_remove(id_))
 
     def contents(self) -> dict[str, Any]:
         """See ``DocumentRig``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -106,7 +107,7 @@ def test_a_daemon_goes_on_when_its_standby_had_everything(pair: Pair, failing: R
     pair.fail_over()
     after = [row() for _ in range(100)]
     failing.insert(after)
-    wait_until(lambda: failing.batch_states()["handed_over"] >= 4, what="one batch more")
+    wait_until(partial(failing.has_handed_over, 4), what="one batch more")
     assert "database_failed_over" in failing.stop(daemon)
     failing.migrate()
     found = failing.account([*before, *after], "Billing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -33,15 +34,10 @@ def test_a_second_sigterm_ends_a_daemon_that_an_alarm_blocks(
     rig.prepare()
     rig.insert([row() for _ in range(4000)])
     process = rig.start("run", "--endpoint", "Sales", "--mode", mode)
-    wait_until(lambda: rig.batch_states()["handed_over"] >= 1, what="handing over")
+    wait_until(partial(rig.has_handed_over, 1), what="handing over")
     vhost.node.set_memory_limit(0)
 
-    def is_blocked() -> bool:
-        with rig.sql() as connection:
-            query = "SELECT 1 FROM migrator.lease WHERE doing LIKE '%memory%'"
-            return connection.execute(query).fetchone() is not None
-
-    wait_until(is_blocked, what="a lane that is blocked")
+    wait_until(lambda: "memory" in rig.doing(), what="a lane that is blocked")
     process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
     asked_s = time.monotonic()

@@ -36,27 +36,3 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
     assert rig.quarantined() == {}
     account = rig.account([*rows, *others], "Billing", "Shipping")
     assert (account.found, account.lost, account.duplicated) == (400, (), ())
-
-
-def test_what_the_broker_returns_goes_back_into_the_store(rig: Rig) -> None:
-    """An exchange that leads nowhere is found out by an overdue row; bound, it goes on."""
-    rig.management_url = None  # which would have told it beforehand
-    rig.prepare("Billing")
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        channel.queue_declare("Shipping", durable=True)
-        channel.exchange_declare("Shipping", "fanout", durable=True)
-    rows = [row(-timedelta(hours=1), destination="Shipping") for _ in range(20)]
-    rows += [row(-timedelta(hours=1)) for _ in range(20)]
-    rig.insert(rows)
-    daemon = rig.start("run", "--endpoint", "Sales", "--cutoff", "0s")
-    wait_until(lambda: held(rig) == {"Shipping": "unroutable"}, what="status")
-    wait_until(lambda: len(rig.stored_ids()) == 20, what="rows are back")
-    assert rig.quarantined() == {}
-    with rig.amqp() as connection:
-        connection.channel().queue_bind("Shipping", "Shipping", "")
-    wait_until(lambda: held(rig) == {}, what="a message arrived")
-    wait_until(lambda: not rig.stored_ids(), what="all go on")
-    rig.stop(daemon)
-    account = rig.account(rows, "Billing", "Shipping")
-    assert (account.found, account.lost, account.duplicated) == (40, (), ())

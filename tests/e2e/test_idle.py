@@ -17,12 +17,11 @@ LANES = 2
 
 def written(rig: Rig, *, leases: bool) -> int:
     """Return how many rows were written so far, of leases or of all else; undone ones count."""
-    with rig.sql() as connection:
-        ((rows,),) = connection.execute(
-            "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int"
-            " FROM pg_stat_user_tables WHERE (relname = 'lease') = %s",
-            [leases],
-        ).fetchall()
+    ((rows,),) = rig.query(
+        "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int"
+        " FROM pg_stat_user_tables WHERE (relname = 'lease') = %s",
+        leases,
+    )
     return int(rows)
 
 
@@ -36,16 +35,13 @@ def test_an_idle_daemon_only_renews_its_leases(rig: Rig) -> None:
         other.create_store()
     rig.start("run", "--all-endpoints", "--lanes", str(LANES))
 
-    def rests() -> bool:
-        with rig.sql() as connection:
-            query = "SELECT count(*) FROM migrator.lease WHERE doing = 'idle'"
-            return connection.execute(query).fetchone() == (LANES,)
+    idle = "SELECT count(*) FROM migrator.lease WHERE doing = 'idle'"
 
     def renews() -> None:
         renewed = written(rig, leases=True)
         wait_until(lambda: written(rig, leases=True) >= renewed + LANES, what="renewals")
 
-    wait_until(rests, what="a daemon that rests")
+    wait_until(lambda: rig.query(idle) == [(LANES,)], what="a daemon that rests")
     renews()  # the server counts late what was written before
     before = written(rig, leases=False)
     renews()
@@ -54,6 +50,5 @@ def test_an_idle_daemon_only_renews_its_leases(rig: Rig) -> None:
     late = row(due_in=timedelta(0))
     others[-1].insert([late])
     wait_until(lambda: rig.batch_states()["handed_over"] == 1, what="the row handed over")
-    with rig.sql() as connection:
-        ((done,),) = connection.execute("SELECT handed_over_at FROM migrator.batch").fetchall()
+    ((done,),) = rig.query("SELECT handed_over_at FROM migrator.batch")
     assert done - late.due_at < timedelta(seconds=2)

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import psutil
 import pytest
@@ -34,7 +35,7 @@ def test_sigterm_finishes_the_batch_in_hand(rig: Rig, options: tuple[str], code:
     process = rig.start(
         *("run", "--endpoint", "Sales", *options), MIGRATOR_HANDOVER__RATE_LIMIT="200"
     )
-    wait_until(lambda: rig.batch_states()["handed_over"] >= 1, what="handing over")
+    wait_until(partial(rig.has_handed_over, 1), what="handing over")
     asked_s = time.monotonic()
     process.send_signal(signal.SIGTERM)
     done = rig.finish(process)

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.punctual
 
 SMALL = {"MIGRATOR_HANDOVER__BATCH_SIZE": "100"}
 SLOW = {"MIGRATOR_HANDOVER__RATE_LIMIT": "400"}
-DONE = {"handed_over"}
 NewRig = Callable[..., Rig]
 
 
@@ -44,9 +43,7 @@ def test_two_daemons_share_one_endpoint(rig: Rig, rows: list[Row]) -> None:
     for daemon in daemons:
         done = rig.finish(daemon)
         assert done.returncode == 0, done.stderr
-    with rig.sql() as connection:
-        owners = connection.execute("SELECT count(DISTINCT lane) FROM migrator.batch").fetchone()
-    assert owners == (2,)
+    assert rig.query("SELECT count(DISTINCT lane) FROM migrator.batch") == [(2,)]
     nothing_lost_or_doubled(rig, rows)
 
 
@@ -56,7 +53,7 @@ def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig, rows: list[Row])
     rig.prepare()
     rig.insert(rows)
     paused = rig.start("run", "--endpoint", "Sales", **SMALL)
-    wait_until(partial(_handed_over, rig, 3), what="handing over")
+    wait_until(partial(rig.has_handed_over, 3), what="handing over")
     paused.send_signal(signal.SIGSTOP)
     time.sleep(21)  # the lease is 20 s
     rig.migrate()
@@ -64,7 +61,7 @@ def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig, rows: list[Row])
     time.sleep(5)
     rig.stop(paused)
     nothing_lost_or_doubled(rig, rows)
-    assert set(rig.batch_states()) == DONE
+    assert rig.is_done()
 
 
 @pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
@@ -81,7 +78,7 @@ def test_the_broker_is_killed_and_comes_back(
     rows = rows[:2000]
     rig.insert(rows)
     process = rig.start("run", "--endpoint", "Sales", "--mode", mode, **SMALL, **SLOW)
-    wait_until(partial(_handed_over, rig, 3), what="handing over")
+    wait_until(partial(rig.has_handed_over, 3), what="handing over")
     private_node.write_names()
     private_node.kill()
     time.sleep(1)
@@ -110,7 +107,7 @@ def test_a_level_that_was_rebuilt_is_bound_again(rig: Rig, vhost: Any) -> None:
         process = rig.start(
             *("run", "--endpoint", "Sales", "--cutoff", "0s"), MIGRATOR_HANDOVER__BATCH_SIZE="40"
         )
-        wait_until(partial(_handed_over, rig, 1), what="staging")
+        wait_until(partial(rig.has_handed_over, 1), what="staging")
         rig.drain_levels()
         with rig.amqp() as connection:
             for level in range(28):
@@ -121,10 +118,10 @@ def test_a_level_that_was_rebuilt_is_bound_again(rig: Rig, vhost: Any) -> None:
         wait_until(lambda: rig.batch_states()["committing"] == 2, what="two without a receipt")
         overdue = row(-timedelta(minutes=1))
         rig.insert([overdue])
-        wait_until(partial(_handed_over, rig, 2), what="the overdue row")
+        wait_until(partial(rig.has_handed_over, 2), what="the overdue row")
         assert rig.batch_states()["committing"] == 2
         assert {each.timeout_id for each in rig.drain("Billing")} == {overdue.id}
-        wait_until(lambda: set(rig.batch_states()) == DONE, what="handing over")
+        wait_until(rig.is_done, what="handing over")
         assert "receipt_late" in rig.stop(process)
     finally:
         vhost.node.evaluate(setting.format(180_000))
@@ -138,7 +135,7 @@ def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vho
     rig.insert(rows)
     fast = {"MIGRATOR_HANDOVER__RATE_LIMIT": "800"}
     process = rig.start("run", "--endpoint", "Sales", **SMALL, **fast)
-    wait_until(partial(_handed_over, rig, 1), what="handing over")
+    wait_until(partial(rig.has_handed_over, 1), what="handing over")
     queue = staging_name(rig.delays, rig.ledger_id(), Lane(0))
     dice = chance(5)
     for _ in range(6):
@@ -148,7 +145,7 @@ def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vho
     said = rig.stop(process)
     print(f"noticed {said.count('delivers again what we held')} of 6 times")
     nothing_lost_or_doubled(rig, rows)
-    assert set(rig.batch_states()) == DONE
+    assert rig.is_done()
 
 
 @pytest.mark.slow
@@ -163,7 +160,7 @@ def test_the_database_restarts_between_confirm_and_mark(
     process = rig.start("run", "--endpoint", "Sales", **SMALL)
     for _ in range(3):
         seen = rig.batch_states()["handed_over"]
-        wait_until(partial(_handed_over, rig, seen + 3), what="handing over")
+        wait_until(partial(rig.has_handed_over, seen + 3), what="handing over")
         private_postgres.restart("immediate")
     wait_until(rig.is_done, what="the end")
     rig.stop(process)
@@ -196,10 +193,6 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, proxy: Any, rows: list[Row], 
     assert cuts >= 2
     assert account.lost == ()
     assert len(account.duplicated) <= (0 if mode == "staged" else 100 * cuts)
-
-
-def _handed_over(rig: Rig, batches: int) -> bool:
-    return rig.batch_states()["handed_over"] >= batches
 
 
 def nothing_lost_or_doubled(rig: Rig, rows: Sequence[Row]) -> None:

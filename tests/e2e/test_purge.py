@@ -31,12 +31,9 @@ def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) ->
     assert (job["when"], job["last"]["outcome"]) == ("500ms", "done")
     process.terminate()
     assert rig.finish(process).returncode == 5
-    with rig.sql() as connection:
-        query = "SELECT store_id, state FROM migrator.timeout WHERE state IS NULL OR state <> %s"
-        left = connection.execute(query, ("quarantined",)).fetchall()
-        (counted,) = connection.execute("SELECT sum(size), sum(purged) FROM migrator.batch")
-    assert left == [(later.id, None)]
-    assert counted == (4, 2)
+    query = "SELECT store_id, state FROM migrator.timeout WHERE state IS NULL OR state <> %s"
+    assert rig.query(query, "quarantined") == [(later.id, None)]
+    assert rig.query("SELECT sum(size), sum(purged) FROM migrator.batch") == [(4, 2)]
     assert len(rig.drain_levels()) == 1
 
 

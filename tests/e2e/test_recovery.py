@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-import pika
 import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ExitCode
-from migrator.nservicebus.timeouts import Lane
-from migrator.rabbitmq.names import staging_name
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -63,26 +60,6 @@ def test_a_commit_into_other_delays_is_settled_by_these_first(rig: Rig) -> None:
     assert rig.batch_states() == {"handed_over": 2}
 
 
-def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:
-    """Somebody else's message in a staging queue: that lane stops with 6, the other works on."""
-    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "50"
-    rig.prepare()
-    rig.insert([row() for _ in range(100)])
-    rig.migrate()
-    queue = staging_name(DelaysVersion.V2, rig.ledger_id(), Lane(0))
-    with rig.amqp() as amqp:
-        channel = amqp.channel()
-        channel.confirm_delivery()
-        channel.basic_publish("", queue, b"", pika.BasicProperties(app_id="somebody"))
-    rows = [row() for _ in range(2000)]
-    rig.insert(rows)
-    rig.must("run", "--endpoint", "Sales", "--once", "--lanes", "2", codes=(6,))
-    states = rig.batch_states()
-    assert states["handed_over"] > 20
-    assert states.total() - states["handed_over"] <= 3
-    assert rig.stored_ids() == set()
-
-
 LIMIT_S: Final = 5.0
 """So soon after it is possible, the daemon has handed over what it finds."""
 
@@ -90,13 +67,8 @@ LIMIT_S: Final = 5.0
 def resting(rig: Rig) -> None:
     """Start a daemon and wait until it rests: a lane of its own, and nothing in the store."""
     rig.start("run", "--endpoint", rig.endpoint)
-
-    def rests() -> bool:
-        with rig.sql() as connection:
-            query = "SELECT 1 FROM migrator.lease WHERE owner IS NOT NULL AND doing = 'idle'"
-            return connection.execute(query).fetchone() is not None
-
-    wait_until(rests, what="a daemon that rests")
+    idle = "SELECT 1 FROM migrator.lease WHERE owner IS NOT NULL AND doing = 'idle'"
+    wait_until(lambda: bool(rig.query(idle)), what="a daemon that rests")
 
 
 @pytest.mark.punctual
@@ -115,9 +87,8 @@ def test_a_running_daemon_hands_over_what_is_retried(rig: Rig) -> None:
     resting(rig)
     rig.must("quarantine", "retry", "--endpoint", "Sales")
     wait_until(lambda: rig.batch_states()["handed_over"] == 5, what="the batch of them")
-    with rig.sql() as connection:
-        query = "SELECT size, handed_over_at - claimed_at FROM migrator.batch ORDER BY id DESC"
-        size, took = connection.execute(query).fetchall()[0]
+    query = "SELECT size, handed_over_at - claimed_at FROM migrator.batch ORDER BY id DESC"
+    size, took = rig.query(query)[0]
     assert size == 150
     assert took.total_seconds() < LIMIT_S
     account = rig.account(rows, "Billing")

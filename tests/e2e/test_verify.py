@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,9 @@ import pytest
 
 from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
-from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from tests.e2e.rig import Rig
-from tests.e2e.rows import Row, row
-from tests.unit.rabbitmq.material import connection
+from tests.e2e.rows import Found, Row, row
 
 SECRET = "nobody-may-read-this"  # in every body and every header
 
@@ -39,58 +38,33 @@ def ours(rig: Rig, count: int, *, first: timedelta = timedelta(days=1)) -> list[
     return rows
 
 
-class Levels:
-    """Takes messages out of the levels and puts others in, behind everybody's back."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-
-    def take(self, *wanted: Row) -> dict[str, tuple[str, pika.BasicProperties, bytes]]:
-        """Take the messages of *wanted* out; all others go back."""
-        ids, taken = {each.id for each in wanted}, {}
-        with self._rig.amqp() as connection:
-            channel = connection.channel()
-            for level in range(27, -1, -1):
-                queue = level_name(self._rig.delays, level)
-                while True:
-                    method, properties, body = channel.basic_get(queue)
-                    if method is None:
-                        break
-                    timeout_id = (properties.headers or {}).get(RELATED_TO_TIMEOUT_ID)
-                    if timeout_id in ids:
-                        channel.basic_ack(method.delivery_tag)
-                        taken[str(timeout_id)] = method.routing_key, properties, body
-        assert set(taken) == ids
-        return taken
-
-    def put(
-        self,
-        key: str,
-        properties: pika.BasicProperties,
-        body: bytes,
-        *,
-        delays: DelaysVersion = DelaysVersion.V2,
-    ) -> None:
-        """Put a message in, to be delivered when it would have been."""
-        wait_s, name = parse_routing_key(key)
-        where = address(delays, wait_s, name)
-        with self._rig.amqp() as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            channel.basic_publish(where.exchange, key, body, properties)
+def take(rig: Rig, *wanted: Row) -> dict[str, Found]:
+    """Take the messages of *wanted* out of the levels behind everybody's back; the others stay."""
+    ids, taken = {each.id for each in wanted}, {}
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        for level in range(27, -1, -1):
+            queue = level_name(rig.delays, level)
+            while (got := channel.basic_get(queue))[0] is not None:
+                method, properties, body = got
+                found = Found(
+                    queue=queue, routing_key=method.routing_key, properties=properties, body=body
+                )
+                if found.timeout_id in ids:
+                    channel.basic_ack(method.delivery_tag)
+                    taken[found.timeout_id] = found
+    assert set(taken) == ids
+    return taken
 
 
-def create_other_generation(rig: Rig) -> None:
-    """Create the v1 levels, too."""
-    create_delays(connection(rig.broker_url), DelaysVersion.V1)
-
-
-def age_hand_overs(rig: Rig) -> None:
-    """Make what was handed over look as if that had been a minute ago."""
-    with rig.sql() as connection:
-        connection.execute(
-            "UPDATE migrator.batch SET handed_over_at = handed_over_at - interval '1 minute'"
-        )
+def put(rig: Rig, *messages: Found, delays: DelaysVersion = DelaysVersion.V2) -> None:
+    """Put messages into the levels, to be delivered when they would have been."""
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for each in messages:
+            where = address(delays, *parse_routing_key(each.routing_key))
+            channel.basic_publish(where.exchange, each.routing_key, each.body, each.properties)
 
 
 def verified(rig: Rig, *options: str, codes: Sequence[int] = (0,)) -> dict[str, Any]:
@@ -110,19 +84,19 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
     """And nothing else, in both generations; a kill leaves nothing of the evidence."""
+    rig.delays = DelaysVersion.V1
+    rig.create_levels()
+    rig.delays = DelaysVersion.V2
     rig.prepare("Billing")
-    create_other_generation(rig)
     rows = ours(rig, 150)
     rig.migrate("--cutoff", "0s")
     deleted, changed, different, removed, doubled, copied, recalled, moved, retried, *_ = rows
-    levels = Levels(rig)
-    taken = levels.take(different, removed, doubled, moved)
-    key, properties, _ = taken[different.id]
-    levels.put(key, properties, b"another body")
-    levels.put(*taken[doubled.id])
-    levels.put(*taken[doubled.id])
-    levels.put(*taken[moved.id], delays=DelaysVersion.V1)
-    levels.put(key, pika.BasicProperties(headers={RELATED_TO_TIMEOUT_ID: retried.id}), b"a retry")
+    taken = take(rig, different, removed, doubled, moved)
+    retry = pika.BasicProperties(headers={RELATED_TO_TIMEOUT_ID: retried.id})
+    put(rig, taken[doubled.id], taken[doubled.id])
+    put(rig, replace(taken[different.id], body=b"another body"))
+    put(rig, replace(taken[different.id], properties=retry, body=b"a retry"))
+    put(rig, taken[moved.id], delays=DelaysVersion.V1)
     rig.insert([copied, recalled])
     with rig.sql() as connection:
         connection.execute("DELETE FROM migrator.timeout WHERE store_id = %s", [deleted.id])
@@ -132,7 +106,9 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
         connection.execute(
             "UPDATE migrator.timeout SET state = 'recalled' WHERE store_id = %s", [recalled.id]
         )
-    age_hand_overs(rig)
+        connection.execute(
+            "UPDATE migrator.batch SET handed_over_at = handed_over_at - interval '1 minute'"
+        )
     file = tmp_path / "evidence.jsonl"
     options = ("--scan", "--rate", "100", "--evidence", str(file))
     assert rig.run("verify", *options, fault="verify.page:1").returncode == -9
@@ -188,8 +164,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         soon = [row(timedelta(seconds=n / 20)) for n in range(200)]
         rig.insert(soon)
         stored += 400 * rounds // 2 + len(soon)
-        while rig.batch_states()["handed_over"] <= turn:
-            time.sleep(0.05)
+        wait_until(partial(rig.has_handed_over, turn + 1), what="a batch")
         options = ("--scan",) if turn % 2 == 0 else ()
         found = verified(rig, *options)
         print(
@@ -198,9 +173,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
         if options:
             seen += sum(level["ours"] for level in found["levels"])
-    wait_until(
-        lambda: not rig.stored_ids() and set(rig.batch_states()) == {"handed_over"}, what="the end"
-    )
+    wait_until(rig.is_done, what="the end")
     rig.stop(process)
     found = verified(rig, "--scan")
     assert (found["verdict"], found["discrepancies"]) == ("balanced", [])

@@ -404,4 +404,5 @@ def test_a_memory_alarm_does_not_hold_up_a_commit(alarm_vhost: Vhost) -> None:
     with opened(link_settings(alarm_vhost.amqp_url)) as link:
         rows = _stage(link.staging(), an_attempt(), _messages(20))
         alarm_vhost.node.set_memory_limit(10**6)
+        assert "memory" in alarm_vhost.node.evaluate("rabbit_alarm:get_alarms().")
         _commit(link.staging(), an_attempt(), rows)
