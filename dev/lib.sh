@@ -254,11 +254,7 @@ ensure_servers() {
     done
     [ ${#missing[@]} = 0 ] && return
     if _apt_install "${packages[@]}"; then return; fi
-    if [ "${missing[*]}" != chromium ] && docker info >/dev/null 2>&1; then
-        say "not installed here: ${missing[*]}; the tests will run them in Docker"
-        return
-    fi
     say "not installed here: ${missing[*]}"
-    say "install them (Debian, Ubuntu: apt-get install ${packages[*]}), or start Docker for servers, then run this again"
+    say "install them (Debian, Ubuntu: apt-get install ${packages[*]}), then run this again"
     return 1
 }

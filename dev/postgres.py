@@ -75,7 +75,7 @@ class PostgresServer(PrivateServer):
         has_own_clock: bool = False,
     ) -> None:
         """Prepare a server; with *has_own_clock*, ``set_clock`` shifts its wall clock."""
-        self._check_installed()
+        find_postgres()  # or it is missing
         self._compiler = shutil.which("cc") if has_own_clock else None
         if has_own_clock and self._compiler is None:
             raise ServerMissingError("a clock of its own needs a C compiler (no program named cc)")
@@ -148,9 +148,6 @@ class PostgresServer(PrivateServer):
         return done.strip()
 
     # --- how it is set up -------------------------------------------------------------------
-
-    def _check_installed(self) -> None:
-        find_postgres()
 
     def _launch(self) -> None:
         if not (self._cluster / "PG_VERSION").exists():

@@ -85,7 +85,7 @@ class RabbitNode(PrivateServer):
         cookie: str | None = None,
         extra_config: str = "",
     ) -> None:
-        self._check_installed()
+        rabbitmq("rabbitmq-server")  # or it is missing
         super().__init__("rabbit", data_dir, name="RabbitMQ")
         self.name = self._remembered("node_name", self._new_name())
         self.amqp_port = free_port()
@@ -249,9 +249,6 @@ class RabbitNode(PrivateServer):
         return done.stdout
 
     # --- how it is set up -------------------------------------------------------------------
-
-    def _check_installed(self) -> None:
-        rabbitmq("rabbitmq-server")
 
     def _launch(self) -> None:
         self.epmd.start()

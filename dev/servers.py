@@ -24,17 +24,15 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 if __package__ in (None, ""):  # run as a script: make the checkout importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dev.azurite import AzuriteServer
-from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
 from dev.erlang import Epmd
 from dev.mariadb import MariadbServer
 from dev.mysql import MysqlServer
@@ -56,82 +54,17 @@ __all__ = [
     "ServerMissingError",
     "TlsFiles",
     "free_port",
-    "new_azurite_server",
-    "new_mariadb_server",
-    "new_mysql_server",
-    "new_postgres_server",
-    "new_rabbit_node",
-    "new_raven_server",
     "wait_until",
 ]
 
-
-def new_rabbit_node(**options: Any) -> RabbitNode:
-    """Return a node, not yet started, from installed programs or else in Docker.
-
-    Takes the options of ``RabbitNode``; raises ``ServerMissingError`` when neither is to be had.
-    """
-    try:
-        return RabbitNode(**options)
-    except ServerMissingError as missing:
-        if docker_works():
-            return DockerRabbitNode(**options)
-        raise ServerMissingError(f"{missing}, and Docker does not answer") from missing
-
-
-def new_postgres_server(**options: Any) -> PostgresServer:
-    """Return a server, not yet started, from installed programs or else in Docker.
-
-    Takes the options of ``PostgresServer``; raises ``ServerMissingError`` like the above.
-    """
-    try:
-        return PostgresServer(**options)
-    except ServerMissingError as missing:
-        if docker_works():
-            return DockerPostgresServer(**options)
-        raise ServerMissingError(f"{missing}, and Docker does not answer") from missing
-
-
-def new_mariadb_server(**options: Any) -> MariadbServer:
-    """Return a server, not yet started, from installed programs.
-
-    Takes the options of ``MariadbServer``; raises ``ServerMissingError`` when there are none.
-    """
-    return MariadbServer(**options)
-
-
-def new_mysql_server(**options: Any) -> MysqlServer:
-    """Return a server, not yet started, from the program in ``.mysql``.
-
-    Takes the options of ``MysqlServer``; raises ``ServerMissingError`` when it is not there.
-    """
-    return MysqlServer(**options)
-
-
-def new_azurite_server(**options: Any) -> AzuriteServer:
-    """Return an emulator of Azure Storage, not yet started.
-
-    Takes the options of ``AzuriteServer``; raises ``ServerMissingError`` when it is not here.
-    """
-    return AzuriteServer(**options)
-
-
-def new_raven_server(**options: Any) -> RavenServer:
-    """Return a RavenDB server, not yet started.
-
-    Takes the options of ``RavenServer``; raises ``ServerMissingError`` when it is not here.
-    """
-    return RavenServer(**options)
-
-
 Server = RabbitNode | PostgresServer | MariadbServer | AzuriteServer | RavenServer
-_MAKERS: Final[dict[str, Callable[..., Server]]] = {
-    "rabbitmq": new_rabbit_node,
-    "postgresql": new_postgres_server,
-    "mariadb": new_mariadb_server,
-    "mysql": new_mysql_server,
-    "azurite": new_azurite_server,
-    "ravendb": new_raven_server,
+_KINDS: Final[dict[str, type[Server]]] = {
+    "rabbitmq": RabbitNode,
+    "postgresql": PostgresServer,
+    "mariadb": MariadbServer,
+    "mysql": MysqlServer,
+    "azurite": AzuriteServer,
+    "ravendb": RavenServer,
 }
 
 
@@ -157,14 +90,14 @@ def _serve_all(share: Path) -> None:
 
         def serve(kind: str) -> Server | None:
             try:
-                server = _MAKERS[kind]()
+                server = _KINDS[kind]()
             except ServerMissingError as missing:
                 print(missing, file=sys.stderr)
                 return None
             stack.enter_context(server)
             return server
 
-        kinds = [kind for kind in _MAKERS if kind != "mysql"]
+        kinds = [kind for kind in _KINDS if kind != "mysql"]
         with ThreadPoolExecutor() as pool:
             served = zip(kinds, pool.map(serve, kinds), strict=True)
             running = {kind: server for kind, server in served if server}
@@ -186,7 +119,7 @@ def _until_signalled(server: Server) -> None:
 def main() -> int:
     """Run one server until a signal ends it; return the exit code."""
     parser = argparse.ArgumentParser(description="Run private servers in the foreground.")
-    parser.add_argument("kind", choices=[*_MAKERS, "all"])
+    parser.add_argument("kind", choices=[*_KINDS, "all"])
     parser.add_argument("--share", type=Path, help="with all: tell in this file where they are")
     parser.add_argument(
         "--data-dir", type=Path, help="keep data here (default: temporary, removed)"
@@ -198,7 +131,7 @@ def main() -> int:
             with suppress(KeyboardInterrupt):
                 _serve_all(options.share)
             return 0
-        make = _MAKERS[options.kind]
+        make = _KINDS[options.kind]
         with make(data_dir=options.data_dir) as server, suppress(KeyboardInterrupt):
             print(json.dumps(_describe(server)), flush=True)
             _until_signalled(server)

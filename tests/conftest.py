@@ -32,10 +32,6 @@ from dev.servers import (
     RavenServer,
     ServerMissingError,
     TlsFiles,
-    new_azurite_server,
-    new_postgres_server,
-    new_rabbit_node,
-    new_raven_server,
     shared,
 )
 from tests.support.mariadb import KIND, new_server
@@ -148,7 +144,7 @@ class Vhost:
 @pytest.fixture(scope="session")
 def rabbit_node() -> Iterator[RabbitNode]:
     """The run's RabbitMQ node."""
-    yield from _serving(new_rabbit_node, "rabbitmq")
+    yield from _serving(RabbitNode, "rabbitmq")
 
 
 @pytest.fixture
@@ -168,7 +164,7 @@ def _new_vhost(node: RabbitNode) -> Iterator[Vhost]:
 
 @pytest.fixture(scope="session")
 def _node_for_alarms() -> Iterator[RabbitNode]:
-    yield from _serving(new_rabbit_node)
+    yield from _serving(RabbitNode)
 
 
 @pytest.fixture
@@ -230,7 +226,7 @@ def tls_material(tmp_path_factory: pytest.TempPathFactory) -> TlsMaterial:
 def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
     """A node of its own with a TLS listener that demands client certificates."""
     files = TlsFiles(tls_material.ca, tls_material.server_cert, tls_material.server_key)
-    yield from _serving(lambda: new_rabbit_node(tls=files, verify_clients=True))
+    yield from _serving(lambda: RabbitNode(tls=files, verify_clients=True))
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -239,7 +235,7 @@ def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The run's PostgreSQL server."""
-    yield from _serving(new_postgres_server, "postgresql")
+    yield from _serving(PostgresServer, "postgresql")
 
 
 @pytest.fixture
@@ -253,7 +249,7 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def azurite_server() -> Iterator[AzuriteServer]:
     """The run's emulator of Azure Storage."""
-    yield from _serving(new_azurite_server, "azurite")
+    yield from _serving(AzuriteServer, "azurite")
 
 
 @pytest.fixture(scope="session")
@@ -265,7 +261,7 @@ def raven_servers() -> Iterator[Callable[[str], RavenServer]]:
         def of(version: str) -> RavenServer:
             if version not in running:
                 serve = contextmanager(_serving)(
-                    lambda: new_raven_server(version=version), "ravendb", version
+                    lambda: RavenServer(version=version), "ravendb", version
                 )
                 running[version] = stack.enter_context(serve)
             return running[version]

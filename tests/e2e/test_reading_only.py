@@ -10,6 +10,9 @@ from typing import Any, Final
 from psycopg import sql
 
 from dev.servers import wait_until
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import staging_name
+from tests.e2e.dispatching import waiting
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, nameless, row
 from tests.e2e.test_accounting import bad_rows
@@ -29,18 +32,17 @@ SIDE_BY_SIDE: Final = 4
 
 def database_text(rig: Rig) -> dict[str, list[str]]:
     """Return all rows of all tables of all schemas as sorted text, and every relation's name."""
-    with rig.sql() as connection:
-        relations = connection.execute(
-            "SELECT n.nspname, c.relname, c.relkind::text FROM pg_class c"
-            " JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
-        ).fetchall()
-        found = {"relations": sorted(map(str, relations))}
-        for schema, name, kind in relations:
-            if kind == "r":  # sequences do move: the trial claim of preflight is rolled back
-                what = sql.Identifier(schema, name)
-                rows = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(what))
-                found[f"{schema}.{name}"] = sorted(str(text) for (text,) in rows)
+    relations = rig.query(
+        "SELECT n.nspname, c.relname, c.relkind::text FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
+    )
+    found = {"relations": sorted(map(str, relations))}
+    for schema, name, kind in relations:
+        if kind == "r":  # sequences do move: the trial claim of preflight is rolled back
+            what = sql.Identifier(schema, name)
+            rows = rig.query(sql.SQL("SELECT t::text FROM {} t").format(what))
+            found[f"{schema}.{name}"] = sorted(map(str, rows))
     return found
 
 
@@ -65,18 +67,7 @@ def broker_text(rig: Rig, vhost: Any) -> dict[str, list[str]]:
 def counts(rig: Rig, vhost: Any) -> dict[str, int]:
     """Return how many messages each queue holds, as AMQP tells: the API is seconds late."""
     names = [str(each["name"]) for each in vhost.node.api("GET", f"queues/{vhost.name}")]
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        return {
-            name: int(channel.queue_declare(name, passive=True).method.message_count)
-            for name in names
-        }
-
-
-def is_staged(rig: Rig, vhost: Any, count: int) -> bool:
-    """Return whether so many are in the staging queue, the receipt included."""
-    found = counts(rig, vhost)
-    return count in {n for name, n in found.items() if name.startswith("migrator.staging.")}
+    return {name: waiting(rig, name) for name in names}
 
 
 def test_verbs_that_read_write_nothing(rig: Rig, vhost: Any) -> None:
@@ -89,7 +80,8 @@ def test_verbs_that_read_write_nothing(rig: Rig, vhost: Any) -> None:
     killed = rig.run("run", "--endpoint", "Sales", fault="staged.staged")
     assert killed.returncode == -9
     rig.insert([row() for _ in range(10)])
-    wait_until(lambda: is_staged(rig, vhost, 31), what="counting what is staged")
+    staging = staging_name(rig.delays, rig.ledger_id(), Lane(0))
+    wait_until(lambda: waiting(rig, staging) == 31, what="all that is staged, and the receipt")
     before = database_text(rig), broker_text(rig, vhost)
     for start in range(0, len(READERS), SIDE_BY_SIDE):
         some = READERS[start : start + SIDE_BY_SIDE]

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Final
 
-from dev.servers import MariadbServer, new_mariadb_server, new_mysql_server
+from dev.servers import MariadbServer, MysqlServer
 
 IS_MYSQL: Final = bool(os.environ.get("TEST_ON_MYSQL"))
 KIND: Final = "mysql" if IS_MYSQL else "mariadb"
 """What the server is called in the names of tests."""
 
 
-def new_server(**options: Any) -> MariadbServer:
-    """Return a server, not yet started; takes the options of ``MariadbServer``."""
-    return new_mysql_server(**options) if IS_MYSQL else new_mariadb_server(**options)
+new_server: type[MariadbServer] = MysqlServer if IS_MYSQL else MariadbServer

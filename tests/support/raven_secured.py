@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key as load_key
 from cryptography.x509 import load_pem_x509_certificate as load_certificate
 
-from dev.servers import RavenServer, ServerCertificate, new_raven_server
+from dev.servers import RavenServer, ServerCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def secured_raven(version: str, folder: Path) -> Iterator[SecuredRaven]:
         _issued(authority, folder, name, f"{name}@migrator.test")
         for name in ("writer", "neighbour", "stranger")
     ]
-    with new_raven_server(version=version, certificate=certificate) as server:
+    with RavenServer(version=version, certificate=certificate) as server:
         database = server.create_database()
         for client, name in zip(clients, (database, "elsewhere"), strict=False):
             server.api("PUT", "admin/certificates", _known(client, {name: "ReadWrite"}))
