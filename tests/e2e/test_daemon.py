@@ -1,0 +1,327 @@
+"""What a running daemon is told, looks at, gets over and tells, day by day."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dev.processes import free_port, wait_until
+from tests.conftest import Vhost
+from tests.e2e.daemon import jobs, listen, listens, noted, signals, status, told
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
+from tests.support.proxy import Proxy
+from tests.support.service_manager import ServiceManager
+
+# ── what it is told ───────────────────────────────────────────────────────────────────────────────
+
+
+SETTINGS = """\
+[[endpoints]]
+name = "Sales"
+[[endpoints]]
+name = "Shop"
+[handover]
+batch_size = 100
+"""
+
+
+def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) -> None:
+    """Nothing of a paused endpoint is claimed, the other goes on; who, what and result are kept."""
+    rig.config = tmp_path / "migrator.toml"
+    rig.config.write_text(SETTINGS, encoding="utf-8")
+    shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
+    shop.create_store()
+    listen(rig, tmp_path)
+    rig.prepare()
+    process = rig.start("run")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o660
+    said = rig.must("pause", "--endpoint", "Sales", "--reason", "index rebuild")
+    assert said.startswith("Sales is paused")
+    rig.insert([row() for _ in range(5)])
+    shop.insert([row() for _ in range(5)])
+    wait_until(lambda: not shop.stored_ids(), what="the other endpoint")
+    assert len(rig.stored_ids()) == 5
+    (hold,) = status(rig)["holds"]
+    assert (hold["signal"], hold["endpoint"]) == ("paused", "Sales")
+    assert hold["observed"].startswith("index rebuild (")
+    no = told(rig, command="pause", endpoint="Billing", reason="a mistake")
+    assert (no["is_done"], "does not work on Billing" in no["text"]) == (False, True)
+    assert told(rig, command="resume")["is_done"]
+    assert told(rig, command="set", setting="lanes", value="2", who="Jo")["is_done"]
+    wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
+    assert status(rig)["settings"]["lanes"] == "2"
+    wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
+    rig.must("pause", "--reason", "until Monday")
+    # events are written in the background
+    wait_until(lambda: len(noted(rig, "hold_began")) == 2, what="a note of it")
+    rig.kill(process)
+    (tmp_path / "control.sock").unlink()
+    rig.insert([row()])
+    process = rig.start("run")
+    wait_until(lambda: listens(rig), what="a daemon after a restart")
+    holds = status(rig)["holds"]
+    assert [hold["endpoint"] for hold in holds] == ["Sales", "Shop"]
+    assert all(hold["observed"].startswith("until Monday (") for hold in holds)
+    assert len(rig.stored_ids()) == 1
+    assert told(rig, command="resume")["is_done"]
+    wait_until(lambda: not rig.stored_ids(), what="rows after the restart")
+    rig.must("drain")
+    assert "pause_kept" in (ended := rig.finish(process)).stderr
+    assert ended.returncode == 0
+    assert not (tmp_path / "control.sock").exists()
+    commands = noted(rig, "command")
+    assert sorted(each["command"] for each in commands) == [
+        *("drain", "pause", "pause", "pause", "resume", "resume", "set")
+    ]
+    assert any("Jo" in each["who"] for each in commands)
+    assert all(each["who"] and each["answer"] for each in commands)
+    assert len(noted(rig, "hold_began")) == 4  # of one, of all, and of each after the restart
+    assert len(noted(rig, "hold_ended")) == 3
+
+
+def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
+    """What can change does, the service manager hears of it, and wrong settings change nothing."""
+    touch_file = tmp_path / "wait"
+    touch_file.touch()
+    rig.config = tmp_path / "migrator.toml"
+    rig.config.write_text(SETTINGS.partition('[[endpoints]]\nname = "Shop"')[0], encoding="utf-8")
+    listen(rig, tmp_path)
+    rig.prepare()
+    with ServiceManager(tmp_path / "notify") as manager:
+        process = rig.start("run", NOTIFY_SOCKET=manager.address)
+        wait_until(lambda: "READY=1" in manager.messages(), what="a daemon")
+        rig.config.write_text(
+            f"{SETTINGS}rate_limit = 50\nlanes = 2\n[throttle]\ntouch_file = '{touch_file}'\n",
+            encoding="utf-8",
+        )
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: bool(noted(rig, "reload")), what="a reload")
+        wait_until(lambda: manager.messages().count("READY=1") == 2, what="READY")
+        (told,) = [each for each in manager.messages() if each.startswith("RELOADING=1\n")]
+        assert told.partition("\nMONOTONIC_USEC=")[2].isdigit()
+        wait_until(lambda: signals(rig) == ["touch_file"], what="a hold for the file")
+        found = status(rig)
+        assert (found["settings"]["rate_limit"], found["settings"]["lanes"]) == ("50", "2")
+        rig.insert([row()])
+        touch_file.unlink()
+        wait_until(lambda: not rig.stored_ids(), what="going on without the file")
+        rig.config.write_text("[handover]\nlanes = 0\n", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(noted(rig, "reload")) == 2, what="another reload")
+        assert status(rig)["settings"]["lanes"] == "2"
+        log = rig.stop(process)
+    done, refused = noted(rig, "reload")
+    settings = ["handover.batch_size", "handover.lanes", "handover.rate_limit"]
+    assert done["changed"] == [*settings, "throttle.touch_file"]
+    assert done["needs_restart"] == ["endpoints"]
+    assert not refused["is_done"]
+    assert "reload_refused" in log
+
+
+# ── what it looks at by itself ────────────────────────────────────────────────────────────────────
+
+
+def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_again(
+    rig: Rig, vhost: Vhost, tmp_path: Path
+) -> None:
+    """Nobody has to resume; rows stored meanwhile are moved then, and the ledger has it all."""
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_BROKER__RECHECK_INTERVAL": "500ms",
+        "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
+    }
+    rig.prepare()
+    rig.insert([row()])
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    wait_until(lambda: not rig.stored_ids(), what="the first row")
+    wait_until(lambda: _outcome(rig) == "fine", what="a first look")
+    harmful = {"overflow": "drop-head", "alternate_exchange": "others"}
+    vhost.node.set_policy(vhost.name, "all", pattern=".*", **harmful)
+    wait_until(lambda: signals(rig) == ["broker_check"], what="a hold")
+    (hold,) = status(rig)["holds"]
+    assert hold["observed"].startswith("policy all: it sets overflow on ")
+    assert hold["limit"].startswith("narrow its pattern so that it leaves these queues alone")
+    rig.insert([row()])
+    wait_until(lambda: _outcome(rig) == "refused", what="its report")
+    with rig.amqp() as connection:
+        connection.channel().exchange_unbind("Billing", "nsb.v2.delay-delivery", "#.Billing")
+    assert len(rig.stored_ids()) == 1
+    vhost.node.delete_policy(vhost.name, "all")
+    wait_until(lambda: not rig.stored_ids(), what="going on by itself")
+    assert signals(rig) == []
+    wait_until(lambda: _outcome(rig) == "fine", what="nothing to find")
+    log = rig.stop(process)
+    outcomes = [each["outcome"] for each in noted(rig, "recheck")]
+    assert [outcomes[0], outcomes[-1]] == ["fine", "fine"]
+    assert "refused" in outcomes
+    assert [each["signal"] for each in noted(rig, "hold_ended")] == ["broker_check"]
+    assert "destinations_bound_again" in log
+
+
+def _outcome(rig: Rig) -> str | None:
+    """Return what came of the last look; None: there was none yet."""
+    last = jobs(rig)["recheck"]["last"]
+    return None if last is None else str(last["outcome"])
+
+
+def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) -> None:
+    """Without a command; what still waits in the levels stays in the ledger as well."""
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_LEDGER__PURGE_AFTER": "1s",
+        "MIGRATOR_LEDGER__PURGE_WHEN": "500ms",
+        "MIGRATOR_DISPATCH__REMEMBER": "1s",
+        "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
+        "MIGRATOR_HANDOVER__CUTOFF": "0s",
+    }
+    rig.prepare()
+    soon, later = timedelta(seconds=2), row()
+    rig.insert([row(soon), row(soon), later, row(destination=None)])
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(
+        lambda: sum(each["rows"] for each in noted(rig, "ledger_purged")) == 2,
+        what="a purge of both",
+    )
+    wait_until(lambda: jobs(rig)["ledger-purge"]["last"] is not None, what="its report")
+    job = jobs(rig)["ledger-purge"]
+    assert (job["when"], job["last"]["outcome"]) == ("500ms", "done")
+    process.terminate()
+    assert rig.finish(process).returncode == 5
+    query = "SELECT store_id, state FROM migrator.timeout WHERE state IS NULL OR state <> %s"
+    assert rig.query(query, "quarantined") == [(later.id, None)]
+    assert rig.query("SELECT sum(size), sum(purged) FROM migrator.batch") == [(4, 2)]
+    assert len(rig.drain_levels()) == 1
+
+
+def written(rig: Rig, *, leases: bool) -> int:
+    """Return how many rows were written so far, of leases or of all else; undone ones count."""
+    ((rows,),) = rig.query(
+        "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int"
+        " FROM pg_stat_user_tables WHERE (relname = 'lease') = %s",
+        leases,
+    )
+    return int(rows)
+
+
+@pytest.mark.punctual
+def test_an_idle_daemon_only_renews_its_leases(rig: Rig) -> None:
+    """It looks at all endpoints without writing; and a row that is due goes out within 2 s."""
+    rig.settings |= {"MIGRATOR_HANDOVER__CUTOFF": "0s", "MIGRATOR_HANDOVER__LEASE": "16s"}
+    rig.prepare()
+    others = [replace(rig, endpoint=f"Other{number}") for number in range(5)]
+    for other in others:
+        other.create_store()
+    rig.start("run", "--all-endpoints", "--lanes", "2")
+
+    idle = "SELECT count(*) FROM migrator.lease WHERE doing = 'idle'"
+
+    def renews() -> None:
+        renewed = written(rig, leases=True)
+        wait_until(lambda: written(rig, leases=True) >= renewed + 2, what="renewals")
+
+    wait_until(lambda: rig.query(idle) == [(2,)], what="a daemon that rests")
+    renews()  # the server counts late what was written before
+    before = written(rig, leases=False)
+    renews()
+    assert written(rig, leases=False) == before
+
+    late = row(due_in=timedelta(0))
+    others[-1].insert([late])
+    wait_until(lambda: rig.batch_states()["handed_over"] == 1, what="the row handed over")
+    ((done,),) = rig.query("SELECT handed_over_at FROM migrator.batch")
+    assert done - late.due_at < timedelta(seconds=2)
+
+
+# ── what it gets over ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_daemon_goes_on_with_the_next_node(
+    rig: Rig, vhost: Vhost, proxy: Callable[[str], Proxy]
+) -> None:
+    """Its node goes away in the middle: all arrives once, and log and status name the other."""
+    rig.prepare()
+    rows = [row() for _ in range(600)]
+    rig.insert(rows)
+    first, second = proxy(vhost.amqp_url), proxy(vhost.amqp_url)
+    urls = [line.url(vhost.amqp_url) for line in (first, second)]
+    managed = f"http://127.0.0.1:{free_port()},{vhost.node.management_url}"
+    daemon = rig.start(
+        *("run", "--endpoint", "Sales"),
+        MIGRATOR_BROKER__URL=",".join(urls),
+        MIGRATOR_BROKER__MANAGEMENT_URL=managed,
+        MIGRATOR_HANDOVER__BATCH_SIZE="50",
+        MIGRATOR_HANDOVER__RATE_LIMIT="150",
+    )
+    wait_until(partial(rig.has_handed_over, 3), what="handing over")
+    first.refuse()
+    first.cut()
+    wait_until(rig.is_done, what="the last receipt")
+    # the ledger is told at the next renewal of the lease
+    wait_until(lambda: f"(at 127.0.0.1:{second.port})" in rig.doing(), what="the other node")
+    said = rig.stop(daemon)
+    nodes = [json.loads(line) for line in said.splitlines() if '"broker_node"' in line]
+    assert {each["node"] for each in nodes} == {f"127.0.0.1:{p.port}" for p in (first, second)}
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
+def held(rig: Rig) -> dict[str, str]:
+    """Return what `status` tells of destinations that cannot be reached: why, by name."""
+    found = json.loads(rig.must("status", "--json"))["held"]
+    return {each["destination"]: each["reason"] for each in found}
+
+
+def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
+    """The others go on; once the queue is made, its rows do, too, under the running daemon."""
+    rig.prepare("Billing")
+    rows = [row(timedelta(days=1, seconds=n), destination="Shipping@APP01") for n in range(300)]
+    others = [row(timedelta(days=1, seconds=n)) for n in range(0, 200, 2)]
+    rig.insert([*rows, *others])
+    daemon = rig.start("run", "--endpoint", "Sales")
+    waiting = {each.id for each in rows}
+    wait_until(lambda: rig.stored_ids() == waiting, what="only what is held is in the store")
+    wait_until(lambda: held(rig) == {"Shipping@APP01": "destination-unknown"}, what="status")
+    assert rig.quarantined() == {}
+    rig.create_receivers("Shipping")
+    wait_until(lambda: not rig.stored_ids(), what="the rows that were held are taken")
+    wait_until(lambda: held(rig) == {}, what="status")
+    said = rig.stop(daemon)
+    assert '"destination_held"' in said
+    assert '"destination_reached"' in said
+    assert rig.quarantined() == {}
+    account = rig.account([*rows, *others], "Billing", "Shipping")
+    assert (account.found, account.lost, account.duplicated) == (400, (), ())
+
+
+# ── what it tells ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
+    """Start, quarantine and the end of a run, and that it was undone."""
+    write = tmp_path / "write"
+    write.write_text('#!/bin/sh\ncat >>"$0.told"\n', encoding="utf-8")
+    write.chmod(0o755)
+    events = ("START", "THROTTLE", "QUARANTINE", "DRAINED", "ROLLBACK", "FAILURE")
+    rig.settings = {f"MIGRATOR_HOOKS__{event}": str(write) for event in events}
+    rig.prepare()
+    rig.insert([row(), row(), row(destination=None), row(timedelta(days=4))])
+    rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
+    rig.must("rollback", "--yes")
+    found = [json.loads(line) for line in Path(f"{write}.told").read_text().splitlines()]
+    assert [each["event"] for each in found] == [*("start", "quarantine", "drained", "rollback")]
+    start, aside, drained, rollback = (each["facts"] for each in found)
+    assert start == {"endpoints": ["Sales"]}
+    assert (aside["rows"], aside["endpoints"]) == (1, {"Sales": 1})
+    (counts,) = drained["endpoints"]
+    assert (counts["handed_over"], counts["quarantined"]) == (3, 1)
+    assert (rollback["verb"], rollback["quarantined"]) == ("rollback", 1)
