@@ -35,11 +35,7 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def rig(server: PostgresServer, vhost: Vhost, new_rig: NewRig, tmp_path: Path) -> Rig:
     """A store in that server; the daemon is asked by its socket."""
-    made = new_rig(
-        database_url=server.url(server.create_database()),
-        broker_url=vhost.amqp_url,
-        management_url=vhost.node.management_url,
-    )
+    made = new_rig(vhost=vhost, database_url=server.url(server.create_database()))
     listen(made, tmp_path)
     made.settings["MIGRATOR_HANDOVER__CUTOFF"] = "0s"
     return made

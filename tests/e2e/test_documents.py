@@ -260,7 +260,7 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(rig: DocumentRig, ste
     assert rig.contents() == {key: found for key, found in before.items() if key not in sent}
 
 
-@pytest.mark.parametrize("rig", ["azure", "ravendb", slow("ravendb-3.5")], indirect=True)
+@pytest.mark.parametrize("rig", ["azure", slow("ravendb"), slow("ravendb-3.5")], indirect=True)
 def test_there_and_back_by_the_commands(rig: DocumentRig) -> None:
     """Listed, previewed, checked, handed over, verified, and recalled as it was."""
     rig.prepare("Billing")

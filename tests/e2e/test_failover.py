@@ -55,11 +55,7 @@ def pair() -> Iterator[Pair]:
 @pytest.fixture
 def failing(pair: Pair, vhost: Any, new_rig: NewRig) -> Rig:
     """A rig whose database can fail over."""
-    rig = new_rig(
-        database_url=pair.url,
-        broker_url=vhost.amqp_url,
-        management_url=vhost.node.management_url,
-    )
+    rig = new_rig(vhost=vhost, database_url=pair.url)
     rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "100"
     return rig
 
@@ -128,11 +124,7 @@ def test_a_wire_that_is_cut_at_any_statement_doubles_nothing(
     """The server has done what was asked, and the answer is lost: lost 0, doubled 0."""
     parts = urlsplit(database)
     with Proxy("127.0.0.1", int(parts.port or 0)) as proxy:
-        rig = new_rig(
-            database_url=database,
-            broker_url=vhost.amqp_url,
-            management_url=vhost.node.management_url,
-        )
+        rig = new_rig(vhost=vhost, database_url=database)
         rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "50"
         rig.prepare()
         rows = [row() for _ in range(200)]

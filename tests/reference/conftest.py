@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import rig
+from tests.e2e.conftest import new_rig, rig
 from tests.e2e.rig import Rig
 
-__all__ = ["rig"]
+__all__ = ["new_rig", "rig"]
 
 QUEUES = ("Sales", "Client", "SalesW", "ClientW", "SalesE")
 _SATELLITES = ("Sales.Timeouts", "Sales.TimeoutsDispatcher", "error")
