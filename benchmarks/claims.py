@@ -12,7 +12,7 @@ PostgreSQL the ledger; of the real service that only tells how many requests the
 counted by verb and by what was asked for. Bodies and time entries go many at a time where timeouts
 are due in the same hour: --days tells over how many days they are spread.
 With ravendb, RavenDB 6.2 has the timeouts; beside its claims stands how fast the same documents
-are read in pages and removed in batches under their versions, with no books kept.
+are read in pages and removed in batches under their versions, with no ledger.
 Prints one line per tenth of the rows; the last column compares the median claim with that of the
 first tenth.
 """
@@ -147,10 +147,10 @@ class AzureBench(Bench):
         )
         account = Account(settings, seen=self._count)
         self.documents = AzureStore(account, parse_scope("yyyyMMddHH"))
-        books = DocumentLedger(self.engine, self.tables)
-        self.store = DocumentStoreView(self.engine, self.tables, books, self.documents)
+        ledger = DocumentLedger(self.engine, self.tables)
+        self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
         self.claims = DocumentClaims(
-            books, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
+            ledger, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
         )
 
     def seed(self, rows: int, body_bytes: int) -> None:
@@ -191,10 +191,10 @@ class RavenBench(Bench):
         self.database = server.create_database()
         where = ServerSettings(url=server.url(), database=self.database)
         self.documents = RavenStore(RavenOptions(server=where))
-        books = DocumentLedger(self.engine, self.tables)
-        self.store = DocumentStoreView(self.engine, self.tables, books, self.documents)
+        ledger = DocumentLedger(self.engine, self.tables)
+        self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
         self.claims = DocumentClaims(
-            books, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
+            ledger, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
         )
 
     def seed(self, rows: int, body_bytes: int) -> None:
@@ -282,7 +282,7 @@ def main() -> None:
                 RavenBench(raven, server.url(server.create_database()), span) for _ in range(2)
             )
             plain.seed(options.rows, options.body_bytes)
-            print("read and removed, no books kept:")
+            print("read and removed, no ledger:")
             _print_claims(list(plain.remove_all(options.batch_rows)))
             plain.close()
         begun = time.perf_counter()

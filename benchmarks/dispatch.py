@@ -5,7 +5,7 @@
 Starts a private PostgreSQL (with fsync) and a private RabbitMQ, stores the rows, runs the real
 program as a process and prints a histogram of lateness and one table. The reference, measured in
 the same run on the same broker, is a plain loop with a timer (``benchmarks/plain_timer.py``) that
-publishes the same messages when they are due, with confirms, from memory: no database, no books.
+publishes the same messages when they are due, with confirms, from memory: no database, no ledger.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def measured(
     arrived: list[tuple[str, float]],
     used: tuple[float, float],
 ) -> Measured:
-    """Return the books of *arrived*, by message id and Unix time of *due*."""
+    """Return what became of *arrived*, by message id and Unix time of *due*."""
     first: dict[str, float] = {}
     for message_id, at in arrived:
         first.setdefault(message_id, at)

@@ -1,4 +1,4 @@
-"""The demonstration: stored timeouts move into the delays and arrive on time, books balanced.
+"""The demonstration: stored timeouts move into the delays and arrive on time, each accounted for.
 
 Everything is real but the endpoints: a private RabbitMQ node, a SQLite database with a legacy
 timeouts table, and the `migrator` program run as a person would run it.
@@ -87,7 +87,7 @@ class Receivers:
 
 
 class Demo:
-    """Runs the story from an empty folder to balanced books."""
+    """Runs the story from an empty folder until each timeout is accounted for."""
 
     def __init__(self, console: Console, node: RabbitNode, folder: Path) -> None:
         self.console = console
@@ -118,7 +118,7 @@ class Demo:
             self._watch(receivers.arrivals)
         finally:
             receivers.close()
-        self._tell("5. The books")
+        self._tell("5. What became of each")
         return self._balance(receivers.arrivals)
 
     def _seed(self, *options: str) -> None:
@@ -205,7 +205,7 @@ def _arrivals_table(arrivals: Arrivals) -> Table:
 
 
 def main() -> int:
-    """Run the demonstration; 0 when the books balance and nothing came early."""
+    """Run the demonstration; 0 when each timeout is accounted for and none came early."""
     console = Console()
     console.print("[bold]migrator[/]: timeouts from a legacy store into RabbitMQ's native delays")
     console.print("[dim]starting a private RabbitMQ node (about 10 s) ...")
