@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.routing import Address, DelaysVersion, has_delay
+from migrator.delays.routing import DelaysVersion, address, has_delay
 from migrator.delays.scan import LevelMessage, Levels
 from migrator.delays.topology import entry_exchanges
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import BatchId
+from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.transfer.copies import Unreadable, moved_properties, poison_properties
+from migrator.transfer.copies import moved_properties, poison_properties
 from migrator.transfer.rules import DROPPED
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
@@ -39,20 +39,6 @@ class Side:
 
     connection: ConnectionSettings
     version: DelaysVersion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """One message on its way into the levels of the target, mandatory."""
-
-    key: int
-    """What the answer names it by; unique in its call."""
-    message: LevelMessage
-    address: Address
-    delay_s: int
-    """0: routed through to the destination at once, and returned if there is none."""
-    headers: Mapping[str, str | int]
-    """Set in place of the message's own of these names."""
 
 
 def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool:
@@ -80,9 +66,9 @@ def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool
 class TransferLink:
     """The source's levels, and whoever publishes what was found there.
 
-    Of a message's properties only these change: headers of the way so far go, those of ``Move``
-    are set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early
-    for the one and refuse it from us for the other.
+    Of a message's properties only these change: headers of the way so far go, those given are
+    set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early for
+    the one and refuse it from us for the other.
     """
 
     def __init__(
@@ -111,8 +97,8 @@ class TransferLink:
         """
         self._limits = limits
         self._source = source.connection
+        self._target = target.version
         self._poison: Publisher | None = None
-        self._poison_queues: set[str] = set()
         self._loop = EventLoop()
         try:
             taking = self._connect(source.connection, "take")
@@ -144,8 +130,35 @@ class TransferLink:
         frame = self._giving.frame_max_bytes
         return frame - FRAME_OVERHEAD_BYTES - _CONTENT_BYTES if frame else _UNLIMITED_BYTES
 
-    def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
-        """Publish *moves*, drawn as the window allows; return once each was answered.
+    def copy(
+        self,
+        key: int,
+        message: LevelMessage,
+        destination: QueueName,
+        *,
+        delay_s: int,
+        headers: Mapping[str, str | int],
+    ) -> EncodedMessage:
+        """Return a copy of *message* that waits *delay_s* in the target; *key* names its answer.
+
+        Without a delay it is routed through to the destination, and returned if there is none.
+        *headers* are set in place of the message's own of these names.
+        """
+        where = address(self._target, delay_s, destination)
+        # a delay of 0 is routed through by level 00's exchange; its queue would add a second
+        exchange = self._exchanges[where.level] if delay_s else where.exchange
+        return EncodedMessage(
+            key,
+            exchange,
+            where.routing_key,
+            moved_properties(message.raw_properties, drop=DROPPED, put=headers),
+            message.body,
+            # messages for the same destination, without a delay, share their fate
+            (exchange, where.routing_key),
+        )
+
+    def publish(self, copies: Iterable[EncodedMessage], answers: PublishResult) -> None:
+        """Publish *copies*, drawn as the window allows; return once each was answered.
 
         *answers* is filled meanwhile, so that it tells what was answered before an error.
 
@@ -153,7 +166,7 @@ class TransferLink:
             TargetUnavailable: A connection went away, or the broker blocked us past the
                 deadline. What is in neither set is unknown.
         """
-        self._publisher.publish(_NO_ATTEMPT, self._encoded(moves), answers)
+        self._publisher.publish(_NO_ATTEMPT, copies, answers)
 
     def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
@@ -163,9 +176,13 @@ class TransferLink:
         Their headers say in addition where they were found.
 
         Raises:
-            TargetUnavailable: As ``move`` does.
+            TargetUnavailable: As ``publish`` does.
         """
-        self._poison_publisher(queue).publish(_NO_ATTEMPT, _copies(queue, messages), answers)
+        if self._poison is None:
+            with admin_session(self._source, purpose="declare") as admin:
+                admin.declare_queue(queue, {})
+            self._poison = self._publishing(self._connect(self._source, "poison"))
+        self._poison.publish(_NO_ATTEMPT, _poison_copies(queue, messages), answers)
 
     def serve(self) -> None:
         """Let the connections do what is due (heartbeats), without waiting."""
@@ -176,36 +193,9 @@ class TransferLink:
         """Close all connections; never raises."""
         self._loop.close()
 
-    def _encoded(self, moves: Iterable[Move]) -> Iterator[EncodedMessage]:
-        for move in moves:
-            message, address = move.message, move.address
-            # a delay of 0 is routed through by level 00's exchange; its queue would add a second
-            exchange = self._exchanges[address.level] if move.delay_s else address.exchange
-            yield EncodedMessage(
-                move.key,
-                exchange,
-                address.routing_key,
-                moved_properties(message.raw_properties, drop=DROPPED, put=move.headers),
-                message.body,
-                # messages for the same destination, without a delay, share their fate
-                (exchange, address.routing_key),
-            )
 
-    def _poison_publisher(self, queue: str) -> Publisher:
-        if queue not in self._poison_queues:
-            with admin_session(self._source, purpose="declare") as admin:
-                admin.declare_queue(queue, {})
-            self._poison_queues.add(queue)
-        if self._poison is None:
-            self._poison = self._publishing(self._connect(self._source, "poison"))
-        return self._poison
-
-
-def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedMessage]:
+def _poison_copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedMessage]:
     for message in messages:
         found = {FOUND_KEY: message.routing_key, FOUND_PROBLEM: message.problem or "routing key"}
-        try:
-            properties = poison_properties(message.raw_properties, put=found)
-        except Unreadable:
-            properties = message.raw_properties
+        properties = poison_properties(message.raw_properties, put=found)
         yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))

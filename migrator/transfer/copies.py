@@ -29,10 +29,6 @@ _VALUES_WITH_SIZE: Final = frozenset(b"SxFA")
 _VOID: Final = b"V"[0]
 
 
-class Unreadable(ValueError):
-    """The bytes are no AMQP properties as a broker would keep them."""
-
-
 def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str | int]) -> bytes:
     """Return *raw* with the headers *put* instead of its own, and without those in *drop*.
 
@@ -52,13 +48,12 @@ def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str
 def poison_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
     """Return *raw* with the headers *put* before its own, which are not looked at.
 
-    Raises:
-        Unreadable: Not even the outer form is that of properties.
+    It comes back unchanged where not even the outer form is that of properties.
     """
     try:
         parts = dict(_properties(raw))
-    except (struct.error, IndexError) as exc:
-        raise Unreadable(f"not properties: {exc}") from exc
+    except (struct.error, IndexError):
+        return raw
     own = parts.get(HEADERS, b"\0\0\0\0")[_UINT32.size :]
     added = encode_table(put)[_UINT32.size :]
     parts[HEADERS] = _UINT32.pack(len(added) + len(own)) + added + own

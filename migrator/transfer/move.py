@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,14 +23,12 @@ from typing import TYPE_CHECKING, Final
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import (
     TOP_LEVEL,
-    DelaysVersion,
     Topology,
     Unreachable,
-    address,
     delay_s,
     parse_routing_key,
 )
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanLimits, utc_now
+from migrator.delays.scan import LevelMessage, LevelScan, ScanLimits, utc_now
 from migrator.delays.topology import delivery_limit, inspect_delays
 from migrator.delays.walk import LevelPass, walk
 from migrator.errors import ConfigError, PreflightRefused
@@ -41,10 +38,10 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
 from migrator.rabbitmq.entities import Kind
-from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.rabbitmq.server import is_our_clock
-from migrator.transfer.broker import Move, Side, TransferLink, is_same_place
+from migrator.transfer.broker import Side, TransferLink, is_same_place
 from migrator.transfer.report import (
     DestinationOutcome,
     LevelOutcome,
@@ -110,24 +107,15 @@ def open_transfer(
     )
     try:
         yield Transfer(
-            levels=link.levels,
             link=link,
             destinations=_destinations(target, request, settings),
-            judge=Judge(
-                version=request.source,
-                believe_headers=request.believe_headers,
-                has_our_clock=bool(is_our_clock(source.connection, utc_now)),
-                header_max_bytes=link.largest_header_bytes,
-                body_max_bytes=settings.body_max_bytes,
-            ),
             request=request,
+            has_our_clock=bool(is_our_clock(source.connection, utc_now)),
+            body_max_bytes=settings.body_max_bytes,
             on_progress=on_progress,
         )
     finally:
         link.close()
-
-
-# ── what becomes of a message ─────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,24 +129,103 @@ class Movable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays:
-    """A message that must not be touched."""
+    """A message that must not be touched, or that nobody took."""
 
-    destination: QueueName
+    destination: QueueName | None
+    """None: it is not readable, and was not taken by the poison queue."""
     why: WhyLeft
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """Knows where messages were found, and what the target takes."""
+@dataclass(kw_only=True)
+class Transfer:
+    """Moves everything from the levels of one side to those of another."""
 
-    version: DelaysVersion
-    """Of the levels in which they were found."""
-    believe_headers: bool
+    link: TransferLink
+    """Has the levels of the source; publishes to the target, and to the poison queue."""
+    destinations: Destinations
+    """Of the target; in a dry run, ones that bind nothing."""
+    request: TransferRequest
     has_our_clock: bool
-    """Whether times that the source wrote can be compared with ours."""
-    header_max_bytes: int
+    """Whether the source's clock is ours; if not, fewer due times can be told exactly."""
     body_max_bytes: int
+    """Larger bodies the target does not take."""
+    now: Callable[[], datetime] = utc_now
+    """This machine's time, aware, UTC; that of the ``seen_at`` of messages."""
+    chunk: int = 1000
+    """Messages published before they are acknowledged."""
+    on_progress: Callable[[Outcome], None] = lambda _outcome: None
+    """Called after every chunk."""
+    outcome: Outcome = field(default_factory=Outcome)
+    """Kept up to date, so that it tells what was done before an error."""
+    _refused: dict[QueueName, Unreachable] = field(default_factory=dict)
+    _left: list[Stays] = field(default_factory=list)
+    """What the current scan of a level leaves; an earlier one met the same messages."""
+
+    def waiting(self) -> int:
+        """Return how many messages are in the source's levels, as far as a count tells."""
+        return sum(self.link.levels.ready().values())
+
+    def run(self) -> Outcome:
+        """Go through all levels and return what happened to the messages.
+
+        Raises:
+            DeliveryLimitNear: A message must not be held once more. What was moved is moved.
+            TargetUnavailable: A connection was lost. Running again goes on; at most the messages
+                of the last two chunks are duplicated, with the same ids.
+        """
+        for level in range(TOP_LEVEL, -1, -1):
+            self.outcome.levels[level] = LevelOutcome()
+            self._refused.clear()  # an operator may have mended it meanwhile
+            self._level(level)
+        return self.outcome
+
+    def _level(self, level: int) -> None:
+        def again(found: LevelPass) -> ScanLimits | None:
+            if found.is_whole or self.request.is_dry:
+                return None
+            limits = found.limits
+            if not found.done:
+                if limits.hold_s >= _LONGEST_HOLD_S:
+                    return None
+                limits = replace(limits, hold_s=2 * limits.hold_s)
+            self._left.clear()
+            return limits
+
+        self._left.clear()
+        first = ScanLimits(prefetch=_PREFETCH)
+        (last,) = walk(
+            self.link.levels, [level], first, self._chunk, again=again, at_most=self.chunk
+        )
+        outcome = self.outcome
+        outcome.levels[level].is_complete = last.is_whole
+        outcome.levels[level].left = len(self._left)
+        for each in self._left:
+            outcome.why_left[each.why] += 1
+            if each.destination is not None:
+                found = outcome.destinations.setdefault(each.destination, DestinationOutcome())
+                found.left += 1
+                found.detail = each.detail
+        self.on_progress(outcome)
+
+    # ── one chunk ───────────────────────────────────────────────────────────────────────────
+
+    def _chunk(self, level: int, scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
+        """Move or leave *messages*; return how many are gone from the source."""
+        movable: list[Movable] = []
+        poison: list[LevelMessage] = []
+        for message in messages:
+            found = self.judge(level, message)
+            if found is None:
+                poison.append(message)
+            elif isinstance(found, Stays):
+                self._left.append(found)
+            else:
+                movable.append(found)
+        done = self._move(level, self._reachable(movable), scan)
+        done += self._publish_poison(level, poison, scan)
+        self.on_progress(self.outcome)
+        return done
 
     def judge(self, level: int, message: LevelMessage) -> Movable | Stays | None:
         """Return what is to become of *message*; reachability of its destination is not asked.
@@ -177,143 +244,25 @@ class Judge:
             why, detail = WhyLeft.COPIES, "a message asks for copies by a header CC or BCC"
         elif len(message.body) > self.body_max_bytes:
             detail = f"a body of {len(message.body)} bytes"
-        elif size > self.header_max_bytes:
+        elif size > self.link.largest_header_bytes:
             detail = f"headers of {size} bytes"
         if detail:
             return Stays(destination=destination, why=why, detail=detail)
         found = FoundMessage(
-            version=self.version,
+            version=self.request.source,
             level=level,
             delay_s=delay_s,
             seen_at=message.seen_at,
             headers=message.headers,
             has_our_clock=self.has_our_clock,
         )
-        due = due_of(found, believe_headers=self.believe_headers)
+        due = due_of(found, believe_headers=self.request.believe_headers)
         return Movable(message=message, destination=destination, due=due)
 
+    def _leave(self, destination: QueueName | None, why: WhyLeft, detail: str) -> None:
+        self._left.append(Stays(destination=destination, why=why, detail=detail))
 
-# ── going through the levels ──────────────────────────────────────────────────────────────────────
-
-
-@dataclass(slots=True)
-class _Window:
-    """What one scan of a level did."""
-
-    done: int = 0
-    left: int = 0
-    why_left: Counter[WhyLeft] = field(default_factory=Counter)
-    left_for: dict[QueueName, DestinationOutcome] = field(default_factory=dict)
-
-    def leave(self, destination: QueueName | None, why: WhyLeft, detail: str) -> None:
-        """Count a message that stays."""
-        self.left += 1
-        self.why_left[why] += 1
-        if destination is not None:
-            found = self.left_for.setdefault(destination, DestinationOutcome())
-            found.left += 1
-            found.detail = detail
-
-
-@dataclass(kw_only=True)
-class Transfer:
-    """Moves everything from the levels of one side to those of another."""
-
-    levels: Levels
-    """The source."""
-    link: TransferLink
-    """Publishes to the target, and to the poison queue."""
-    destinations: Destinations
-    """Of the target; in a dry run, ones that bind nothing."""
-    judge: Judge
-    """What becomes of a message."""
-    request: TransferRequest
-    now: Callable[[], datetime] = utc_now
-    """This machine's time, aware, UTC; that of the ``seen_at`` of messages."""
-    chunk: int = 1000
-    """Messages published before they are acknowledged."""
-    on_progress: Callable[[Outcome], None] = lambda _outcome: None
-    """Called after every chunk."""
-    outcome: Outcome = field(default_factory=Outcome)
-    """Kept up to date, so that it tells what was done before an error."""
-    _refused: dict[QueueName, Unreachable] = field(default_factory=dict)
-
-    @property
-    def has_our_clock(self) -> bool:
-        """Whether the source's clock is ours; if not, fewer due times can be told exactly."""
-        return self.judge.has_our_clock
-
-    def waiting(self) -> int:
-        """Return how many messages are in the source's levels, as far as a count tells."""
-        return sum(self.levels.ready().values())
-
-    def run(self) -> Outcome:
-        """Go through all levels and return what happened to the messages.
-
-        Raises:
-            DeliveryLimitNear: A message must not be held once more. What was moved is moved.
-            TargetUnavailable: A connection was lost. Running again goes on; at most the messages
-                of the last two chunks are duplicated, with the same ids.
-        """
-        for level in range(TOP_LEVEL, -1, -1):
-            self.outcome.levels[level] = LevelOutcome()
-            self._refused.clear()  # an operator may have mended it meanwhile
-            self._level(level)
-        return self.outcome
-
-    def _level(self, level: int) -> None:
-        window = _Window()
-
-        def meet(level: int, scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
-            before = window.done
-            self._chunk(level, messages, window, scan)
-            self.on_progress(self.outcome)
-            return window.done - before
-
-        def again(found: LevelPass) -> ScanLimits | None:
-            nonlocal window
-            if found.is_whole or self.request.is_dry:
-                return None
-            limits = found.limits
-            if not found.done:
-                if limits.hold_s >= _LONGEST_HOLD_S:
-                    return None
-                limits = replace(limits, hold_s=2 * limits.hold_s)
-            window = _Window()
-            return limits
-
-        first = ScanLimits(prefetch=_PREFETCH)
-        (last,) = walk(self.levels, [level], first, meet, again=again, at_most=self.chunk)
-        # what the last scan left: earlier ones met the same messages
-        outcome = self.outcome
-        outcome.levels[level].is_complete = last.is_whole
-        outcome.levels[level].left += window.left
-        outcome.why_left += window.why_left
-        for name, left in window.left_for.items():
-            found = outcome.destinations.setdefault(name, DestinationOutcome())
-            found.left += left.left
-            found.detail = left.detail
-        self.on_progress(outcome)
-
-    # ── one chunk ───────────────────────────────────────────────────────────────────────────
-
-    def _chunk(
-        self, level: int, messages: Sequence[LevelMessage], window: _Window, scan: LevelScan
-    ) -> None:
-        movable: list[Movable] = []
-        poison: list[LevelMessage] = []
-        for message in messages:
-            found = self.judge.judge(level, message)
-            if found is None:
-                poison.append(message)
-            elif isinstance(found, Stays):
-                window.leave(found.destination, found.why, found.detail)
-            else:
-                movable.append(found)
-        self._move(level, self._reachable(movable, window), window, scan)
-        self._publish_poison(level, poison, window, scan)
-
-    def _reachable(self, movable: list[Movable], window: _Window) -> list[Movable]:
+    def _reachable(self, movable: list[Movable]) -> list[Movable]:
         """Bind the destinations on the target; return the messages that will arrive."""
         names = sorted({each.destination for each in movable} - self._refused.keys())
         for start in range(0, len(names), _ASKED_AT_ONCE):
@@ -322,43 +271,40 @@ class Transfer:
             self.link.serve()
         for each in movable:
             if refusal := self._refused.get(each.destination):
-                window.leave(each.destination, WhyLeft(refusal.reason.value), refusal.detail)
+                self._leave(each.destination, WhyLeft(refusal.reason.value), refusal.detail)
         return [each for each in movable if each.destination not in self._refused]
 
-    def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
+    def _move(self, level: int, movable: list[Movable], scan: LevelScan) -> int:
         answers = PublishResult()
         if self.request.is_dry:
             answers.confirmed.update(range(len(movable)))
         elif movable:
-            self.link.move(self._moves(movable), answers)
+            self.link.publish(self._copies(movable), answers)
             scan.acknowledge(movable[key].message.tag for key in sorted(answers.confirmed))
         for key, each in enumerate(movable):
             if key in answers.confirmed:
-                self._count_moved(level, each, window)
+                self._count_moved(each)
             elif key in answers.returned:
                 detail = f"{each.destination!r}: the broker found no way to it"
                 self._refused[each.destination] = Unreachable(
                     reason=Reason.DESTINATION_UNBOUND, detail=detail
                 )
-                window.leave(each.destination, WhyLeft.DESTINATION_UNBOUND, detail)
+                self._leave(each.destination, WhyLeft.DESTINATION_UNBOUND, detail)
             else:
-                window.leave(each.destination, WhyLeft.REFUSED, "the target did not take it now")
+                self._leave(each.destination, WhyLeft.REFUSED, "the target did not take it now")
+        self.outcome.levels[level].moved += len(answers.confirmed)
+        return len(answers.confirmed)
 
-    def _moves(self, movable: list[Movable]) -> Iterator[Move]:
+    def _copies(self, movable: list[Movable]) -> Iterator[EncodedMessage]:
         for key, each in enumerate(movable):
             now = max(self.now(), each.message.seen_at)  # a clock that was set back
             wait_s = delay_s(each.due.at, now=now)
-            yield Move(
-                key=key,
-                message=each.message,
-                address=address(self.request.target, wait_s, each.destination),
-                delay_s=wait_s,
-                headers=new_headers(each.message.headers, each.due.at, delay_s=wait_s),
+            headers = new_headers(each.message.headers, each.due.at, delay_s=wait_s)
+            yield self.link.copy(
+                key, each.message, each.destination, delay_s=wait_s, headers=headers
             )
 
-    def _publish_poison(
-        self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
-    ) -> None:
+    def _publish_poison(self, level: int, poison: list[LevelMessage], scan: LevelScan) -> int:
         answers = PublishResult()
         if self.request.is_dry:
             answers.confirmed.update(message.tag for message in poison)
@@ -366,13 +312,11 @@ class Transfer:
             self.link.publish_poison(self.request.poison_queue, poison, answers)
             scan.acknowledge(sorted(answers.confirmed))
         self.outcome.levels[level].poison += len(answers.confirmed)
-        window.done += len(answers.confirmed)
         for _ in range(len(poison) - len(answers.confirmed)):
-            window.leave(None, WhyLeft.REFUSED, "")
+            self._leave(None, WhyLeft.REFUSED, "")
+        return len(answers.confirmed)
 
-    def _count_moved(self, level: int, moved: Movable, window: _Window) -> None:
-        window.done += 1
-        self.outcome.levels[level].moved += 1
+    def _count_moved(self, moved: Movable) -> None:
         self.outcome.destinations.setdefault(moved.destination, DestinationOutcome()).moved += 1
         if moved.due.is_proved:
             self.outcome.uncertain += 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika import spec
 
 from migrator.rabbitmq.properties import read_properties
-from migrator.transfer.copies import Unreadable, moved_properties, poison_properties
+from migrator.transfer.copies import moved_properties, poison_properties
 
 _SHORT = st.text(max_size=20)
 _VALUE = st.recursive(
@@ -96,7 +96,6 @@ def test_a_poison_copy_needs_no_understanding(table: bytes, has_more: bool) -> N
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x20", b"\x20\0", b"\x20\0\0\0\0\x09a", b"\x80\0\x05ab"])
-def test_bytes_that_are_no_properties_are_refused(raw: bytes) -> None:
-    """They are then copied as they are."""
-    with pytest.raises(Unreadable):
-        poison_properties(raw, put={})
+def test_bytes_that_are_no_properties_are_copied_as_they_are(raw: bytes) -> None:
+    """Nothing can be added to them."""
+    assert poison_properties(raw, put={"found": "x"}) == raw

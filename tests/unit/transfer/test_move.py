@@ -10,16 +10,22 @@ from typing import Any, cast
 import pytest
 
 from migrator.delays.destinations import Destinations
-from migrator.delays.routing import DelaysVersion, Unreachable, address, entry_level
-from migrator.delays.scan import LevelMessage, Levels, ScanEnd, ScanLimits
+from migrator.delays.routing import (
+    DelaysVersion,
+    Unreachable,
+    address,
+    entry_level,
+    parse_routing_key,
+)
+from migrator.delays.scan import LevelMessage, ScanEnd, ScanLimits
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
-from migrator.rabbitmq.messages import PublishResult
-from migrator.transfer.broker import Move, TransferLink
-from migrator.transfer.move import Judge, Movable, Stays, Transfer
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult
+from migrator.transfer.broker import TransferLink
+from migrator.transfer.move import Movable, Stays, Transfer
 from migrator.transfer.report import Outcome, TransferRequest, WhyLeft
 from migrator.transfer.rules import RETRIES
 
@@ -85,9 +91,14 @@ class Place(TransferLink):
     returned: set[str] = field(default_factory=set)
     nacked: set[str] = field(default_factory=set)
     fails_at: int | None = None
-    moved: list[Move] = field(default_factory=list)
+    moved: list[EncodedMessage] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     scans: list[FakeScan] = field(default_factory=list)
+    largest_header_bytes = 1000
+
+    def __post_init__(self) -> None:
+        self.levels = cast(Any, self)
+        self._target, self._exchanges = V2, tuple(str(level) for level in range(28))
 
     def put(self, *messages: LevelMessage, level: int = entry_level(DAY_S)) -> None:
         self.queues.setdefault(level, []).extend(messages)
@@ -100,16 +111,16 @@ class Place(TransferLink):
     def ready(self) -> Mapping[int, int]:
         return {level: len(found) for level, found in self.queues.items()}
 
-    def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
-        for move in moves:
+    def publish(self, copies: Iterable[EncodedMessage], answers: PublishResult) -> None:
+        for copy in copies:
             if self.fails_at is not None and len(self.moved) >= self.fails_at:
                 raise TargetUnavailable("cut")
-            destination = move.address.routing_key[56:]
+            destination = copy.routing_key[56:]
             if destination in self.returned:
-                answers.returned.add(move.key)
+                answers.returned.add(copy.row_index)
             elif destination not in self.nacked:
-                answers.confirmed.add(move.key)
-                self.moved.append(move)
+                answers.confirmed.add(copy.row_index)
+                self.moved.append(copy)
 
     def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
@@ -126,23 +137,16 @@ class Place(TransferLink):
     def transfer(self, *, chunk: int = 3, believe_headers: bool = True) -> Transfer:
         """Return a transfer of everything here."""
         return Transfer(
-            levels=cast(Levels, self),
             link=self,
             destinations=cast(Destinations, self),
-            judge=replace(JUDGE, believe_headers=believe_headers),
-            request=TransferRequest(verb="migrate", source=V1, target=V2),
+            request=TransferRequest(
+                verb="migrate", source=V1, target=V2, believe_headers=believe_headers
+            ),
+            has_our_clock=True,
+            body_max_bytes=100,
             now=lambda: NOW,
             chunk=chunk,
         )
-
-
-JUDGE = Judge(
-    version=V1,
-    believe_headers=True,
-    has_our_clock=True,
-    header_max_bytes=1000,
-    body_max_bytes=100,
-)
 
 
 def _run(place: Place, **plan: Any) -> Outcome:
@@ -150,12 +154,17 @@ def _run(place: Place, **plan: Any) -> Outcome:
 
 
 def test_a_message_that_is_due_has_no_delay() -> None:
-    """It is routed through at once."""
+    """It is routed through at once, by the native exchange; a delay enters by our own."""
     place = Place()
     place.put(message("late", 1, seen_at=NOW - timedelta(seconds=9)), level=0)
     place.put(message("late too", 1, seen_at=NOW - timedelta(seconds=9), headers={}), level=0)
+    place.put(message("in time"))
     _run(place)
-    assert [(move.delay_s, move.address.level) for move in place.moved] == [(0, 0), (0, 0)]
+    assert [(copy.exchange, parse_routing_key(copy.routing_key)[0]) for copy in place.moved] == [
+        ("16", DAY_S),
+        ("nsb.v2.delay-level-00", 0),
+        ("nsb.v2.delay-level-00", 0),
+    ]
 
 
 def test_what_cannot_be_believed_is_late_by_what_is_told() -> None:
@@ -204,7 +213,7 @@ def test_what_becomes_of_a_message_is_known_before_anything_is_sent(
     changes: dict[str, Any], kind: object
 ) -> None:
     """What the target would not take stays, what nobody can read is put aside."""
-    found = JUDGE.judge(16, message("m", **changes))
+    found = Place().transfer().judge(16, message("m", **changes))
     assert (found.why if isinstance(found, Stays) else type(found)) == kind
 
 
@@ -249,4 +258,4 @@ def test_a_clock_that_was_set_back_makes_no_longer_delay() -> None:
     place = Place()
     place.put(message("m", 2**28 - 1, seen_at=NOW + timedelta(hours=1), headers={}), level=27)
     _run(place)
-    assert place.moved[0].delay_s == 2**28 - 1
+    assert parse_routing_key(place.moved[0].routing_key)[0] == 2**28 - 1
