@@ -21,7 +21,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
 from migrator.recall.recall import Recall
-from migrator.recall.rollback import Releasing, Rollback
+from migrator.recall.rollback import Rollback
 from migrator.verify.levels import Parts
 from migrator.verify.verify import Verify
 
@@ -68,12 +68,10 @@ def new_recall(app: App) -> Recall:
 def new_rollback(app: App) -> Rollback:
     """Return what undoes a migration."""
     return Rollback(
-        releasing=Releasing(
-            claims=app.claims,
-            leases=app.leases,
-            batches=app.batches,
-            lease_duration=app.settings.handover.lease,
-        ),
+        claims=app.claims,
+        leases=app.leases,
+        batches=app.batches,
+        lease_duration=app.settings.handover.lease,
         books=app.books,
         runs=app.runs,
         recalls=app.side.recalls,

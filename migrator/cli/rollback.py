@@ -88,26 +88,25 @@ def rollback(
 
 
 def _lines(report: RollbackReport) -> Iterator[str]:
-    released = report.released
     verb = "would go back" if report.is_dry else "are back in their tables"
-    yield f"not handed over: {released.rows} rows of {len(released.batches)} batches {verb}"
-    yield f"{released.quarantined} rows in quarantine {verb}"
-    if released.left_in_quarantine is not None:
+    yield f"not handed over: {report.rows} rows of {len(report.batches)} batches {verb}"
+    yield f"{report.quarantined} rows in quarantine {verb}"
+    if report.left_in_quarantine is not None:
         yield (
-            f"others stay in quarantine, as their store is gone: {released.left_in_quarantine}; "
+            f"others stay in quarantine, as their store is gone: {report.left_in_quarantine}; "
             "`migrator batch list` shows those that were on their way"
         )
     for batches, text in (
         (
-            released.untouched,
+            report.untouched,
             "batches {} may have reached the broker; `migrator run --once` settles them",
         ),
         (
-            released.dispatching,
+            report.dispatching,
             "of these, {} want a dispatcher: leave the endpoint's mode as it was until then",
         ),
         (
-            released.stuck,
+            report.stuck,
             "batches {} stay, as their store is gone: those that are half-done want "
             "`migrator batch resolve`, and `migrator run` hands over the others",
         ),
@@ -118,7 +117,7 @@ def _lines(report: RollbackReport) -> Iterator[str]:
     ):
         if batches:
             yield text.format(", ".join(map(str, batches)))
-    for lane, owner in released.busy:
+    for lane, owner in report.busy:
         yield f"lane {lane} was left alone: {owner} works on it; stop that first"
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"

@@ -35,67 +35,42 @@ from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Si
 _CHUNK: Final = 500
 """Batches whose rows are read with one query."""
 _Batch = Row[*tuple[Any, ...]]
+_Counts = tuple[int, int, int, datetime | None]
+"""In the levels, too near, left; and when the first of those in the levels is due."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Tally:
-    in_levels: int = 0
-    too_near: int = 0
-    left: int = 0
-    first_due: datetime | None = None
-    is_exact: bool = True
-
-    def add(self, in_levels: int, too_near: int, left: int, first_due: datetime | None) -> None:
-        self.in_levels += in_levels
-        self.too_near += too_near
-        self.left += left
-        if first_due is not None:
-            self.first_due = min(self.first_due or first_due, first_due)
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecaster:
-    """Counts within one transaction of the caller's."""
+    """Counts what *scope* means: what has left, what is too near, and what can come back."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        ledger: LedgerTables,
-        scope: RecallScope,
-        *,
-        now: datetime,
-        not_before: datetime,
-    ) -> None:
-        """Count what *scope* means: what has left, what is too near, and what can come back."""
-        self._connection = connection
-        self._row = ledger.timeout
-        self._batch = ledger.batch
-        self._scope = scope
-        self._now = now
-        self._not_before = not_before
-        self._tally = _Tally()
+    connection: Connection
+    """In one transaction of the caller's."""
+    ledger: LedgerTables
+    scope: RecallScope
+    now: datetime
+    not_before: datetime
 
     def forecast(self, *, exact_rows: int | None) -> RecallForecast:
         """Return the counts; beyond *exact_rows* rows in between, by the batches' due times."""
-        tally = self._tally
-        self._add_whole()
         exact, rest = _parted(self._between(), exact_rows)
+        counts = [self._of_whole_batches(), *map(self._estimated, rest)]
         for start in range(0, len(exact), _CHUNK):
-            self._add_rows([batch.id for batch in exact[start : start + _CHUNK]])
-        for batch in rest:
-            self._add_estimate(batch)
-        margin = self._not_before - self._now
+            counts.append(self._of_rows([batch.id for batch in exact[start : start + _CHUNK]]))
+        in_levels, too_near, left, dues = zip(*counts, strict=True)
+        first_due = min((due for due in dues if due is not None), default=None)
+        margin = self.not_before - self.now
         return RecallForecast(
-            in_levels=tally.in_levels,
-            too_near=tally.too_near,
-            left=tally.left,
-            possible_until=None if tally.first_due is None else tally.first_due - margin,
+            in_levels=sum(in_levels),
+            too_near=sum(too_near),
+            left=sum(left),
+            possible_until=None if first_due is None else first_due - margin,
             may_find=self._may_find(),
-            is_exact=tally.is_exact,
+            is_exact=not rest,
         )
 
-    def _add_whole(self) -> None:
-        """Add batches that are wholly on one side: their sizes without the rows that differ."""
-        batch, row = self._batch.c, self._row.c
+    def _of_whole_batches(self) -> _Counts:
+        """Count batches that are wholly on one side: their sizes without the rows that differ."""
+        batch, row = self.ledger.batch.c, self.ledger.timeout.c
         is_past, is_far = self._is_past(), self._is_far()
         # counted before it is joined: a planner without statistics would look for each row again
         differing = (
@@ -113,7 +88,7 @@ class Forecaster:
                 rest.label("rest"),
                 batch.first_due,
             )
-            .select_from(self._batch)
+            .select_from(self.ledger.batch)
             .outerjoin(differing, differing.c.batch_id == batch.id)
             .where(*self._of_scope())
             .subquery()
@@ -123,57 +98,54 @@ class Forecaster:
             _sum(each.c.is_far == 1, each.c.rest),
             func.min(case((each.c.is_far == 1, each.c.first_due))),
         )
-        left, far, first_due = self._connection.execute(query).one()
-        self._tally.add(int(far), 0, int(left), first_due)
+        left, far, first_due = self.connection.execute(query).one()
+        return int(far), 0, int(left), first_due
 
     def _between(self) -> Sequence[_Batch]:
-        batch, which = self._batch.c, self._of_scope()
+        batch, which = self.ledger.batch.c, self._of_scope()
         if not self._reads_rows:
-            is_whole = or_(self._is_past(), batch.first_due >= self._not_before)
+            is_whole = or_(self._is_past(), batch.first_due >= self.not_before)
             which.append(flag(is_whole) == 0)
         query = (
             select(batch.id, batch.size, batch.first_due, batch.last_due)
             .where(*which)
             .order_by(batch.id.desc())
         )
-        return self._connection.execute(query).all()
+        return self.connection.execute(query).all()
 
-    def _add_rows(self, batches: Sequence[int]) -> None:
-        row = self._row.c
-        is_far = row.due >= self._not_before
+    def _of_rows(self, batches: Sequence[int]) -> _Counts:
+        row = self.ledger.timeout.c
+        is_far = row.due >= self.not_before
         query = select(
             _sum(is_far, 1),
-            _sum((row.due > self._now) & ~is_far, 1),
-            _sum(row.due <= self._now, 1),
+            _sum((row.due > self.now) & ~is_far, 1),
+            _sum(row.due <= self.now, 1),
             func.min(case((is_far, row.due))),
-        ).where(row.batch_id.in_(batches), row.state.is_(None), *of_rows(row, self._scope))
-        in_levels, too_near, left, first_due = self._connection.execute(query).one()
-        self._tally.add(int(in_levels), int(too_near), int(left), first_due)
+        ).where(row.batch_id.in_(batches), row.state.is_(None), *of_rows(row, self.scope))
+        in_levels, too_near, left, first_due = self.connection.execute(query).one()
+        return int(in_levels), int(too_near), int(left), first_due
 
-    def _add_estimate(self, batch: _Batch) -> None:
-        """Add a batch as if its rows were due evenly between its first and its last."""
-        self._tally.is_exact = False
-        first, last = batch.first_due or self._now, batch.last_due or self._now
-        left = _share(first, last, self._now, batch.size)
-        near = _share(first, last, self._not_before, batch.size) - left
-        self._tally.add(batch.size - left - near, near, left, max(first, self._not_before))
+    def _estimated(self, batch: _Batch) -> _Counts:
+        """Count a batch as if its rows were due evenly between its first and its last."""
+        first, last = batch.first_due or self.now, batch.last_due or self.now
+        left = _share(first, last, self.now, batch.size)
+        near = _share(first, last, self.not_before, batch.size) - left
+        return batch.size - left - near, near, left, max(first, self.not_before)
 
     def _may_find(self) -> bool:
-        batch = self._batch.c
-        is_to_come = or_(batch.last_due.is_(None), batch.last_due > self._now)
+        batch = self.ledger.batch.c
+        is_to_come = or_(batch.last_due.is_(None), batch.last_due > self.now)
         query = select(batch.id).where(*self._of_scope(), is_to_come).limit(1)
-        return self._connection.scalar(query) is not None
+        return self.connection.scalar(query) is not None
 
     @property
     def _reads_rows(self) -> bool:
         """Whether the scope means single rows of a batch, so that none is counted by its size."""
-        scope = self._scope
-        return any(
-            each is not None for each in (scope.destination, scope.due_from, scope.due_until)
-        )
+        scope = self.scope
+        return (scope.destination, scope.due_from, scope.due_until) != (None, None, None)
 
     def _is_past(self) -> ColumnElement[bool]:
-        return false() if self._reads_rows else self._batch.c.last_due <= self._now
+        return false() if self._reads_rows else self.ledger.batch.c.last_due <= self.now
 
     def _is_far(self) -> ColumnElement[bool]:
         """Return the condition of a batch that is still to come, with rows that are not back.
@@ -182,13 +154,13 @@ class Forecaster:
         """
         if self._reads_rows:
             return false()
-        row, batch = self._row.alias().c, self._batch.c
+        row, batch = self.ledger.timeout.alias().c, self.ledger.batch.c
         is_there = select(row.id).where(row.batch_id == batch.id, row.state.is_(None)).exists()
-        return and_(batch.first_due >= self._not_before, is_there)
+        return and_(batch.first_due >= self.not_before, is_there)
 
     def _of_scope(self) -> list[ColumnElement[bool]]:
-        batch = self._batch.c
-        return [batch.state == BatchState.HANDED_OVER, *of_batches(batch, self._scope)]
+        batch = self.ledger.batch.c
+        return [batch.state == BatchState.HANDED_OVER, *of_batches(batch, self.scope)]
 
 
 def of_batches(batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine, Row, select
 
 from migrator.database.engine import reading, writing
-from migrator.errors import LedgerError, SourceGone, StoreError
+from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables
@@ -38,13 +38,13 @@ from migrator.stores.sql.store import TableStore
 
 _log = logging.getLogger(__name__)
 
-_Found = tuple[Mapping[Sighting, RecallOutcome], Mapping[Sighting, KeptRow]]
-
 
 class Recalls(LedgerPart, ABC):
     """Puts handed-over rows back, byte for byte; what the ledger tells is the same for each."""
 
-    @abstractmethod
+    _failed: ClassVar[type[MigratorError]]
+    _doing: ClassVar[str]
+
     def restore(
         self,
         sightings: Collection[Sighting],
@@ -69,6 +69,24 @@ class Recalls(LedgerPart, ABC):
             StoreUnavailable: Some rows may be restored; calling again with the same messages
                 finishes that, and records it.
         """
+        if not sightings:
+            return {}
+        with writing(self._engine, self._failed, doing=self._doing) as connection:
+            hold_lease(connection, self._tables, lease)
+            known = rows_of(connection, self._tables, sightings, scope)
+            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
+            wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
+            finish = self._begin(connection, {s: known[key_of(s)] for s in wanted})
+        return {**judged, **finish()}
+
+    @abstractmethod
+    def _begin(
+        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
+    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        """Begin to restore the rows that are *wanted*, in the transaction of *connection*.
+
+        Return what is called after its commit, and tells what became of them, if anything else.
+        """
 
     def forecast(
         self,
@@ -89,12 +107,21 @@ class Recalls(LedgerPart, ABC):
         """
         doing = "counting what could be recalled"
         with reading(self._engine, StoreError, doing=doing) as connection:
-            forecaster = Forecaster(connection, self._tables, scope, now=now, not_before=not_before)
+            forecaster = Forecaster(
+                connection=connection,
+                ledger=self._tables,
+                scope=scope,
+                now=now,
+                not_before=not_before,
+            )
             return forecaster.forecast(exact_rows=exact_rows)
 
 
 class SqlRecalls(Recalls):
     """In one database, all of it or nothing."""
+
+    _failed = StoreError
+    _doing = "restoring handed-over rows"
 
     def __init__(
         self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
@@ -104,30 +131,10 @@ class SqlRecalls(Recalls):
         self._store = store
         self._claims = claims
 
-    def restore(
-        self,
-        sightings: Collection[Sighting],
-        scope: RecallScope,
-        lease: Lease,
-        *,
-        not_before: datetime,
-    ) -> Mapping[Sighting, RecallOutcome]:
-        """Restore what is meant and say what each sighting is."""
-        if not sightings:
-            return {}
-        doing = "restoring handed-over rows"
-        with writing(self._engine, StoreError, doing=doing) as connection:
-            hold_lease(connection, self._tables, lease)
-            known = rows_of(connection, self._tables, sightings, scope)
-            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
-            wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
-            taken = self._put_back(connection, {s: known[key_of(s)] for s in wanted})
-        return judged | dict.fromkeys(taken, RecallOutcome.TAKEN)
-
-    def _put_back(
+    def _begin(
         self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
-    ) -> Collection[Sighting]:
-        """Insert the rows that are wanted, table by table; return those whose id is there again."""
+    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        """Insert what is wanted, table by table; tell of those whose id is there again."""
         taken: list[Sighting] = []
         row = self._tables.timeout
         for source in sorted({found.source for found in wanted.values()}):
@@ -141,11 +148,17 @@ class SqlRecalls(Recalls):
             if free:
                 which = row.c.id.in_(free)
                 self._claims.put_back(connection, legacy, which, state=RowState.RECALLED)
-        return taken
+        return lambda: dict.fromkeys(taken, RecallOutcome.TAKEN)
 
 
 class DocumentRecalls(Recalls):
-    """In a document store, in two recorded steps."""
+    """In a document store, in two recorded steps.
+
+    What came from a store that is gone stays with the broker, and all else goes on.
+    """
+
+    _failed = LedgerError
+    _doing = "recording that handed-over rows go back"
 
     def __init__(
         self,
@@ -162,38 +175,33 @@ class DocumentRecalls(Recalls):
         self._claims = claims
         self._fault = fault
         self._gone = set[str]()
-        """Sources that were found to be gone."""
+        """Sources that were found to be gone; no more rows of them are recorded."""
 
-    def restore(
-        self,
-        sightings: Collection[Sighting],
-        scope: RecallScope,
-        lease: Lease,
-        *,
-        not_before: datetime,
-    ) -> Mapping[Sighting, RecallOutcome]:
-        """Restore what is meant and say what each sighting is.
+    def _begin(
+        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
+    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        going = {s: row.id for s, row in wanted.items() if row.source not in self._gone}
+        rows = {row.id: row for row in self._records.kept(connection, {*going.values()})}
+        self._records.mark_going(connection, [*rows.values()], RowState.RECALLED)
 
-        What came from a store that is gone stays with the broker, and all else goes on.
-        """
-        if not sightings:
-            return {}
-        judged, going = self._begin(sightings, scope, lease, not_before)
-        if not going:
-            return judged
-        self._fault("recall.recorded")
-        rows = {row.id: row for row in going.values()}
-        of_source = defaultdict[str, list[KeptRow]](list)  # two sources may have the same id
-        for row in rows.values():
-            of_source[row.endpoint.source].append(row)
-        became: dict[int, RecallOutcome] = {}
-        for some in of_source.values():
-            became |= self._restored(some)
-        return {**judged, **{s: became[row.id] for s, row in going.items()}}
+        def finish() -> Mapping[Sighting, RecallOutcome]:
+            became = self._restored([*rows.values()]) if rows else {}
+            return {s: became[going[s]] if s in going else RecallOutcome.STORE_GONE for s in wanted}
+
+        return finish
 
     def _restored(self, rows: Sequence[KeptRow]) -> Mapping[int, RecallOutcome]:
-        """Restore *rows* of one source; return what became of each, by the ledger's own id."""
-        source = rows[0].endpoint.source
+        """Restore recorded *rows*; return what became of each, by the ledger's own id."""
+        self._fault("recall.recorded")
+        of_source = defaultdict[str, list[KeptRow]](list)  # two sources may have the same id
+        for row in rows:
+            of_source[row.endpoint.source].append(row)
+        became: dict[int, RecallOutcome] = {}
+        for source, some in of_source.items():
+            became |= self._restored_to(source, some)
+        return became
+
+    def _restored_to(self, source: str, rows: Sequence[KeptRow]) -> Mapping[int, RecallOutcome]:
         try:
             restored = self._claims.restore_singly(rows, RowState.RECALLED)
         except SourceGone as exc:
@@ -208,35 +216,5 @@ class DocumentRecalls(Recalls):
         self._fault("recall.confirmed")
         back = [row for row in rows if row.document.id in restored]
         self._claims.forget_singly(back)
-        ours = {row.id for row in back}
-        return {
-            row.id: RecallOutcome.RESTORED if row.id in ours else RecallOutcome.TAKEN
-            for row in rows
-        }
-
-    def _begin(
-        self,
-        sightings: Collection[Sighting],
-        scope: RecallScope,
-        lease: Lease,
-        not_before: datetime,
-    ) -> _Found:
-        doing = "recording that handed-over rows go back"
-        with writing(self._engine, LedgerError, doing=doing) as connection:
-            hold_lease(connection, self._tables, lease)
-            known = rows_of(connection, self._tables, sightings, scope)
-            judged = {s: self._judge(known.get(key_of(s)), s, not_before) for s in sightings}
-            wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
-            ids = {known[key_of(s)].id for s in wanted}
-            rows = {row.id: row for row in self._records.kept(connection, ids)}
-            self._records.mark_going(connection, [*rows.values()], RowState.RECALLED)
-        return judged, {s: rows[known[key_of(s)].id] for s in wanted}
-
-    def _judge(
-        self, row: Row[Any] | None, sighting: Sighting, not_before: datetime
-    ) -> RecallOutcome:
-        """Return what ``judge`` does, but record no more rows that nobody could put back."""
-        outcome = judge(row, sighting, not_before)
-        is_stuck = row is not None and row.source in self._gone
-        wanted = outcome is RecallOutcome.RESTORED
-        return RecallOutcome.STORE_GONE if wanted and is_stuck else outcome
+        taken = dict.fromkeys((row.id for row in rows), RecallOutcome.TAKEN)
+        return taken | dict.fromkeys((row.id for row in back), RecallOutcome.RESTORED)

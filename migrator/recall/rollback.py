@@ -54,10 +54,11 @@ class RollbackScope:
         return RecallScope(source=source, run=self.run)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
-    """What was given back, or would be."""
+@dataclass(slots=True, kw_only=True)
+class RollbackReport:
+    """What went back, or would, and what did not."""
 
+    is_dry: bool = False
     rows: int
     """Rows of batches, back in their tables."""
     batches: Sequence[BatchId]
@@ -73,23 +74,110 @@ class Released:
     """Why rows stay in quarantine: the store they came from is gone; None: none do for that."""
     stuck: Sequence[BatchId] = ()
     """Batches whose store is gone: of each source one was tried, and the others left alone."""
+    doubtful: Sequence[BatchId] = ()
+    """Batches of which nobody can tell where their rows are."""
+    is_open: bool = False
+    """Whether batches that are meant are still claimed, by somebody or on their way."""
+    recall: RecallReport | None = None
+    """Of what was handed over; None: it was left with the broker."""
+    stopped_by: MigratorError | None = None
+    """What ended the second half before it was done."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing that is meant is left to somebody else."""
+        is_back = self.recall is None or self.recall.is_whole
+        return is_back and not (self.is_open or self.doubtful or self.left_in_quarantine)
 
-def dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
-    """Return those of *batches* that a dispatcher was sending."""
-    return [batch.id for batch in batches if batch.mode is Mode.DISPATCH]
+    @property
+    def document(self) -> dict[str, object]:
+        """The same as plain values for JSON."""
+        return {
+            "dry_run": self.is_dry,
+            "rows": self.rows,
+            "batches": list(self.batches),
+            "quarantined": self.quarantined,
+            "untouched": list(self.untouched),
+            "stuck": list(self.stuck),
+            "left_in_quarantine": self.left_in_quarantine,
+            "doubtful": list(self.doubtful),
+            "busy": [{"lane": lane, "owner": owner} for lane, owner in self.busy],
+            "handed_over": None if self.recall is None else self.recall.document,
+            "stopped_by": None if self.stopped_by is None else str(self.stopped_by),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Releasing:
-    """Gives rows back, lane after lane."""
+class Rollback:
+    """Both halves; made by ``app.commands.new_rollback``."""
 
     claims: Claims
     leases: SqlLeases
     batches: Batches
     lease_duration: timedelta
+    """For how long each lane is taken at a time."""
+    books: SqlBooks
+    """What is open, doubtful or in quarantine."""
+    runs: SqlRuns
+    """Gets the event."""
+    recalls: Recalls
+    """Foretells what a recall finds."""
+    clock: Clock
+    """The database's time."""
+    new_recall: Callable[[], Recall]
+    """Called when there is something to recall; raises when no broker is named."""
+    held: SqlHeldDestinations
+    """Destinations for which rows wait."""
 
-    def run(self, scope: RollbackScope) -> Released:
+    def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
+        """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
+        report = self._forecast(scope)
+        report.doubtful = self._doubtful(scope)
+        if terms is not None:
+            report.recall = self._expected(scope, terms)
+        return report
+
+    def run(
+        self,
+        scope: RollbackScope,
+        terms: WalkTerms | None,
+        watched: Callable[[], AbstractContextManager[Progress]],
+    ) -> RollbackReport:
+        """Put back what *scope* means; *terms* None: leave with the broker what it has.
+
+        *watched* is entered when the recall begins, and shows how far it is.
+
+        Raises:
+            ConfigError: Something was handed over, and no broker is named. Nothing was changed.
+            LeaseLost, StoreUnavailable: What was put back stays so; run it again. What stops the
+                second half is in the report instead.
+        """
+        recall, expected = None, None
+        if terms is not None:
+            expected = self._expected(scope, terms)
+            if expected.expected.may_find:
+                recall = self.new_recall()
+        report = self.release(scope)
+        detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
+        self.runs.record("rolled_back", detail=detail, batch=None)
+        report.doubtful = self._doubtful(scope)
+        report.is_open = any(scope.covers(batch) for batch in self.books.open_batches())
+        report.recall = expected
+        try:
+            if terms is not None and expected is not None and recall is not None:
+                with watched() as progress:
+                    report.recall = recall.run(
+                        scope.handed_over, terms, expected.expected, progress
+                    )
+            if scope.run is None and report.is_whole and not report.busy:
+                self._forget_held(scope.endpoint)
+        except MigratorError as exc:
+            report.stopped_by = exc
+        return report
+
+    # ── what was not handed over ────────────────────────────────────────────────────────────
+
+    def release(self, scope: RollbackScope) -> RollbackReport:
         """Give back everything *scope* covers, as far as it was not handed over.
 
         Repeating is harmless; after a crash, repeating goes on.
@@ -98,6 +186,7 @@ class Releasing:
             LeaseLost: Somebody took a lane meanwhile. What was given back before stays so.
             StoreUnavailable: As above.
         """
+        evict_dead(self.leases)
         busy = self.leases.holders()
         rows, done = 0, []
         untouched, stuck, gone = list[Batch](), list[BatchId](), set[str]()
@@ -116,13 +205,13 @@ class Releasing:
             else:
                 done.append(batch.id)
         quarantined, left = self._release_quarantined(scope)
-        return Released(
+        return RollbackReport(
             rows=rows,
             batches=done,
             quarantined=quarantined,
             left_in_quarantine=left,
             untouched=[batch.id for batch in untouched],
-            dispatching=dispatching(untouched),
+            dispatching=_dispatching(untouched),
             busy=busy,
             stuck=stuck,
         )
@@ -160,137 +249,9 @@ class Releasing:
         except SomeGone as exc:
             return exc.back, str(exc)
 
-
-@dataclass(slots=True, kw_only=True)
-class RollbackReport:
-    """What became of both halves."""
-
-    is_dry: bool
-    released: Released
-    doubtful: Sequence[BatchId]
-    is_open: bool = False
-    """Whether batches that are meant are still claimed, by somebody or on their way."""
-    recall: RecallReport | None = None
-    """Of what was handed over; None: it was left with the broker."""
-    stopped_by: MigratorError | None = None
-    """What ended the second half before it was done."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that is meant is left to somebody else."""
-        is_back = self.recall is None or self.recall.is_whole
-        is_left = self.is_open or self.doubtful or self.released.left_in_quarantine
-        return is_back and not is_left
-
-    @property
-    def document(self) -> dict[str, object]:
-        """The same as plain values for JSON."""
-        released = self.released
-        return {
-            "dry_run": self.is_dry,
-            "rows": released.rows,
-            "batches": list(released.batches),
-            "quarantined": released.quarantined,
-            "untouched": list(released.untouched),
-            "stuck": list(released.stuck),
-            "left_in_quarantine": released.left_in_quarantine,
-            "doubtful": list(self.doubtful),
-            "busy": [{"lane": lane, "owner": owner} for lane, owner in released.busy],
-            "handed_over": None if self.recall is None else self.recall.document,
-            "stopped_by": None if self.stopped_by is None else str(self.stopped_by),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
-    """Both halves; made by ``app.commands.new_rollback``."""
-
-    releasing: Releasing
-    """Puts claimed rows back."""
-    books: SqlBooks
-    """What is open, doubtful or in quarantine."""
-    runs: SqlRuns
-    """Gets the event."""
-    recalls: Recalls
-    """Foretells what a recall finds."""
-    clock: Clock
-    """The database's time."""
-    new_recall: Callable[[], Recall]
-    """Called when there is something to recall; raises when no broker is named."""
-    held: SqlHeldDestinations
-    """Destinations for which rows wait."""
-
-    def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
-        """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
-        report = RollbackReport(
-            is_dry=True, released=self._forecast(scope), doubtful=self._doubtful(scope)
-        )
-        if terms is not None:
-            report.recall = self._expected(scope, terms)
-        return report
-
-    def run(
-        self,
-        scope: RollbackScope,
-        terms: WalkTerms | None,
-        watched: Callable[[], AbstractContextManager[Progress]],
-    ) -> RollbackReport:
-        """Put back what *scope* means; *terms* None: leave with the broker what it has.
-
-        *watched* is entered when the recall begins, and shows how far it is.
-
-        Raises:
-            ConfigError: Something was handed over, and no broker is named. Nothing was changed.
-            LeaseLost, StoreUnavailable: What was put back stays so; run it again. What stops the
-                second half is in the report instead.
-        """
-        recall, expected = None, None
-        if terms is not None:
-            expected = self._expected(scope, terms)
-            if expected.expected.may_find:
-                recall = self.new_recall()
-        released = self._released(scope)
-        detail = {"rows": released.rows, "quarantined": released.quarantined, "run": scope.run}
-        self.runs.record("rolled_back", detail=detail, batch=None)
-        report = RollbackReport(
-            is_dry=False,
-            released=released,
-            doubtful=self._doubtful(scope),
-            is_open=any(scope.covers(batch) for batch in self.books.open_batches()),
-            recall=expected,
-        )
-        try:
-            if terms is not None and expected is not None and recall is not None:
-                with watched() as progress:
-                    report.recall = recall.run(
-                        scope.handed_over, terms, expected.expected, progress
-                    )
-            if scope.run is None and report.is_whole and not released.busy:
-                self._forget_held(scope.endpoint)
-        except MigratorError as exc:
-            report.stopped_by = exc
-        return report
-
-    def _forget_held(self, wanted: StoreEndpoint | None) -> None:
-        """Have `status` list no destination any more for which nobody is to hand over rows."""
-        for each in self.books.held():
-            if wanted is None or each.source == wanted.source:
-                endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
-                self.held.free(endpoint, [each.destination])
-
-    def _expected(self, scope: RollbackScope, terms: WalkTerms) -> RecallReport:
-        found = forecast(self.recalls, self.clock, scope.handed_over, terms.margin)
-        return RecallReport(expected=found)
-
-    def _released(self, scope: RollbackScope) -> Released:
-        evict_dead(self.releasing.leases, is_surely_dead)
-        return self.releasing.run(scope)
-
-    def _forecast(self, scope: RollbackScope) -> Released:
+    def _forecast(self, scope: RollbackScope) -> RollbackReport:
         """Return what would be released now; takes no lane, so that nothing at all is written."""
-        busy = [
-            (lane, who) for lane, who in self.releasing.leases.holders() if not is_surely_dead(who)
-        ]
+        busy = [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
         lanes = {lane for lane, _ in busy}
         batches = [
             each
@@ -299,12 +260,13 @@ class Rollback:
         ]
         released = [batch for batch in batches if batch.state in RELEASABLE]
         untouched = [batch for batch in batches if batch.state not in RELEASABLE]
-        return Released(
+        return RollbackReport(
+            is_dry=True,
             rows=sum(batch.size for batch in released),
             batches=[batch.id for batch in released],
             quarantined=0 if scope.run is not None else self._in_quarantine(scope),
             untouched=[batch.id for batch in untouched],
-            dispatching=dispatching(untouched),
+            dispatching=_dispatching(untouched),
             busy=busy,
         )
 
@@ -313,7 +275,25 @@ class Rollback:
             return self.books.quarantined([scope.endpoint])
         return sum(endpoint.quarantined for endpoint in self.books.progress().endpoints)
 
+    # ── what was ────────────────────────────────────────────────────────────────────────────
+
+    def _expected(self, scope: RollbackScope, terms: WalkTerms) -> RecallReport:
+        found = forecast(self.recalls, self.clock, scope.handed_over, terms.margin)
+        return RecallReport(expected=found)
+
     def _doubtful(self, scope: RollbackScope) -> Sequence[BatchId]:
         """Return the batches of which nobody can tell where their rows are."""
-        found = (self.releasing.batches.find(each.batch) for each in self.books.progress().doubtful)
+        found = (self.batches.find(each.batch) for each in self.books.progress().doubtful)
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]
+
+    def _forget_held(self, wanted: StoreEndpoint | None) -> None:
+        """Have `status` list no destination any more for which nobody is to hand over rows."""
+        for each in self.books.held():
+            if wanted is None or each.source == wanted.source:
+                endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
+                self.held.free(endpoint, [each.destination])
+
+
+def _dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
+    """Return those of *batches* that a dispatcher was sending."""
+    return [batch.id for batch in batches if batch.mode is Mode.DISPATCH]

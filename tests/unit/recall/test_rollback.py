@@ -14,7 +14,7 @@ from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, BatchId, EndpointName, Lane, RunId
-from migrator.recall.rollback import Released, Releasing, RollbackScope
+from migrator.recall.rollback import Rollback, RollbackReport, RollbackScope
 from migrator.recall.rules import RecallScope, demand_settled
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
@@ -126,17 +126,16 @@ class Ledger:
         return {number: each.state for number, each in self.batches.items()}
 
 
-def rolled_back(ledger: Any, scope: RollbackScope = EVERYTHING) -> Released:
+def rolled_back(ledger: Any, scope: RollbackScope = EVERYTHING) -> RollbackReport:
     """Roll back; no lane may be held afterwards, and there is nothing left to do."""
-    rollback = Releasing(
-        claims=ledger,
-        leases=ledger,
-        batches=ledger,
-        lease_duration=timedelta(seconds=20),
+    unused = dict.fromkeys(("books", "runs", "recalls", "clock", "new_recall", "held"), ledger)
+    duration = timedelta(seconds=20)
+    rollback = Rollback(
+        claims=ledger, leases=ledger, batches=ledger, lease_duration=duration, **unused
     )
-    done = rollback.run(scope)
+    done = rollback.release(scope)
     assert not ledger.held
-    assert rollback.run(scope).rows == 0
+    assert rollback.release(scope).rows == 0
     return done
 
 
