@@ -11,7 +11,7 @@ from migrator.config import EndpointMode
 from migrator.decommission.broker import DecommissionBroker
 from migrator.decommission.queries import DecommissionDatabase
 from migrator.decommission.remove import Decommission
-from migrator.decommission.report import Options, Target
+from migrator.decommission.rules import Options, Target
 from migrator.delays.access import LevelAccess
 from migrator.delays.scan import utc_now
 from migrator.errors import UnknownEndpoint
@@ -41,8 +41,8 @@ def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_no
         ]
 
     return LevelAccess(
-        app.connection,
-        app.management,
+        connection=app.connection,
+        management=app.management,
         purpose=purpose,
         staging_queues=staging_queues,
         now=now,

@@ -13,8 +13,7 @@ from migrator.app.commands import new_decommission
 from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import DryRun, Json, Yes, confirmed, duration, session_of
-from migrator.decommission.report import Options, Plan, Target, bindings_record
-from migrator.decommission.rules import HOW_TO_DISABLE
+from migrator.decommission.rules import HOW_TO_DISABLE, Options, Plan, Target, bindings_record
 from migrator.errors import ConfigError, ExitCode
 from migrator.rabbitmq.entities import Binding, Entity
 
@@ -101,7 +100,7 @@ def _show(
 ) -> None:
     rows = [("unbind", _binding(each), "") for each in plan.unbind]
     rows += [("delete", f"{each.kind} {each.name}", "") for each in plan.delete]
-    rows += [("keep", f"{each.entity.kind} {each.entity.name}", each.why) for each in plan.keep]
+    rows += [("keep", f"{each.kind} {each.name}", why) for each, why in plan.keep.items()]
     rows += [("bind again", _binding(each), "") for each in plan.bind_again]
     if rows:
         write_table(["", "what", "why"], rows, stream=stream)
@@ -142,7 +141,7 @@ def _document(
         ],
         "unbind": bindings_record(plan.unbind),
         "delete": [_entity(each) for each in plan.delete],
-        "keep": [_entity(each.entity) | {"why": each.why} for each in plan.keep],
+        "keep": [_entity(each) | {"why": why} for each, why in plan.keep.items()],
         "bind_again": bindings_record(plan.bind_again),
         "sql": [
             {

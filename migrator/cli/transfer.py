@@ -16,8 +16,7 @@ from migrator.cli.session import Delays, Json, Session, Yes, confirmed, session_
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
-from migrator.transfer.move import TransferSettings, open_transfer
-from migrator.transfer.report import Outcome, TransferRequest
+from migrator.transfer.move import Outcome, TransferRequest, TransferSettings, open_transfer
 
 verbs = new_group()
 

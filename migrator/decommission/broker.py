@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from migrator.decommission.report import BrokerSnapshot
-from migrator.decommission.rules import satellite_names
+from migrator.decommission.rules import BrokerSnapshot, satellite_names
 from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
@@ -103,13 +102,13 @@ class DecommissionBroker:
             yield TopologyEditor(admin, self._management)
 
 
+@dataclass
 class TopologyEditor:
     """Changes entities of the broker over one connection; each call may be repeated."""
 
-    def __init__(self, admin: AdminSession, management: ManagementApi | None) -> None:
-        """Change entities over *admin*; look at queues over *management* as well."""
-        self._admin = admin
-        self._management = management
+    _admin: AdminSession
+    _management: ManagementApi | None
+    """Asked about queues as well."""
 
     def unbind(self, binding: Binding) -> None:
         """Cut *binding*; nothing happens when it, or an end of it, is not there."""

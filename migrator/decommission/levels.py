@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from migrator.decommission.broker import TopologyEditor
@@ -74,12 +73,6 @@ class DelaysFound:
     """What others bound to the delays, endpoints above all."""
 
     @property
-    def bound_at_levels(self) -> Sequence[Binding]:
-        """Those that nothing of NServiceBus makes, and nothing but their owner could make again."""
-        delivery = delivery_exchange(self.version)
-        return [binding for binding in self.bound if binding.source != delivery]
-
-    @property
     def is_absent(self) -> bool:
         """Whether nothing of it exists."""
         return not (self.exchanges or self.queues)
@@ -106,11 +99,12 @@ class DelaysFound:
             )
         for queue, count in self.staged.items():
             yield f"{queue} holds {count} messages on their way; `migrator run --once` moves them"
-        at_levels = self.bound_at_levels
-        if at_levels:
+        delivery = delivery_exchange(self.version)
+        # nothing of NServiceBus binds to a level, so nobody but the owner could do it again
+        if at_levels := [each for each in self.bound if each.source != delivery]:
             yield f"bound to levels by somebody else: {described(at_levels)}; unbind that first"
-        if not even_if_bound and (rest := [each for each in self.bound if each not in at_levels]):
-            names = sorted({binding.target.name for binding in rest})
+        names = sorted({each.target.name for each in self.bound if each.source == delivery})
+        if names and not even_if_bound:
             yield f"still bound to the delays: {_listed(names)}; --even-if-bound ignores that"
 
 
@@ -190,12 +184,11 @@ class DelaysRemoval:
                 self._drop(admin, level)
 
     def _shut(self, admin: AdminSession, level: int) -> None:
-        """Take away the way into a level, then look that nothing is in it."""
+        """Take away the way into a level."""
         name = level_name(self.version, level)
         self._demand_ours(exchange_entity(name))
         admin.delete_exchange(name, if_unused=False)
         self.fault("removal.shut")
-        _demand_calm(admin, name)
 
     def _drop(self, admin: AdminSession, level: int) -> None:
         queue = queue_entity(level_name(self.version, level))
@@ -229,7 +222,7 @@ class DelaysRemoval:
             if failed := self._declare_again(delivered):
                 raise TargetError(
                     f"{str(exc) or type(exc).__name__}; and not everything could be declared "
-                    f"again ({failed[0]}); `migrator delays create` does it"
+                    f"again ({failed}); `migrator delays create` does it"
                 ) from exc
             restored = "everything was declared again and is as it was"
             if isinstance(exc, _Prevented):
@@ -238,18 +231,19 @@ class DelaysRemoval:
                 raise TargetError(f"{exc}; {restored}") from exc
             raise
 
-    def _declare_again(self, delivered: Sequence[Binding]) -> Sequence[TargetError]:
-        """Make whatever of it can be made; return why the rest cannot."""
-        failed: list[TargetError] = []
-        entities: list[str | QueueSpec] = [*self._delays.exchanges, *self._delays.queues]
+    def _declare_again(self, delivered: Sequence[Binding]) -> TargetError | None:
+        """Make whatever of it can be made; return the first error, None: all of it is there."""
+        delays, failed = self._delays, None
+        entities: list[str | QueueSpec] = [*delays.exchanges, *delays.queues]
         try:
             with self._session() as admin:
-                for each in entities:
-                    failed += _tried(partial(_declare_absent, admin, each))
-                for binding in (*self._delays.bindings, *delivered):
-                    failed += _tried(partial(admin.bind, binding))
+                for each in (*entities, *delays.bindings, *delivered):
+                    try:
+                        _make(admin, each)
+                    except TargetError as exc:
+                        failed = failed or exc
         except TargetError as exc:
-            failed.append(exc)
+            failed = failed or exc
         return failed
 
     def _session(self) -> AbstractContextManager[AdminSession]:
@@ -282,29 +276,15 @@ class DelaysRemoval:
         }
 
 
-def _tried(make: Callable[[], object]) -> Sequence[TargetError]:
-    try:
-        make()
-    except TargetError as exc:
-        return [exc]
-    return ()
-
-
-def _declare_absent(admin: AdminSession, what: str | QueueSpec) -> None:
-    """Declare an exchange or a queue; where it is, it is no matter that we may not declare it."""
-    if isinstance(what, QueueSpec):
+def _make(admin: AdminSession, what: str | QueueSpec | Binding) -> None:
+    """Make an exchange, a queue or a binding; what is there need not be ours to declare."""
+    if isinstance(what, Binding):
+        admin.bind(what)
+    elif isinstance(what, QueueSpec):
         if admin.queue(what.name) is None:
             admin.declare_queue(what.name, what.arguments)
     elif not admin.has_exchange(what):
         admin.declare_exchange(what, "topic")
-
-
-def _demand_calm(admin: AdminSession, name: str) -> None:
-    found = admin.queue(name)
-    if found is not None and found.ready:
-        raise _Prevented(f"{found.ready} messages came into {name} meanwhile")
-    if found is not None and found.consumers:
-        raise _Prevented(f"somebody consumes {name} meanwhile")
 
 
 class _Prevented(Exception):
@@ -313,17 +293,13 @@ class _Prevented(Exception):
 
 def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Binding]:
     """Return those of *found* that are no part of *delays*, which have no arguments."""
-    own = {_identity(binding) for binding in delays.bindings}
-    return [binding for binding in found if binding.arguments or _identity(binding) not in own]
+    own = {*delays.bindings}
+    return [binding for binding in found if binding not in own]
 
 
 def described(bindings: Iterable[Binding]) -> str:
     """Return from where to where *bindings* lead, without their keys."""
     return _listed(sorted({f"{each.source} → {each.target.name}" for each in bindings}))
-
-
-def _identity(binding: Binding) -> tuple[str, Entity, str]:
-    return binding.source, binding.target, binding.key
 
 
 def _listed(names: Sequence[str]) -> str:

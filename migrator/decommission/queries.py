@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from migrator.database.engine import reading, writing
 from migrator.database.types import database_now
-from migrator.decommission.report import DatabaseSnapshot, read_bindings
+from migrator.decommission.rules import DatabaseSnapshot, read_bindings
 from migrator.errors import LedgerError, StoreError
 from migrator.ledger.runs import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState

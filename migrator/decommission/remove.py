@@ -17,8 +17,15 @@ from typing import Final
 
 from migrator.decommission.broker import DecommissionBroker
 from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
-from migrator.decommission.report import Options, Plan, Refusal, Target, bindings_record
-from migrator.decommission.rules import make_plan, still_whole
+from migrator.decommission.rules import (
+    Options,
+    Plan,
+    Refusal,
+    Target,
+    bindings_record,
+    make_plan,
+    still_whole,
+)
 from migrator.errors import MigratorError, TargetError
 from migrator.ledger.lease_keeper import exclusive, is_surely_dead
 from migrator.ledger.leases import SqlLeases

@@ -1,33 +1,35 @@
 """What may be removed once an endpoint's timeouts are gone, and what prevents it.
 
-Facts go in, a plan comes out. A count that nobody can tell is never taken for zero, and a binding
-nobody expected is never cut. Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15;
+Facts go in, a plan comes out, which is filled again with what was done. A count that nobody can
+tell is never taken for zero (``is_told`` says whether it is known), and a binding nobody expected
+is never cut. Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15;
 docs/decommission.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
 
-from migrator.decommission.report import (
-    BrokerSnapshot,
-    DatabaseSnapshot,
-    Options,
-    Plan,
-    Refusal,
-    Retained,
-    Target,
-)
 from migrator.delays.routing import (
     DelaysVersion,
     delivery_binding_key,
     delivery_exchange,
     level_name,
 )
+from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import BITS, QueueName
-from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
+from migrator.nservicebus.timeouts import BITS, BatchId, EndpointName, QueueName
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    QueueState,
+    exchange_entity,
+    queue_entity,
+)
 
 _DELIVERY: Final = frozenset(delivery_exchange(version) for version in DelaysVersion)
 _LEVEL_QUEUES: Final = frozenset(
@@ -42,6 +44,159 @@ HOW_TO_DISABLE = (
     "NServiceBus 5 cannot do without one: convert the endpoint first"
 )
 """How an endpoint's own timeout manager is switched off, by version."""
+
+
+# ── what is found ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Whose things are to go, as the settings say it."""
+
+    endpoint: StoreEndpoint
+    queue: QueueName
+    """Its input queue."""
+    is_dispatched: bool = False
+    """By the settings, migrator is its timeout manager."""
+    forwarding: Sequence[EndpointName] = ()
+    """Other endpoints in mode forward."""
+    sharing: Sequence[EndpointName] = ()
+    """Other endpoints of the same input queue or table."""
+
+    @property
+    def source(self) -> str:
+        """The legacy table."""
+        return self.endpoint.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an operator asks for beyond the broker's side."""
+
+    drops_table: bool = False
+    gives_up_recall: bool = False
+    wait_s: float = 10.0
+    """How long things stay unbound before they are deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSnapshot:
+    """What the broker has of an endpoint's timeout manager, and of migrator.
+
+    What is ready in a queue, and who consumes it, is as it is now; the rest lags by some seconds.
+    """
+
+    satellites: Sequence[QueueState] = ()
+    satellite_exchanges: Sequence[str] = ()
+    retries: Sequence[QueueState] = ()
+    """Retry queues that lead back to a satellite."""
+    lanes: Sequence[QueueState] = ()
+    """Staging and receipts queues of this ledger."""
+    lane_exchanges: Sequence[str] = ()
+    """Staging exchanges of this ledger."""
+    shared: Sequence[str] = ()
+    """Entry and router exchanges, which all ledgers of a virtual host share."""
+    others: Sequence[str] = ()
+    """Staging and receipts queues of other ledgers."""
+    clients: Sequence[str] = ()
+    """Connections of other migrators."""
+    bindings: Sequence[Binding] = ()
+    """All that have one of these entities at either end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSnapshot:
+    """What legacy store and ledger know of the endpoint, and of whoever else works."""
+
+    rows: int | None = 0
+    """The endpoint's, in the legacy table; None: there is no such table any more."""
+    is_table_shared: bool = False
+    """Endpoints share one table, which stays."""
+    vendor_runs: Sequence[str] = ()
+    """Unfinished runs of the vendor's tool, which keep rows elsewhere."""
+    others_with_rows: Sequence[EndpointName] = ()
+    """Other endpoints whose tables have rows."""
+    open_rows: int = 0
+    """In batches that are claimed and not settled."""
+    doubtful: Sequence[BatchId] = ()
+    quarantined: int = 0
+    is_running: bool = False
+    """The endpoint's last run has not ended, as far as the ledger knows."""
+    dispatcher: str | None = None
+    """Owner of the lease of the endpoint's dispatcher, while it runs."""
+    lanes: Sequence[str] = ()
+    """Every running lease, each as lane and owner."""
+    open_elsewhere: int = 0
+    """Batches of other endpoints that are open or doubtful."""
+    recallable: int = 0
+    """Handed-over timeouts that are not due yet."""
+    last_due: datetime | None = None
+    """When the last of them is due."""
+    unfinished: Sequence[Binding] = ()
+    """What an earlier decommission that did not end may have unbound."""
+
+
+# ── what is planned, and done ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why nothing is removed, and what to do."""
+
+    code: str
+    text: str
+    remedy: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What would be done, in this order; or, filled while it is done, what was.
+
+    With a refusal nothing of it is done; one that comes late undoes what can be undone.
+    """
+
+    refusals: Sequence[Refusal] = ()
+    unbind: Sequence[Binding] = ()
+    """Bindings that go, whether cut singly or with their entity."""
+    delete: Sequence[Entity] = ()
+    keep: Mapping[Entity, str] = field(default_factory=dict)
+    """What stays, with why."""
+    bind_again: Sequence[Binding] = ()
+    """What an unfinished decommission cut; and, once done, all that was bound again."""
+    drops_table: bool = False
+    """Whether there is a table that is to go, or went."""
+    notes: Sequence[str] = ()
+    is_done: bool = False
+
+
+def bindings_record(bindings: Iterable[Binding]) -> Sequence[Mapping[str, object]]:
+    """Return *bindings* as JSON has them."""
+    return [
+        {
+            "source": each.source,
+            "target": each.target.name,
+            "target_kind": str(each.target.kind),
+            "key": each.key,
+            "arguments": dict(each.arguments),
+        }
+        for each in bindings
+    ]
+
+
+def read_bindings(record: Iterable[Mapping[str, Any]]) -> tuple[Binding, ...]:
+    """Return the bindings that ``bindings_record`` wrote."""
+    return tuple(
+        Binding(
+            source=each["source"],
+            target=Entity(kind=Kind(each["target_kind"]), name=each["target"]),
+            key=each["key"],
+            arguments=each["arguments"],
+        )
+        for each in record
+    )
+
+
+# ── planning ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def make_plan(
@@ -63,8 +218,8 @@ def make_plan(
 
 def _own_entities(
     target: Target, database: DatabaseSnapshot, look: BrokerSnapshot
-) -> tuple[Sequence[Entity], Sequence[Retained]]:
-    """Return what of migrator's own goes, and what stays.
+) -> tuple[Sequence[Entity], Mapping[Entity, str]]:
+    """Return what of migrator's own goes, and what stays and why.
 
     Staging, receipts and router are one: a receipt, or what was dead-lettered, goes from one
     to the other. Entry and router exchanges belong to all ledgers of the virtual host.
@@ -73,14 +228,10 @@ def _own_entities(
     lanes += [queue_entity(each.name) for each in look.lanes]
     shared = [exchange_entity(name) for name in look.shared]
     if why := "; ".join(_needs(target, database, look, lanes, {*lanes, *shared})):
-        return (), [Retained(entity=entity, why=why) for entity in (*lanes, *shared)]
-    goes, keep = list(lanes), list[Retained]()
-    for entity in shared:
-        if others := "; ".join(_needed_by_others(look, entity, {*lanes, *shared})):
-            keep.append(Retained(entity=entity, why=others))
-        else:
-            goes.append(entity)
-    return goes, keep
+        return (), dict.fromkeys((*lanes, *shared), why)
+    whys = {each: "; ".join(_needed_by_others(look, each, {*lanes, *shared})) for each in shared}
+    keep = {entity: why for entity, why in whys.items() if why}
+    return [*lanes, *(entity for entity in shared if entity not in keep)], keep
 
 
 def _needs(
@@ -163,16 +314,16 @@ def refusals(
         "unacknowledged and held-back messages, and bindings, are unknown",
         "set broker.management_url; deleting without knowing is losing",
     )
-    found = [*_of_database(target, database, options)]
+    found = [*_of_store(target, database, options), *_of_ledger(database, options)]
     found += [no_api] if broker is None else _of_broker(target, broker)
     return tuple(Refusal(code=code, text=text, remedy=remedy) for code, text, remedy in found)
 
 
-def _of_database(
+def _of_store(
     target: Target, database: DatabaseSnapshot, options: Options
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield code, reason and remedy of what store, ledger and settings have against it."""
-    source, drops, lanes = target.source, options.drops_table, ", ".join(database.lanes)
+    """Yield code, reason and remedy of what store and settings have against it."""
+    source = target.source
     reasons = (
         (
             database.rows,
@@ -193,11 +344,17 @@ def _of_database(
             "correct [[endpoints]], or take those out that are gone",
         ),
         (
-            drops and database.is_table_shared,
+            options.drops_table and database.is_table_shared,
             "table_shared",
             f"the table of {source} is shared by all endpoints of the store",
             "leave --drop-table out; when the last endpoint is gone, drop it yourself",
         ),
+    )
+    yield from (reason[1:] for reason in reasons if reason[0])
+
+
+def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[str, str, str]]:
+    reasons = (
         (
             database.open_rows,
             "open_rows",
@@ -226,20 +383,18 @@ def _of_database(
         (
             database.is_running and database.lanes,
             "run_alive",
-            f"its last run has not ended, and somebody works: {lanes}",
+            f"its last run has not ended, and somebody works: {', '.join(database.lanes)}",
             "stop that `migrator run`; if it was killed, `migrator run --once` ends it",
         ),
         (
-            drops and database.recallable and not options.gives_up_recall,
+            options.drops_table and database.recallable and not options.gives_up_recall,
             "recallable",
             f"{database.recallable} handed-over timeouts wait in the levels; without the table "
             "they cannot be recalled any more",
             "wait until they are due, or add --give-up-recall",
         ),
     )
-    for is_so, code, text, remedy in reasons:
-        if is_so:
-            yield code, text, remedy
+    yield from (reason[1:] for reason in reasons if reason[0])
 
 
 def _of_broker(target: Target, look: BrokerSnapshot) -> Iterator[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepths
@@ -19,41 +20,26 @@ from migrator.rabbitmq.server import find_queues
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
 
-_PATIENCE_S: Final = 60.0
-"""Seconds."""
 _SETTLE_S: Final = 2.0
 """How long dead-lettering is given when nobody tells whether it is done."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class LevelAccess:
-    """The delay levels of one broker."""
+    """The delay levels of one broker; nothing is opened yet."""
 
-    def __init__(
-        self,
-        connection: ConnectionSettings,
-        management: ManagementApi | None,
-        *,
-        purpose: str,
-        staging_queues: Callable[[], Sequence[str]],
-        now: Now = utc_now,
-        patience_s: float = _PATIENCE_S,
-    ) -> None:
-        """Remember how to connect; nothing is opened.
-
-        Args:
-            connection: Where the levels are.
-            management: Its management API; None: there is none.
-            purpose: What connections are called by, as the broker lists them.
-            staging_queues: Names of our queues from which messages come into the levels.
-            now: What ``seen_at`` of messages is read from.
-            patience_s: After so long what does not come to rest is refused.
-        """
-        self._connection = connection
-        self._management = management
-        self._purpose = purpose
-        self._staging_queues = staging_queues
-        self._now = now
-        self._patience_s = patience_s
+    connection: ConnectionSettings
+    """Where the levels are."""
+    management: ManagementApi | None
+    """Its management API; None: there is none."""
+    purpose: str
+    """What connections are called by, as the broker lists them."""
+    staging_queues: Callable[[], Sequence[str]]
+    """Names of our queues from which messages come into the levels."""
+    now: Now = utc_now
+    """What ``seen_at`` of messages is read from."""
+    patience_s: float = 60.0
+    """After so many seconds what does not come to rest is refused."""
 
     @contextmanager
     def open(self, version: DelaysVersion) -> Iterator[Levels]:
@@ -62,19 +48,17 @@ class LevelAccess:
         Raises:
             TargetUnavailable, AccessRefused: As connections do.
         """
-        limit = delivery_limit(self._connection, self._management, version)
+        limit = delivery_limit(self.connection, self.management, version)
         loop = EventLoop()
         try:
-            connection = Connection(loop, self._connection, self._purpose, reads_properties=True)
-            yield Levels(connection, version, limit=limit, now=self._now)
+            connection = Connection(loop, self.connection, self.purpose, reads_properties=True)
+            yield Levels(connection, version, limit=limit, now=self.now)
         finally:
             loop.close()
 
     def depths(self) -> Sequence[LevelDepths]:
         """Return what waits in each level of each generation, by the broker's counts."""
-        return [
-            read_level_depths(self._connection, self._management, each) for each in DelaysVersion
-        ]
+        return [read_level_depths(self.connection, self.management, each) for each in DelaysVersion]
 
     def still_staged(self) -> int | None:
         """Return how many messages are on their way out of our staging queues; None: unknown.
@@ -83,12 +67,12 @@ class LevelAccess:
         was staged and never committed stays where it is until its lane has an owner again; it is
         what the broker counts as ready at once, while the management API's count lags.
         """
-        management = self._management
+        management = self.management
         if management is None:
             return None
-        names = self._staging_queues()
+        names = self.staging_queues()
         told = [management.queue(name) for name in names]
-        counted = find_queues(self._connection, names)
+        counted = find_queues(self.connection, names)
         return sum(
             state.held_back + abs(state.total - (facts.ready if facts else 0))
             for state, facts in zip(told, counted.values(), strict=True)
@@ -101,7 +85,7 @@ class LevelAccess:
         Raises:
             PreflightRefused: Messages stay in them.
         """
-        until_s = time.monotonic() + self._patience_s
+        until_s = time.monotonic() + self.patience_s
         while (staged := self.still_staged()) != 0:
             if staged is None:
                 time.sleep(_SETTLE_S)
@@ -119,7 +103,7 @@ class LevelAccess:
         Raises:
             PreflightRefused: Some do all the time; nothing was changed.
         """
-        until_s = time.monotonic() + self._patience_s
+        until_s = time.monotonic() + self.patience_s
         while hanging := self._hanging(version):
             if time.monotonic() > until_s:
                 listed = ", ".join(f"level {n:02d}: {hanging[n]}" for n in sorted(hanging))
@@ -128,18 +112,18 @@ class LevelAccess:
                     f"({listed}); after a broker node failed they go on within 6 minutes, else "
                     "`migrator delays verify` tells why; nothing was changed: run this again"
                 )
-            time.sleep(min(_SETTLE_S, self._patience_s))
+            time.sleep(min(_SETTLE_S, self.patience_s))
 
     def _hanging(self, version: DelaysVersion) -> Mapping[int, int]:
         """Return how many messages hang in each level, as far as anybody tells."""
-        if self._management is None:
+        if self.management is None:
             return {}
         try:
-            return held_levels(self._management, version) or {}
+            return held_levels(self.management, version) or {}
         except TargetError:
             return {}
 
     def existing(self, queues: Collection[str]) -> Sequence[str]:
         """Return those of *queues* that exist."""
-        found = find_queues(self._connection, queues)
+        found = find_queues(self.connection, queues)
         return [name for name in queues if found[name] is not None]

@@ -103,22 +103,17 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True)
 class Levels:
     """The level queues of one generation, over one connection, which others may use as well."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        version: DelaysVersion,
-        *,
-        limit: int | None = None,
-        now: Now = utc_now,
-    ) -> None:
-        """Use *connection*, which reads properties; *limit* is how often messages may come back."""
-        self._connection = connection
-        self._version = version
-        self._limit = limit
-        self._now = now
+    connection: Connection
+    """It reads properties."""
+    version: DelaysVersion
+    limit: int | None = None
+    """How often a message may come back into a level; None: without end."""
+    now: Now = utc_now
+    """What ``seen_at`` of messages is read from."""
 
     def scan(self, level: int, limits: ScanLimits) -> LevelScan:
         """Begin to consume the queue of *level*.
@@ -126,24 +121,24 @@ class Levels:
         Raises:
             TargetError: It does not exist, or may not be read.
         """
-        name = level_name(self._version, level)
-        return LevelScan(self._connection, name, limits, limit=self._limit, now=self._now)
+        name = level_name(self.version, level)
+        return LevelScan(self.connection, name, limits, limit=self.limit, now=self.now)
 
     def queue(self, name: str, limits: ScanLimits) -> LevelScan:
         """Begin to consume another queue in the same manner; it must exist."""
-        return LevelScan(self._connection, name, limits, limit=None, now=self._now)
+        return LevelScan(self.connection, name, limits, limit=None, now=self.now)
 
     def ready(self) -> Mapping[int, int]:
         """Return how many messages wait in each level queue; changes nothing.
 
         What consumers hold, and what waits for a place to be dead-lettered to, is not counted.
         """
-        channel = self._connection.channel()
+        channel = self.connection.channel()
         found = {}
         for level in range(BITS):
-            name = level_name(self._version, level)
-            found[level] = _facts(self._connection, channel, name).ready
-        self._connection.close_channel(channel)
+            name = level_name(self.version, level)
+            found[level] = _facts(self.connection, channel, name).ready
+        self.connection.close_channel(channel)
         return found
 
 

@@ -78,25 +78,19 @@ def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
         TargetUnavailable: The broker cannot be reached.
     """
     with ExitStack() as stack:
-        first, *others = (
+        sessions = [
             stack.enter_context(
                 admin_session(settings.beginning_with(number), purpose="create delays")
             )
             for number in range(len(settings.nodes))
-        )
-        declare_delays(first, infrastructure(version), others=others)
-
-
-def declare_delays(
-    admin: AdminSession, delays: Infrastructure, *, others: Sequence[AdminSession] = ()
-) -> None:
-    """Declare *delays* over an open session; the queues over *others* as well, in turn."""
-    for name in delays.exchanges:
-        admin.declare_exchange(name, "topic")
-    for session, queue in zip(cycle((admin, *others)), delays.queues, strict=False):
-        session.declare_queue(queue.name, queue.arguments)
-    for binding in delays.bindings:
-        admin.bind(binding)
+        ]
+        delays = infrastructure(version)
+        for name in delays.exchanges:
+            sessions[0].declare_exchange(name, "topic")
+        for session, queue in zip(cycle(sessions), delays.queues, strict=False):
+            session.declare_queue(queue.name, queue.arguments)
+        for binding in delays.bindings:
+            sessions[0].bind(binding)
 
 
 def inspect_delays(

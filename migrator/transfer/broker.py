@@ -2,13 +2,20 @@
 
 All are on one loop and die together: what was taken and not acknowledged goes back. Publishing
 has a connection of its own, because a broker under an alarm stops reading whoever publishes.
+
+A copy keeps the properties of the original byte for byte, but for what must change. That is done
+in the wire format, so that what we do not understand stays what it is. The broker has read every
+message that it holds, so the outer form is right; header tables are only taken apart where
+``read_properties`` had nothing to complain of. Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 """
 
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, address, has_delay
@@ -19,10 +26,15 @@ from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult
+from migrator.rabbitmq.messages import (
+    FRAME_OVERHEAD_BYTES,
+    EncodedMessage,
+    PublishResult,
+    encode_table,
+)
 from migrator.rabbitmq.names import PREFIX
+from migrator.rabbitmq.properties import HEADERS, property_spans
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.transfer.copies import moved_properties, poison_properties
 from migrator.transfer.rules import DROPPED
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
@@ -31,6 +43,18 @@ _CONTENT_BYTES: Final = 12
 _UNLIMITED_BYTES: Final = 2**32 - 1
 FOUND_KEY: Final = "Migrator.Found.RoutingKey"
 FOUND_PROBLEM: Final = "Migrator.Found.Problem"
+_FLAGS: Final = struct.Struct(">H")
+_UINT32: Final = struct.Struct(">I")
+_EXPIRATION, _USER_ID = 8, 4
+_PROPERTY_BITS: Final = range(15, 1, -1)
+_SHED: Final = frozenset({_EXPIRATION, _USER_ID})
+"""The first would end the copy before its time, the second is refused from another user."""
+
+_VALUE_BYTES: Final = dict(
+    zip(b"tbBsUuIifdlLTD", (1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 5), strict=True)
+)
+_VALUES_WITH_SIZE: Final = frozenset(b"SxFA")
+_VOID: Final = b"V"[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +223,75 @@ def _poison_copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[E
         found = {FOUND_KEY: message.routing_key, FOUND_PROBLEM: message.problem or "routing key"}
         properties = poison_properties(message.raw_properties, put=found)
         yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))
+
+
+# ── properties of copies ──────────────────────────────────────────────────────────────────────────
+
+
+def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str | int]) -> bytes:
+    """Return *raw* with the headers *put* instead of its own, and without those in *drop*.
+
+    Args:
+        raw: Flags and properties that ``read_properties`` could read.
+        drop: Names of headers.
+        put: Text becomes a long string, a number an int32; they come last.
+    """
+    parts = dict(_properties(raw))
+    gone = _names(frozenset((*drop, *put)))
+    table = parts.get(HEADERS, b"\0\0\0\0")
+    kept = [entry for name, entry in _entries(table) if name not in gone]
+    parts[HEADERS] = _table(b"".join(kept), put)
+    return _joined(parts)
+
+
+def poison_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
+    """Return *raw* with the headers *put* before its own, which are not looked at.
+
+    It comes back unchanged where not even the outer form is that of properties.
+    """
+    try:
+        parts = dict(_properties(raw))
+    except (struct.error, IndexError):
+        return raw
+    own = parts.get(HEADERS, b"\0\0\0\0")[_UINT32.size :]
+    added = encode_table(put)[_UINT32.size :]
+    parts[HEADERS] = _UINT32.pack(len(added) + len(own)) + added + own
+    return _joined(parts)
+
+
+@lru_cache(maxsize=64)
+def _names(names: frozenset[str]) -> frozenset[bytes]:
+    return frozenset(name.encode() for name in names)
+
+
+def _properties(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each property, but those that a copy sheds, by the bit of its flag."""
+    for bit, start, end in property_spans(raw):
+        if bit not in _SHED:
+            yield bit, raw[start:end]
+
+
+def _joined(parts: Mapping[int, bytes]) -> bytes:
+    flags = sum(1 << bit for bit in parts)
+    return b"".join((_FLAGS.pack(flags), *(parts[bit] for bit in _PROPERTY_BITS if bit in parts)))
+
+
+def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each header's name, and its bytes with name, type and value."""
+    at, end = _UINT32.size, len(table)
+    while at < end:
+        begin = at
+        at += 1 + table[at]
+        name = table[begin + 1 : at]
+        kind = table[at]
+        at += 1
+        if kind in _VALUES_WITH_SIZE:
+            at += _UINT32.size + _UINT32.unpack_from(table, at)[0]
+        elif kind != _VOID:
+            at += _VALUE_BYTES[kind]
+        yield name, table[begin:at]
+
+
+def _table(kept: bytes, put: Mapping[str, str | int]) -> bytes:
+    added = encode_table(put)[_UINT32.size :]
+    return _UINT32.pack(len(kept) + len(added)) + kept + added

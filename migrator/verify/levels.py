@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -161,25 +161,36 @@ class LevelLook:
 
         *meet* gets some of the messages of a level at a time, once all of them went back.
         """
-        parts, plan = self._parts, self._plan
         unread: dict[LevelKey, str] = {}
         for generation in self.generations().depths:
-            version = generation.version
-            there = {
-                step.level: step.known
-                for step in generation.steps
-                if step.exists and step.level in levels
-            }
-            which = {level for level, known in there.items() if known <= plan.deepest}
-            for level in there.keys() - which:
-                unread[version, level] = f"it holds {there[level]} messages; --deepest allows more"
-            keep = _Kept(version, parts)
-            with parts.access.open(version) as queues:
-                for found in walk(queues, which, plan.scan, keep, leaves_worn=True):
-                    seen, keep.messages = keep.messages, []
-                    if gap := _gap(found, len(seen)):
-                        unread[version, found.level] = gap
-                    self._show(queues, seen, meet)
+            which = set[int]()
+            for step in generation.steps:
+                if not step.exists or step.level not in levels:
+                    continue
+                if step.known <= self._plan.deepest:
+                    which.add(step.level)
+                else:
+                    why = f"it holds {step.known} messages; --deepest allows more"
+                    unread[generation.version, step.level] = why
+            unread |= self._sweep_generation(generation.version, which, meet)
+        return unread
+
+    def _sweep_generation(
+        self, version: DelaysVersion, which: Collection[int], meet: Meet
+    ) -> Mapping[LevelKey, str]:
+        parts, unread, seen = self._parts, dict[LevelKey, str](), list[Sighted]()
+
+        def keep(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+            seen.extend(_sighted(version, level, each, parts.ledger_id) for each in found)
+            parts.progress(level_text(version, level), len(seen))
+            return 0
+
+        with parts.access.open(version) as queues:
+            for found in walk(queues, which, self._plan.scan, keep, leaves_worn=True):
+                if gap := _gap(found, len(seen)):
+                    unread[version, found.level] = gap
+                self._show(queues, seen, meet)
+                seen.clear()
         return unread
 
     def _show(self, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> None:
@@ -376,32 +387,19 @@ class LevelLook:
         return found
 
 
-class _Kept:
-    """Keeps what has to be known of the messages of a level while they are held."""
-
-    def __init__(self, delays: DelaysVersion, parts: Parts) -> None:
-        self._delays = delays
-        self._parts = parts
-        self.messages: list[Sighted] = []
-
-    def __call__(self, level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-        self.messages += [self._sighted(level, each) for each in found]
-        self._parts.progress(level_text(self._delays, level), len(self.messages))
-        return 0
-
-    def _sighted(self, level: int, message: LevelMessage) -> Sighted:
-        """Return what has to be known of *message*; a key that nobody can read has no delay."""
-        try:
-            delay_s, _ = parse_routing_key(message.routing_key)
-        except ValueError:
-            delay_s = 0
-        timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-        return Sighted(
-            row=row_tag(message.app_id, timeout_id, ledger_id=self._parts.ledger_id),
-            body_hash=hashlib.sha256(message.body).hexdigest(),
-            place=Place(delays=self._delays, level=level, delay_s=delay_s),
-            seen_at=message.seen_at,
-        )
+def _sighted(delays: DelaysVersion, level: int, message: LevelMessage, ledger_id: str) -> Sighted:
+    """Return what has to be known of *message*; a key that nobody can read has no delay."""
+    try:
+        delay_s, _ = parse_routing_key(message.routing_key)
+    except ValueError:
+        delay_s = 0
+    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+    return Sighted(
+        row=row_tag(message.app_id, timeout_id, ledger_id=ledger_id),
+        body_hash=hashlib.sha256(message.body).hexdigest(),
+        place=Place(delays=delays, level=level, delay_s=delay_s),
+        seen_at=message.seen_at,
+    )
 
 
 def _gap(found: LevelPass, seen: int) -> str | None:

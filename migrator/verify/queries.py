@@ -72,6 +72,16 @@ class AuditQueries:
         """Look at *ledger*."""
         self._ledger = ledger
         self._dialect = dialect
+        row, batch = ledger.timeout, ledger.batch
+        self.rows_and_batches = row.outerjoin(batch, batch.c.id == row.c.batch_id)
+        """Also rows without a batch."""
+        self.state = func.coalesce(
+            row.c.state, batch.c.state, literal_column(f"'{_WITHOUT_BATCH}'")
+        )
+        """The row's own state, else its batch's."""
+        self.is_handed_over = and_(row.c.state.is_(None), batch.c.state == BatchState.HANDED_OVER)
+        """Whether a row is with the broker, and was not taken back."""
+        self.is_quarantined = row.c.state == RowState.QUARANTINED
 
     def gaps(self) -> CompoundSelect[Any]:
         """Return every batch with other rows than its size less what was purged of it.
@@ -157,24 +167,22 @@ class AuditQueries:
 
     def rows(self) -> Select[Any]:
         """Return a query for every row; its columns are fields of ``EvidenceRecord``."""
-        row, batch = self._ledger.timeout, self._ledger.batch
-        return self.with_batch(
-            select(
-                row.c.id,
-                row.c.batch_id.label("batch"),
-                row.c.row_index,
-                row.c.endpoint,
-                row.c.source,
-                row.c.store_id.label("timeout_id"),
-                row.c.destination,
-                row.c.due.label("due_at"),
-                self.state().label("state"),
-                case((self.is_quarantined(), row.c.reason)).label("reason"),
-                row.c.content_hash,
-                batch.c.claimed_at,
-                case((self.is_handed_over(), batch.c.handed_over_at)).label("handed_over_at"),
-            )
-        )
+        row, batch = self._ledger.timeout.c, self._ledger.batch.c
+        return select(
+            row.id,
+            row.batch_id.label("batch"),
+            row.row_index,
+            row.endpoint,
+            row.source,
+            row.store_id.label("timeout_id"),
+            row.destination,
+            row.due.label("due_at"),
+            self.state.label("state"),
+            case((self.is_quarantined, row.reason)).label("reason"),
+            row.content_hash,
+            batch.claimed_at,
+            case((self.is_handed_over, batch.handed_over_at)).label("handed_over_at"),
+        ).select_from(self.rows_and_batches)
 
     def with_keys(self, keys: Collection[tuple[int, int]]) -> Select[Any]:
         """Return rows by batch and index, with the hashes of their bodies."""
@@ -199,25 +207,6 @@ class AuditQueries:
         parts = (row.c.content_hash, row.c.headers, row.c.body)
         return [select(part).where(row.c.id == id_) for part in parts]
 
-    def with_batch(self, query: Select[Any]) -> Select[Any]:
-        """Return *query* over rows and their batches, also rows without one."""
-        row, batch = self._ledger.timeout, self._ledger.batch
-        return query.select_from(row.outerjoin(batch, batch.c.id == row.c.batch_id))
-
-    def state(self) -> ColumnElement[str]:
-        """Return the row's own state, else its batch's."""
-        row, batch = self._ledger.timeout, self._ledger.batch
-        return func.coalesce(row.c.state, batch.c.state, literal_column(f"'{_WITHOUT_BATCH}'"))
-
-    def is_handed_over(self) -> ColumnElement[bool]:
-        """Return whether a row is with the broker, and was not taken back."""
-        row, batch = self._ledger.timeout, self._ledger.batch
-        return and_(row.c.state.is_(None), batch.c.state == BatchState.HANDED_OVER)
-
-    def is_quarantined(self) -> ColumnElement[bool]:
-        """Return whether a row was set aside."""
-        return self._ledger.timeout.c.state == RowState.QUARANTINED
-
 
 class Verifications(ABC):
     """Reads the ledger; what the store has of it is a subclass's.
@@ -240,13 +229,15 @@ class Verifications(ABC):
 
         Rows are counted one by one, not by what batches say of themselves.
         """
-        row, batch = self._ledger.timeout, self._ledger.batch
+        row, batch, state = self._ledger.timeout.c, self._ledger.batch.c, self._queries.state
         claiming = select(
-            batch.c.endpoint, batch.c.source, func.sum(batch.c.size), func.sum(batch.c.purged)
-        ).group_by(batch.c.endpoint, batch.c.source)
-        counting = self._queries.with_batch(
-            select(row.c.endpoint, row.c.source, self._queries.state(), func.count())
-        ).group_by(row.c.endpoint, row.c.source, self._queries.state())
+            batch.endpoint, batch.source, func.sum(batch.size), func.sum(batch.purged)
+        ).group_by(batch.endpoint, batch.source)
+        counting = (
+            select(row.endpoint, row.source, state, func.count())
+            .select_from(self._queries.rows_and_batches)
+            .group_by(row.endpoint, row.source, state)
+        )
 
         def read(connection: Connection) -> list[EndpointBalance]:
             claimed = {(e, s): (size, gone) for e, s, size, gone in connection.execute(claiming)}
@@ -255,41 +246,41 @@ class Verifications(ABC):
                 rows[endpoint, source][state] = count
             keys = sorted({*claimed, *rows})
             in_store = {source: self._in_store(connection, source) for _, source in keys}
-            return [
-                EndpointBalance(
-                    endpoint=EndpointName(endpoint),
-                    source=source,
-                    in_store=in_store[source],
-                    claimed=int(claimed.get((endpoint, source), (0, 0))[0]),
-                    purged=int(claimed.get((endpoint, source), (0, 0))[1]),
-                    rows=rows.get((endpoint, source), {}),
+            balances = []
+            for endpoint, source in keys:
+                size, purged = claimed.get((endpoint, source), (0, 0))
+                balances.append(
+                    EndpointBalance(
+                        endpoint=EndpointName(endpoint),
+                        source=source,
+                        in_store=in_store[source],
+                        claimed=int(size),
+                        purged=int(purged),
+                        rows=rows.get((endpoint, source), {}),
+                    )
                 )
-                for endpoint, source in keys
-            ]
+            return balances
 
         return self._read("adding up the ledger", read, is_long=True)
 
     def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
         """Return what was handed over, or set aside, by endpoint and destination, sorted."""
-        row = self._ledger.timeout
-        is_handed_over = self._queries.is_handed_over()
-        is_quarantined = self._queries.is_quarantined()
+        row, queries = self._ledger.timeout.c, self._queries
 
         def count(which: ColumnElement[bool]) -> ColumnElement[int]:
             return func.count(case((which, 1)))
 
         query = (
-            self._queries.with_batch(
-                select(
-                    row.c.endpoint,
-                    row.c.destination,
-                    count(is_handed_over & (row.c.due > now)).label("waiting"),
-                    count(is_handed_over & (row.c.due <= now)).label("left"),
-                    count(is_quarantined).label("quarantined"),
-                )
+            select(
+                row.endpoint,
+                row.destination,
+                count(queries.is_handed_over & (row.due > now)).label("waiting"),
+                count(queries.is_handed_over & (row.due <= now)).label("left"),
+                count(queries.is_quarantined).label("quarantined"),
             )
-            .where(or_(is_handed_over, is_quarantined))
-            .group_by(row.c.endpoint, row.c.destination)
+            .select_from(queries.rows_and_batches)
+            .where(or_(queries.is_handed_over, queries.is_quarantined))
+            .group_by(row.endpoint, row.destination)
         )
         found = [DestinationBalance(**each) for each in self._rows(query, "counting destinations")]
         return sorted(found, key=lambda each: (each.endpoint, each.destination or ""))
@@ -331,9 +322,7 @@ class Verifications(ABC):
             recent = select(batch.c.id).where(batch.c.claimed_at >= claimed_since)
             query = query.where(row.c.batch_id.in_(recent))
 
-        is_long = claimed_since is not None
-        found = self._rows(query, "reading the ledger's rows", is_long=is_long)
-        return [EvidenceRecord(**each) for each in found]
+        return self._records(query, "reading the ledger's rows", is_long=claimed_since is not None)
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
         """Return of each row, by its own id, whether its content still has its hash.
@@ -405,6 +394,11 @@ class Verifications(ABC):
         """Return how many timeouts *source* has at the moment of *connection*; None: unknown."""
         del connection, source
         return None
+
+    def _records(
+        self, query: Select[Any], doing: str, *, is_long: bool = False
+    ) -> list[EvidenceRecord]:
+        return [EvidenceRecord(**each) for each in self._rows(query, doing, is_long=is_long)]
 
     def _rows(
         self, query: Select[Any], doing: str, *, is_long: bool = True

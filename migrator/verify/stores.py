@@ -129,8 +129,7 @@ class DocumentVerifications(Verifications):
         )
         if endpoints:
             query = query.where(among(row.c.endpoint, endpoints))
-        found = self._rows(query, "comparing the store with the ledger", is_long=False)
-        return [EvidenceRecord(**each) for each in found]
+        return self._records(query, "comparing the store with the ledger")
 
     def _still_there(self, source: str, ids: Sequence[TimeoutId]) -> set[TimeoutId]:
         return {each.id for each in self._documents.read(self._endpoint(source), ids)}

@@ -12,6 +12,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -112,8 +114,8 @@ class Verifier:
         self._findings = Findings()
         self._look = LevelLook(parts, plan, self._findings)
         self._seen = self._look.seen if plan.is_scan else None
-        self._met: set[int] = set()
-        """Rows of batches that were claimed lately, by the ledger's id."""
+        self._met = array("Q")
+        """Rows of batches that were claimed lately, by the ledger's id, ascending."""
         self._checked = 0
         """Rows of which the content was compared."""
         self._unseen: dict[int, EvidenceRecord] = {}
@@ -211,7 +213,7 @@ class Verifier:
         after, done = 0, 0
         while page := parts.books.rows(after=after, at_most=at_once):
             after, done = page[-1].id, done + len(page)
-            self._met |= {row.id for row in page if row.claimed_at and row.claimed_at >= since}
+            self._met.extend(r.id for r in page if r.claimed_at and r.claimed_at >= since)
             self._look_at(page)
             parts.progress("rows", done)
             parts.fault("verify.page")
@@ -222,8 +224,9 @@ class Verifier:
         while late < after and (
             page := parts.books.rows(after=late, at_most=PAGE_ROWS, claimed_since=since)
         ):
-            late = page[-1].id
-            self._look_at([row for row in page if row.id <= after and row.id not in self._met])
+            begin, late = bisect_left(self._met, page[0].id), page[-1].id
+            met = {*self._met[begin : bisect_right(self._met, late)]}
+            self._look_at([row for row in page if row.id <= after and row.id not in met])
 
     def _look_at(self, page: Sequence[EvidenceRecord]) -> None:
         rows = [row for row in page if self._plan.covers(row.endpoint)]

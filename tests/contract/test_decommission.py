@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 
 from migrator.database.engine import writing
 from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
-from migrator.decommission.report import DatabaseSnapshot, bindings_record
+from migrator.decommission.rules import DatabaseSnapshot, bindings_record
 from migrator.errors import StoreUnavailable
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint

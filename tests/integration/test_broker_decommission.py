@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from migrator.decommission.broker import DecommissionBroker
-from migrator.decommission.report import BrokerSnapshot
+from migrator.decommission.rules import BrokerSnapshot
 from migrator.delays.topology import create_delays, declare_entries
 from migrator.dispatcher.link import declare_retry_queues
 from migrator.errors import AccessRefused, TargetError

@@ -160,14 +160,6 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
     [
         ("removal.looked", 23, "message", PreflightRefused, "level-05 was not del.* 1 messages"),
         ("removal.looked", 23, "consumer", PreflightRefused, "level-05 was not del.* 1 consumers"),
-        (
-            "removal.shut",
-            23,
-            "message",
-            PreflightRefused,
-            "1 messages came into nsb.delay-",
-        ),
-        ("removal.shut", 23, "consumer", PreflightRefused, "somebody consumes nsb.delay-level-05"),
         ("removal.shut", 3, "binding", PreflightRefused, "somebody else: nsb.delay-level-05 → Spy"),
         ("removal.dropped", 28, "endpoint", PreflightRefused, "something was bound to"),
         ("removal.shut", 3, "refusal", TargetError, "ACCESS_REFUSED.* is as it was"),

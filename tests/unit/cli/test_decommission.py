@@ -10,7 +10,7 @@ import pytest
 from migrator.app.commands import new_decommission
 from migrator.cli.session import Session
 from migrator.decommission.remove import Decommission
-from migrator.decommission.report import Options, Plan
+from migrator.decommission.rules import Options, Plan
 from migrator.errors import PreflightRefused
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
 from migrator.rabbitmq.entities import queue_entity

@@ -13,12 +13,12 @@ from migrator.cli import transfer
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.transfer.move import TransferSettings
-from migrator.transfer.report import (
+from migrator.transfer.move import (
     DestinationOutcome,
     LevelOutcome,
     Outcome,
     TransferRequest,
+    TransferSettings,
     WhyLeft,
 )
 from tests.unit.cli.conftest import Program

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.decommission.report import BrokerSnapshot, Target
+from migrator.decommission.rules import BrokerSnapshot, Target
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.timeouts import EndpointName, QueueName

@@ -13,14 +13,14 @@ import pytest
 from migrator.decommission.broker import DecommissionBroker, TopologyEditor
 from migrator.decommission.queries import BEGUN, ENDED, UNDONE, DecommissionDatabase
 from migrator.decommission.remove import Decommission
-from migrator.decommission.report import (
+from migrator.decommission.rules import (
     BrokerSnapshot,
     DatabaseSnapshot,
     Options,
     Plan,
     read_bindings,
+    still_whole,
 )
-from migrator.decommission.rules import still_whole
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.runs import SqlRuns

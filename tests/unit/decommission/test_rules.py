@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from migrator.decommission.report import (
+from migrator.decommission.rules import (
     BrokerSnapshot,
     DatabaseSnapshot,
     Options,
     Plan,
     bindings_record,
+    make_plan,
     read_bindings,
+    still_whole,
 )
-from migrator.decommission.rules import make_plan, still_whole
 from migrator.nservicebus.timeouts import BatchId, EndpointName
 from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 from tests.unit.decommission.decommissions import (
@@ -72,7 +73,7 @@ def test_everything_goes_when_nobody_needs_it() -> None:
     assert found.unbind[:2] == (SATELLITE_BINDINGS[1], SATELLITE_BINDINGS[3])
     assert len(found.unbind) == len(SATELLITE_BINDINGS) + len(OWN_BINDINGS)
     assert set(found.unbind) == {*SATELLITE_BINDINGS, *OWN_BINDINGS}
-    assert (found.keep, found.refusals, found.bind_again, found.notes) == ([], (), (), ())
+    assert (found.keep, found.refusals, found.bind_again, found.notes) == ({}, (), (), ())
 
 
 def test_what_is_not_there_is_not_deleted() -> None:
@@ -132,7 +133,7 @@ def test_ours_stay_while_somebody_needs_them(
     assert found.refusals == ()
     assert names(found.delete) == SATELLITES
     assert found.keep
-    assert all(why in each.why for each in found.keep)
+    assert all(why in each for each in found.keep.values())
     assert not set(found.unbind) & set(OWN_BINDINGS)
 
 
@@ -148,7 +149,7 @@ def test_ours_stay_while_somebody_needs_them(
 def test_a_shared_exchange_that_somebody_uses_stays(binding: Binding, kept: str) -> None:
     """The others go."""
     found = plan(broker(binding))
-    assert [each.entity.name for each in found.keep] == [kept]
+    assert [each.name for each in found.keep] == [kept]
     assert binding not in found.unbind
 
 
@@ -156,8 +157,8 @@ def test_shared_exchanges_stay_for_another_ledger() -> None:
     """This ledger's lanes go, and with them the router's binding to their receipts."""
     found = plan(broker(others=["migrator.staging.zzz.0"]))
     assert names(found.delete) == [*SATELLITES, *OURS[:3]]
-    assert [each.entity.name for each in found.keep] == [ENTRY, ROUTER]
-    assert all("migrator.staging.zzz.0" in each.why for each in found.keep)
+    assert [each.name for each in found.keep] == [ENTRY, ROUTER]
+    assert all("migrator.staging.zzz.0" in why for why in found.keep.values())
     assert OWN_BINDINGS[1] in found.unbind
     assert OWN_BINDINGS[2] not in found.unbind
 

@@ -160,8 +160,8 @@ def test_messages_that_hang_between_levels_are_waited_for_or_refused() -> None:
 
     def waited(*answers: dict[int, int]) -> Management:
         management = Management(*answers)
-        parts: tuple[Any, Any] = None, management
-        access = LevelAccess(*parts, purpose="test", staging_queues=list, patience_s=0.01)
+        parts: dict[str, Any] = {"connection": None, "management": management}
+        access = LevelAccess(**parts, purpose="test", staging_queues=list, patience_s=0.01)
         access.wait_until_passed_on(V2)
         return management
 

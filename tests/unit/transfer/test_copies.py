@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika import spec
 
 from migrator.rabbitmq.properties import read_properties
-from migrator.transfer.copies import moved_properties, poison_properties
+from migrator.transfer.broker import moved_properties, poison_properties
 
 _SHORT = st.text(max_size=20)
 _VALUE = st.recursive(

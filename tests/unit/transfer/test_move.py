@@ -25,8 +25,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.transfer.broker import TransferLink
-from migrator.transfer.move import Movable, Stays, Transfer
-from migrator.transfer.report import Outcome, TransferRequest, WhyLeft
+from migrator.transfer.move import Movable, Outcome, Stays, Transfer, TransferRequest, WhyLeft
 from migrator.transfer.rules import RETRIES
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
