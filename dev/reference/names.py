@@ -65,7 +65,7 @@ def exit_codes() -> str:
         "What the process tells its caller; the last line on stderr says why.",
         table(("code", "meaning", "what to do", "errors"), rows),
         "`check` and `delays verify` end with 3 or 4 when something is refused, `delays inspect` "
-        "with 3 when levels are missing, `delays canary` with 3 when a probe is lost or early,\n"
+        "with 3 when levels are missing, `delays probe` with 3 when a probe is lost or early,\n"
         "`quarantine list` with 5 when there are rows, and `batch list` with 6 when there are "
         "doubtful batches.",
     )

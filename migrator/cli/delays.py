@@ -98,7 +98,7 @@ def _missing(depths: LevelDepths) -> str:
 
 
 @verbs.command()
-def canary(
+def probe(
     context: typer.Context,
     levels: Levels = "0,1,2,3",
     patience: Patience = "30s",
@@ -110,8 +110,8 @@ def canary(
     The queue is removed; when a probe is lost it stays for a day, in case the probe still comes.
 
     Examples:
-      migrator delays canary
-      migrator delays canary --levels 0,5 --patience 1m --json
+      migrator delays probe
+      migrator delays probe --levels 0,5 --patience 1m --json
 
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not right; 4 broker unreachable.
@@ -120,15 +120,15 @@ def canary(
     chosen = _probed(levels, patience, patience_s)
     session = session_of(context)
     with session.opened() as app:
-        flight = send_probes(
+        run = send_probes(
             app.connection,
             app.settings.broker.delays,
             chosen,
             patience_s=patience_s,
             find_bindings=app.management.bindings_from if app.management else None,
         )
-    _show_flight(flight, as_json=session.wants_json)
-    raise typer.Exit(ExitCode.DONE if flight.is_fine else ExitCode.PREFLIGHT_REFUSED)
+    _show_run(run, as_json=session.wants_json)
+    raise typer.Exit(ExitCode.DONE if run.is_fine else ExitCode.PREFLIGHT_REFUSED)
 
 
 def _probed(levels: str, patience: str, patience_s: float) -> Sequence[int]:
@@ -146,9 +146,9 @@ def _probed(levels: str, patience: str, patience_s: float) -> Sequence[int]:
     return chosen
 
 
-def _show_flight(flight: ProbeRun, *, as_json: bool) -> None:
+def _show_run(run: ProbeRun, *, as_json: bool) -> None:
     if as_json:
-        write_json("delays-canary", _flight_document(flight))
+        write_json("delays-probe", _document(run))
         return
     write_table(
         ("level", "delay", "late by", "arrival"),
@@ -159,19 +159,19 @@ def _show_flight(flight: ProbeRun, *, as_json: bool) -> None:
                 "" if probe.late_s is None else f"{probe.late_s * 1000:.0f} ms",
                 probe.arrival.replace("_", " "),
             )
-            for probe in flight.probes
+            for probe in run.probes
         ),
     )
-    if flight.left_queue:
-        say(f"queue {flight.left_queue} waits for lost probes, and removes itself after a day")
+    if run.left_queue:
+        say(f"queue {run.left_queue} waits for lost probes, and removes itself after a day")
 
 
-def _flight_document(flight: ProbeRun) -> dict[str, object]:
+def _document(run: ProbeRun) -> dict[str, object]:
     return {
-        "delays": str(flight.version),
-        "is_fine": flight.is_fine,
-        "left_queue": flight.left_queue or None,
-        "probes": [probe_document(probe) for probe in flight.probes],
+        "delays": str(run.version),
+        "is_fine": run.is_fine,
+        "left_queue": run.left_queue or None,
+        "probes": [probe_document(probe) for probe in run.probes],
     }
 
 

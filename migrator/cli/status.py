@@ -79,19 +79,19 @@ def status(
         way_back = _WayBack(app.side.recalls)
         for _ in _looks(pause_s, is_repeated=watch):
             progress = app.books.progress()
-            rollback, canary = way_back.at(progress), None
-            if app.settings.canary.every is not None:
-                canary = app.books.latest_event(PROBED)
+            rollback, probe = way_back.at(progress), None
+            if app.settings.probe.every is not None:
+                probe = app.books.latest_event(PROBED)
             if session.wants_json:
                 more = {
                     "rollback": rollback and rollback.document,
-                    "canary": canary and {**canary.detail, "at": canary.at},
+                    "probe": probe and {**probe.detail, "at": probe.at},
                 }
                 document = {"schema": "migrator/status/1", **progress_document(progress), **more}
                 _write_json(document, is_repeated=watch)
             else:
                 _clear(is_repeated=watch)
-                show(progress, rollback, canary)
+                show(progress, rollback, probe)
 
 
 def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:
@@ -137,11 +137,11 @@ class _WayBack:
 
 
 def show(
-    progress: Progress, rollback: RecallForecast | None = None, canary: AuditEvent | None = None
+    progress: Progress, rollback: RecallForecast | None = None, probe: AuditEvent | None = None
 ) -> None:
     """Write *progress*, what a rollback could bring back, and the latest probes, for people."""
     _write_tables(progress)
-    for line in (*_way_back(rollback), *_flight(canary)):
+    for line in (*_way_back(rollback), *_probed(probe)):
         write_text(line)
 
 
@@ -208,10 +208,10 @@ def _way_back(expected: RecallForecast | None) -> Iterator[str]:
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
 
 
-def _flight(canary: AuditEvent | None) -> Iterator[str]:
-    if canary is not None:
-        text = canary.detail.get("text") or canary.detail.get("outcome")
-        yield f"canary, {canary.at:%Y-%m-%d %H:%M:%S} UTC: {text}"
+def _probed(probe: AuditEvent | None) -> Iterator[str]:
+    if probe is not None:
+        text = probe.detail.get("text") or probe.detail.get("outcome")
+        yield f"probe, {probe.at:%Y-%m-%d %H:%M:%S} UTC: {text}"
 
 
 def _remarks(progress: Progress) -> Iterator[str]:

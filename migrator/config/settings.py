@@ -30,12 +30,12 @@ from migrator.config.values import (
     demand,
 )
 from migrator.config.work import (
-    Canary,
     Dispatch,
     Endpoint,
     EndpointMode,
     HandOver,
     NearDue,
+    Probe,
     Throttle,
 )
 
@@ -197,7 +197,7 @@ class Settings(Section):
     broker: Broker = Broker()
     handover: HandOver = HandOver()
     dispatch: Dispatch = Dispatch()
-    canary: Canary = Canary()
+    probe: Probe = Probe()
     throttle: Throttle = Throttle()
     ledger: Ledger = Ledger()
     endpoints: tuple[Endpoint, ...] = ()

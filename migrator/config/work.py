@@ -268,7 +268,7 @@ class Throttle(Section):
         return self
 
 
-class Canary(Section):
+class Probe(Section):
     """Probes that a running daemon sends through the delay levels, to see when they come out."""
 
     every: MaybeTime = None

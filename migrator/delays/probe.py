@@ -178,9 +178,9 @@ def send_probes(
             f"`migrator delays verify --delays {version}` says what is wrong"
         )
     patient = replace(settings, blocked_deadline_s=max(patience_s, 1.0))
-    name = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
+    name = QueueName(f"{PREFIX}probe.{secrets.token_hex(12)}")
     sent_s, back_s = dict[int, float](), dict[int, float]()
-    with admin_session(patient, purpose="canary") as admin:
+    with admin_session(patient, purpose="probe") as admin:
         admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
         admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
         try:
@@ -250,7 +250,7 @@ def _is_taken(admin: AdminSession, version: DelaysVersion, queue: QueueName, lev
         where.exchange,
         where.routing_key,
         message_id=_id(queue, level),
-        app_id="migrator-canary",
+        app_id="migrator-probe",
         headers={TIME_SENT: build_wire_time(datetime.now(UTC)), DELAY_IN_SECONDS: delay_s},
     )
 

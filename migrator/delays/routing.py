@@ -20,7 +20,7 @@ from migrator.nservicebus.timeouts import BITS, KEY_PREFIX_CHARS, MAX_DELAY_S, Q
 from migrator.nservicebus.wiretime import seconds_up
 from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
-PROBED: Final = "canary"
+PROBED: Final = "probe"
 """As the audit log and the schedule name a look at the delays by probes."""
 TOP_LEVEL: Final = BITS - 1
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)

@@ -61,7 +61,7 @@ def periodic_jobs(
         yield Job("status", _STATUS_EVERY, lambda: supervision.status(describe()))
     if once:
         return
-    if (every := app.settings.canary.every) is not None:
+    if (every := app.settings.probe.every) is not None:
         yield ProbeTask(app, audit_log, every).job
     if app.settings.ledger.purge_after is not None:
         yield PurgeTask(app, audit_log, app.settings.ledger.purge_after).job
@@ -81,7 +81,7 @@ class ProbeTask:
         """Prepare to probe the levels of the settings; a late probe is warned of."""
         self._app = app
         self._audit_log = audit_log
-        self._warn_after_s = app.settings.canary.warn_after.total_seconds()
+        self._warn_after_s = app.settings.probe.warn_after.total_seconds()
         self._left: ProbeRun | None = None
         """The flight whose probes are still out."""
         self.job = Job(PROBED, every, self._measure)
@@ -93,8 +93,8 @@ class ProbeTask:
             return
         except Exception as exc:  # a bug of ours must not end the work of others
             _log.warning(
-                "the canary could not measure; it tries again at its next time",
-                extra={"action": "canary_failed", "error": str(exc)},
+                "the delays could not be probed; that is tried again at the next time",
+                extra={"action": "probe_failed", "error": str(exc)},
                 exc_info=not isinstance(exc, MigratorError),
             )
             detail = {"outcome": "failed", "error": str(exc), "text": str(exc)}
@@ -104,7 +104,7 @@ class ProbeTask:
             self._tell(flight)
 
     def _flight(self) -> ProbeRun:
-        app, levels = self._app, self._app.settings.canary.probed_levels
+        app, levels = self._app, self._app.settings.probe.probed_levels
         if self._left is not None and not probe.are_back(app.connection, self._left):
             return self._left
         flight = probe.send_probes(
@@ -127,10 +127,10 @@ class ProbeTask:
         if late:
             _log.warning(
                 "probes through the delay levels are late, early or lost",
-                extra={"action": "canary_late", "levels": late, **facts},
+                extra={"action": "probe_late", "levels": late, **facts},
             )
         else:
-            _log.info("probes came back in time", extra={"action": "canary_measured", **facts})
+            _log.info("probes came back in time", extra={"action": "probe_measured", **facts})
         outcome, text = "late" if late else "measured", probes_text(flight, late)
         detail = {"outcome": outcome, "late_levels": late, **facts, "text": text}
         self.job.report(outcome, text, detail, is_fine=not late)

@@ -83,7 +83,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_job_runs_total",
             ("job",),
-            "How often something scheduled was begun: sweep, canary …",
+            "How often something scheduled was begun: sweep, probe …",
             "counter",
         ),
         Measure(
@@ -96,7 +96,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
             "migrator_job_last_is_fine",
             ("job",),
             "1 when nobody has to look at what came of it the last time; only of jobs that tell, "
-            "such as canary.",
+            "such as probe.",
         ),
         Measure("migrator_job_last_timestamp_seconds", ("job",), "When that was."),
     ),

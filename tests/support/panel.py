@@ -146,7 +146,7 @@ def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
         jobs=[
             JobView(job="sweep", when="1s", runs=90, missed=2),
             JobView(
-                job="canary",
+                job="probe",
                 when="1m",
                 runs=1,
                 missed=0,

@@ -221,7 +221,7 @@ def test_the_daemon_tells_what_it_does(program: Program, panel: MemoryPanel) -> 
         "set now: batch_size 1000, cutoff 1m",
         "not known: the management API did not answer",
         "as of 2 s ago",
-        "canary, 2026-03-10 09:30:00 UTC: look at this: levels late, early or lost: 3",
+        "probe, 2026-03-10 09:30:00 UTC: look at this: levels late, early or lost: 3",
         "missed since the start: sweep 2",
     ):
         assert text in out

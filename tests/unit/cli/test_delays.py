@@ -55,7 +55,7 @@ def test_missing_levels_end_with_3(program: Program) -> None:
     assert (ended.out, ended.err.partition(":")[0]) == ("", "delays v2 do not exist here")
 
 
-CANARY = ("--broker-url", "amqp://a:b@broker-1", "delays", "canary")
+PROBE = ("--broker-url", "amqp://a:b@broker-1", "delays", "probe")
 
 
 def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +68,11 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
         probes = [Probe(level=n, late_s=late) for n, late in zip(levels, late_s, strict=True)]
         is_lost = None in late_s
         return ProbeRun(
-            version=version, probes=tuple(probes), left_queue="migrator.canary.x" * is_lost
+            version=version, probes=tuple(probes), left_queue="migrator.probe.x" * is_lost
         )
 
     monkeypatch.setattr(delays, "send_probes", send_probes)
-    probed = (*CANARY, "--levels", "1,0")
+    probed = (*PROBE, "--levels", "1,0")
     ended = program(*probed)
     assert [line.split() for line in ended.out.splitlines()[1:]] == [
         ["00", "1", "s", "12", "ms", "on", "time"],
@@ -82,12 +82,12 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
     late_s[:] = [-0.5, None]
     ended = program(*probed, codes=[3])
     assert [line.split()[-1] for line in ended.out.splitlines()[1:]] == ["early", "lost"]
-    assert ended.err.startswith("queue migrator.canary.x waits")
+    assert ended.err.startswith("queue migrator.probe.x waits")
     assert program(*probed, "--json", codes=[3]).document == {
-        "schema": "migrator/delays-canary/1",
+        "schema": "migrator/delays-probe/1",
         "delays": "v2",
         "is_fine": False,
-        "left_queue": "migrator.canary.x",
+        "left_queue": "migrator.probe.x",
         "probes": [
             {"level": 0, "delay_s": 1, "late_s": -0.5, "arrival": "early"},
             {"level": 1, "delay_s": 2, "late_s": None, "arrival": "lost"},
@@ -107,7 +107,7 @@ def test_what_cannot_end_in_time_is_not_begun(
     program: Program, options: list[str], said: str
 ) -> None:
     """Exit code 2; the broker of this address does not exist."""
-    assert said in program(*CANARY, *options, codes=[2]).err
+    assert said in program(*PROBE, *options, codes=[2]).err
 
 
 def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[str]:

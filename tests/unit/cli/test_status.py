@@ -86,19 +86,19 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     assert "can bring back" not in shown
 
 
-def test_the_latest_canary_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_latest_probes_are_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is one to look for; an older one is history."""
     program("db", "upgrade")
     with Session().opened() as app:
         for text in ("an older one", "levels late, early or lost: 3"):
             detail = {"outcome": "late", "late_levels": [3], "text": text}
-            app.runs.record("canary", detail=detail, batch=None)
+            app.runs.record("probe", detail=detail, batch=None)
         app.runs.record("reload", detail={}, batch=None)
-    assert program("status", "--json").document["canary"] is None
-    monkeypatch.setenv("MIGRATOR_CANARY__EVERY", "1m")
-    found = program("status", "--json").document["canary"]
+    assert program("status", "--json").document["probe"] is None
+    monkeypatch.setenv("MIGRATOR_PROBE__EVERY", "1m")
+    found = program("status", "--json").document["probe"]
     assert (found["outcome"], found["late_levels"]) == ("late", [3])
-    (line,) = [line for line in program("status").out.splitlines() if line.startswith("canary, ")]
+    (line,) = [line for line in program("status").out.splitlines() if line.startswith("probe, ")]
     assert line.endswith("UTC: levels late, early or lost: 3")
 
 

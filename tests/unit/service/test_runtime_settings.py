@@ -24,7 +24,7 @@ BEFORE = {"handover": {"mode": "staged", "batch_size": 100}}
         ({"web": {"socket": "/run/x.sock"}}, [], ["web.socket"]),
         ({"web": {"token": "a-secret-of-some-length"}}, [], ["web.token"]),
         ({"store": {"url": "sqlite:///a-secret"}}, [], ["store.url"]),
-        ({"canary": {"every": "1m"}}, [], ["canary.every"]),
+        ({"probe": {"every": "1m"}}, [], ["probe.every"]),
         ({"endpoints": [{"name": "Sales"}]}, [], ["endpoints"]),
     ],
 )

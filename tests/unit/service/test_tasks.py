@@ -37,9 +37,9 @@ class Flights:
         self.flown = self.looked = 0
         self.is_back = False
         self.events = Events()
-        canary = SimpleNamespace(warn_after=timedelta(seconds=2), probed_levels=[0, 1])
+        probe = SimpleNamespace(warn_after=timedelta(seconds=2), probed_levels=[0, 1])
         app: Any = SimpleNamespace(
-            settings=SimpleNamespace(canary=canary, broker=Broker()),
+            settings=SimpleNamespace(probe=probe, broker=Broker()),
             connection=None,
             management=None,
         )
@@ -59,7 +59,7 @@ class Flights:
     def measure(self) -> list[dict[str, Any]]:
         """Measure once; return all that the ledger has."""
         self.task._measure()
-        return self.events.of("canary")
+        return self.events.of("probe")
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_probes_are_told_and_recorded(
     ours = fly(flight(*late_s))
     (found,) = ours.measure()
     outcome = "late" if late else "measured"
-    (line,) = lines(f"canary_{outcome}")
+    (line,) = lines(f"probe_{outcome}")
     assert line.levelno == (logging.WARNING if late else logging.INFO)
     assert (found["outcome"], found["late_levels"], found["delays"]) == (outcome, late, "v2")
     assert vars(line)["probes"] == found["probes"]
@@ -125,9 +125,9 @@ def test_a_failure_is_told_and_the_next_time_it_tries_again(
     ours, error = fly(failure), str(failure)
     found = ours.measure()
     if isinstance(failure, Interrupted):
-        assert (found, lines("canary_failed")) == ([], [])
+        assert (found, lines("probe_failed")) == ([], [])
     else:
-        (line,) = lines("canary_failed")
+        (line,) = lines("probe_failed")
         assert (line.levelno, vars(line)["error"]) == (logging.WARNING, error)
         assert bool(line.exc_info) is isinstance(failure, ZeroDivisionError)
         assert found == [{"outcome": "failed", "error": error, "text": error}]

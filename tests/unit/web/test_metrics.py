@@ -67,9 +67,9 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
         ("migrator_due_rows", {"due": "up to 1h"}, 11),
         ("migrator_job_runs_total", {"job": "sweep"}, 90),
         ("migrator_job_missed_total", {"job": "sweep"}, 2),
-        ("migrator_job_missed_total", {"job": "canary"}, 0),
-        ("migrator_job_last_is_fine", {"job": "canary"}, 0),
-        ("migrator_job_last_timestamp_seconds", {"job": "canary"}, NOW.timestamp()),
+        ("migrator_job_missed_total", {"job": "probe"}, 0),
+        ("migrator_job_last_is_fine", {"job": "probe"}, 0),
+        ("migrator_job_last_timestamp_seconds", {"job": "probe"}, NOW.timestamp()),
     ],
 )
 def test_a_look_is_told(name: str, labels: dict[str, str], expected: float) -> None:

@@ -36,9 +36,9 @@ def api(vhost: Vhost, settings: ConnectionSettings) -> Iterator[ManagementApi]:
 
 
 def ours(vhost: Vhost) -> list[str]:
-    """Return the queues of canaries."""
+    """Return the queues of probes."""
     queues = vhost.node.api("GET", f"queues/{quote(vhost.name, safe='')}")
-    return [queue["name"] for queue in queues if queue["name"].startswith("migrator.canary.")]
+    return [queue["name"] for queue in queues if queue["name"].startswith("migrator.probe.")]
 
 
 @pytest.mark.punctual
@@ -53,25 +53,23 @@ def test_probes_come_back_in_time_and_to_us_alone(
     """Neighbours get nothing, and no queue of ours stays."""
     create_delays(settings, version)
     with plain_channel(vhost.amqp_url) as channel:
-        for name in ("canary", "migrator.canary", "Sales"):
+        for name in ("probe", "migrator.probe", "Sales"):
             channel.queue_declare(name, durable=True)
             channel.queue_bind(name, DELIVERY[version], f"#.{name}")
 
     def is_soon() -> bool:
-        flight = send_probes(
-            settings, version, levels, patience_s=60, find_bindings=api.bindings_from
-        )
-        arrivals = [(probe.level, probe.arrival) for probe in flight.probes]
+        run = send_probes(settings, version, levels, patience_s=60, find_bindings=api.bindings_from)
+        arrivals = [(probe.level, probe.arrival) for probe in run.probes]
         assert arrivals == [(level, Arrival.ON_TIME) for level in levels]
-        late = [probe.late_s for probe in flight.probes if probe.late_s is not None]
+        late = [probe.late_s for probe in run.probes if probe.late_s is not None]
         print(f"late by {[round(late_s * 1000, 1) for late_s in late]} ms")
         assert min(late) >= 0
-        assert (flight.left_queue, ours(vhost)) == ("", [])
+        assert (run.left_queue, ours(vhost)) == ("", [])
         return max(late) < 2
 
     assert in_time(is_soon)
     with plain_channel(vhost.amqp_url) as channel:
-        for name in ("canary", "migrator.canary", "Sales"):
+        for name in ("probe", "migrator.probe", "Sales"):
             assert channel.queue_declare(name, passive=True).method.message_count == 0
 
 
@@ -81,7 +79,7 @@ def test_nothing_is_sent_where_somebody_listens_in(
     """He is named; our queue is gone again."""
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
-        for key in ("#", "0.#", "#.canary.*"):
+        for key in ("#", "0.#", "#.probe.*"):
             channel.queue_declare("wiretap", durable=True)
             channel.queue_bind("wiretap", DELIVERY[V2], key)
             with pytest.raises(PreflightRefused, match="wiretap"):
@@ -100,21 +98,21 @@ def test_a_lost_probe_still_finds_its_queue_later(
         channel.exchange_unbind(DELIVERY[V1], "nsb.delay-level-00", f"{STARS}0.#")
         channel.queue_bind("slow", "nsb.delay-level-00", f"{STARS}0.#")
     # nobody can see that without the management API
-    flight = send_probes(settings, V1, [1], patience_s=2.2, find_bindings=None)
-    assert [probe.arrival for probe in flight.probes] == [Arrival.LOST]
-    assert ours(vhost) == [flight.left_queue]
-    assert not are_back(settings, flight)
-    assert ours(vhost) == [flight.left_queue]
+    run = send_probes(settings, V1, [1], patience_s=2.2, find_bindings=None)
+    assert [probe.arrival for probe in run.probes] == [Arrival.LOST]
+    assert ours(vhost) == [run.left_queue]
+    assert not are_back(settings, run)
+    assert ours(vhost) == [run.left_queue]
     (late,) = take(vhost.amqp_url, "slow", 1)
     with plain_channel(vhost.amqp_url) as channel:
         channel.basic_publish(DELIVERY[V1], late.routing_key, late.body, late.properties)
     with plain_channel(vhost.amqp_url) as channel:
-        method, properties, _ = channel.basic_get(flight.left_queue)
+        method, properties, _ = channel.basic_get(run.left_queue)
         channel.basic_nack(method.delivery_tag)
-    assert properties.message_id == f"{flight.left_queue}/1"
-    wait_until(lambda: are_back(settings, flight), seconds=30, what="its removal")
+    assert properties.message_id == f"{run.left_queue}/1"
+    wait_until(lambda: are_back(settings, run), seconds=30, what="its removal")
     assert ours(vhost) == []
-    assert are_back(settings, flight)  # a queue that is gone waits for nothing any more
+    assert are_back(settings, run)  # a queue that is gone waits for nothing any more
 
 
 def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
