@@ -1,31 +1,220 @@
-"""Probes through real levels: on time, to nobody else, and nothing stays behind."""
+"""The delay levels on a real broker: as the vendor declares them, on time, and probed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from pika.compat import long as as_int64
 
 from dev.servers import wait_until
+from migrator.delays.destinations import Destinations
 from migrator.delays.probe import Arrival, are_back, send_probes
-from migrator.delays.routing import DelaysVersion
-from migrator.delays.topology import create_delays
-from migrator.errors import Interrupted, PreflightRefused, TargetError
+from migrator.delays.routing import DelaysVersion, Topology
+from migrator.delays.topology import create_delays, inspect_delays
+from migrator.errors import EntityMismatch, Interrupted, PreflightRefused, TargetError
+from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.management import ManagementApi
+from migrator.rabbitmq.messages import PublishResult
 from tests.conftest import Vhost
-from tests.unit.rabbitmq.material import V1, V2, api_of, connection, in_time, plain_channel, take
+from tests.unit.rabbitmq.material import (
+    V1,
+    V2,
+    Received,
+    an_attempt,
+    api_of,
+    connection,
+    delayed,
+    in_time,
+    link_settings,
+    message,
+    opened,
+    plain_channel,
+    take,
+)
 
-STARS = "*." * 27
-DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}
+BOTH = pytest.mark.parametrize("version", [V1, V2])
+PREFIX = {V1: "nsb.delay-", V2: "nsb.v2.delay-"}
+DELIVERY = {version: f"{prefix}delivery" for version, prefix in PREFIX.items()}
+STARS, ZEROS = "*." * 27, "0." * 26
 
 
 @pytest.fixture
 def settings(vhost: Vhost) -> ConnectionSettings:
     """How the virtual host of the test is reached."""
     return connection(vhost.amqp_url)
+
+
+# ── what is declared ────────────────────────────────────────────────────────────────────────
+
+
+def _expected_arguments(version: DelaysVersion, level: int) -> dict[str, Any]:
+    lower = f"level-{level - 1:02d}" if level else "delivery"
+    common = {
+        "x-message-ttl": 2**level * 1000,
+        "x-dead-letter-exchange": f"{PREFIX[version]}{lower}",
+    }
+    if version is V1:
+        return common | {"x-queue-mode": "lazy"}
+    return common | {
+        "x-queue-type": "quorum",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+
+
+def _expected_bindings(version: DelaysVersion) -> set[tuple[str, str, str, str]]:
+    prefix, found = PREFIX[version], set()
+    for level in range(28):
+        name, stars = f"{prefix}level-{level:02d}", "*." * (27 - level)
+        lower = f"{prefix}level-{level - 1:02d}" if level else f"{prefix}delivery"
+        found.add((name, name, "queue", f"{stars}1.#"))
+        found.add((name, lower, "exchange", f"{stars}0.#"))
+    return found
+
+
+def _listed(vhost: Vhost, what: str) -> list[dict[str, Any]]:
+    rows = vhost.node.api("GET", f"{what}/{quote(vhost.name, safe='')}")
+    return [row for row in rows if str(row.get("name") or row.get("source")).startswith("nsb.")]
+
+
+@BOTH
+def test_the_levels_are_declared_as_the_vendor_does(
+    vhost: Vhost, settings: ConnectionSettings, version: DelaysVersion
+) -> None:
+    """Names, types, arguments and bindings are those of the reference; twice changes nothing."""
+    create_delays(settings, version)
+    create_delays(settings, version)
+    queues = {row["name"]: row for row in _listed(vhost, "queues")}
+    exchanges = {row["name"]: row for row in _listed(vhost, "exchanges")}
+    assert len(queues) == 28
+    assert len(exchanges) == 29
+    for level in range(28):
+        row = queues[f"{PREFIX[version]}level-{level:02d}"]
+        # RabbitMQ 4 tells the type of each queue, also where none was asked for
+        told = {"x-queue-type": "classic", **_expected_arguments(version, level)}
+        assert {"x-queue-type": row["type"], **row["arguments"]} == told
+        assert (row["durable"], row["exclusive"], row["auto_delete"]) == (True, False, False)
+    assert {row["type"] for row in exchanges.values()} == {"topic"}
+    assert all(row["durable"] and not row["auto_delete"] for row in exchanges.values())
+    bindings = {
+        (row["source"], row["destination"], row["destination_type"], row["routing_key"])
+        for row in _listed(vhost, "bindings")
+    }
+    assert bindings == _expected_bindings(version)
+
+
+@BOTH
+def test_levels_of_the_vendor_are_equivalent(
+    vhost: Vhost, settings: ConnectionSettings, version: DelaysVersion
+) -> None:
+    """Levels declared by .NET, whose TTL is a 64-bit integer, are found present and kept."""
+    with plain_channel(vhost.amqp_url) as channel:
+        for level in range(28):
+            arguments = _expected_arguments(version, level)
+            arguments["x-message-ttl"] = as_int64(arguments["x-message-ttl"])
+            name = f"{PREFIX[version]}level-{level:02d}"
+            channel.queue_declare(name, durable=True, arguments=arguments)
+    found = inspect_delays(settings, version, find_bindings=None)
+    assert (len(found.missing), found.different) == (29, {})
+    create_delays(settings, version)
+    assert inspect_delays(settings, version, find_bindings=None).is_usable
+
+
+def test_looking_creates_nothing(vhost: Vhost) -> None:
+    """Inspecting an empty virtual host finds all absent and leaves it empty."""
+    found = inspect_delays(connection(vhost.amqp_url), V2, find_bindings=None)
+    assert (len(found.missing), len(found.not_checked)) == (57, 1)
+    assert not _listed(vhost, "queues")
+    assert not _listed(vhost, "exchanges")
+
+
+def test_a_level_with_other_arguments_is_found(vhost: Vhost, settings: ConnectionSettings) -> None:
+    """One wrong level is named with the broker's words, and declaring refuses to go on."""
+    name = "nsb.v2.delay-level-05"
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare(name, durable=True, arguments={"x-message-ttl": 32_001})
+        channel.exchange_declare("nsb.v2.delay-level-06", "fanout", durable=True)
+    wrong = inspect_delays(settings, V2, find_bindings=None).different
+    assert wrong.keys() == {name, "nsb.v2.delay-level-06"}
+    assert all("inequivalent" in detail for detail in wrong.values())
+    with pytest.raises(EntityMismatch, match="inequivalent"):
+        create_delays(settings, V2)
+
+
+def test_without_rights_the_levels_are_unknown(vhost: Vhost) -> None:
+    """A user who may not declare learns that levels exist, and that nobody compared them."""
+    create_delays(connection(vhost.amqp_url), V2)
+    vhost.node.add_user("looker", "pw")
+    vhost.node.set_permissions(vhost.name, "looker", configure="^$", write="^$", read="^$")
+    url = vhost.node.amqp_url(vhost.name, user="looker", password="pw")
+    found = inspect_delays(connection(url), V2, find_bindings=None)
+    assert len(found.not_checked) == 57 + 1  # the bindings
+    assert (found.missing, found.different) == ([], {})
+
+
+# ── what comes out ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def url(vhost: Vhost, settings: ConnectionSettings) -> str:
+    """A virtual host with both generations and one endpoint, of the direct topology."""
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("Sales.Orders", durable=True)
+    for version in (V1, V2):
+        create_delays(settings, version)
+        destinations = Destinations(settings, version, topology=Topology.DIRECT)
+        assert not destinations.unreachable([QueueName("Sales.Orders")])
+    return vhost.amqp_url
+
+
+@pytest.mark.punctual
+@BOTH
+@pytest.mark.parametrize("use_entries", [True, False])
+def test_a_delay_ends_on_time_with_everything_intact(
+    url: str, version: DelaysVersion, use_entries: bool
+) -> None:
+    """Through entry and native exchanges alike, a message arrives on time as it was sent."""
+
+    def is_soon() -> bool:
+        """Publish four messages and look at each; return whether all came within 0.9 s."""
+        settled = PublishResult()
+        with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
+            sent_s = time.monotonic()
+            messages = [delayed(delay, delay) for delay in (3, 2, 1, 0)]
+            link.publish(an_attempt(), messages, settled)
+            received = take(url, "Sales.Orders", 4)
+        assert settled == PublishResult(confirmed={0, 1, 2, 3})
+        assert_intact(received)
+        late_s = [got.at_s - sent_s - delay for delay, got in enumerate(received)]
+        assert min(late_s) >= -0.01
+        return max(late_s) < 0.9
+
+    assert in_time(is_soon)
+
+
+def assert_intact(received: Sequence[Received]) -> None:
+    """Demand messages with delays of 0, 1, 2, 3 seconds, in this order, as they were sent."""
+    assert [r.routing_key for r in received] == [
+        f"{ZEROS}{bits}Sales.Orders" for bits in ("0.0.", "0.1.", "1.0.", "1.1.")
+    ]
+    for delay, got in enumerate(received):
+        sent = message(delay)
+        properties = got.properties
+        headers = {k: v for k, v in properties.headers.items() if not k.startswith("x-")}
+        assert headers == sent.headers
+        assert (properties.message_id, properties.type) == (sent.message_id, sent.type)
+        assert (properties.correlation_id, properties.reply_to) == ("0b7e", "Billing.Invoices")
+        assert (properties.content_type, properties.delivery_mode) == ("application/json", 2)
+        assert properties.app_id == f"migrator/abc123/1.1.{delay}"
+        assert got.body == sent.body
+
+
+# ── probes ──────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
