@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from migrator.errors import LeaseLost, PreflightRefused, SourceGone
-from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.errors import PreflightRefused, SourceGone
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, BatchId, EndpointName, Lane, RunId
@@ -52,77 +51,54 @@ class Ledger:
         self.quarantine_asked: list[StoreEndpoint | None] = []
         self.held: set[Lane] = set()
 
-    # ── leases ──
-
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
-        """Give the lane, unless somebody took it in between."""
         if lane in self.taken:
             return None
         self.held.add(lane)
         return Lease(lane=lane, owner=owner, token=1)
 
     def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
-        """Demand that the lane is held."""
-        if lease.lane not in self.held:
-            raise LeaseLost("not held")
+        assert lease.lane in self.held
 
     def surrender(self, lease: Lease) -> None:
-        """Take the lane back."""
         self.held.discard(lease.lane)
 
     def abandoned_lanes(self) -> Sequence[Lane]:
-        """Return lanes with open batches that nobody living has."""
-        lanes = {b.lane for b in self.batches.values() if b.state in OPEN}
+        lanes = {each.lane for each in self.batches.values() if each.state in OPEN}
         return sorted(lanes - self.living.keys())
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
-        """Return who is alive."""
         return sorted(self.living.items())
 
-    # ── batches ──
-
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
-        """Return the lane's open batches."""
         mine = (b for b in self.batches.values() if b.lane == lease.lane and b.state in OPEN)
         return sorted(mine, key=lambda each: each.id)
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
-        """Follow the state table."""
-        after = replace(batch, state=next_state(batch.state, event), attempt=batch.attempt + 1)
+        assert lease.lane in self.held
+        after = replace(batch, state=next_state(batch.state, event))
         self.batches[batch.id] = after
         return after
 
-    # ── claims ──
-
     def release(self, batch: Batch, lease: Lease) -> int:
-        """Release a claimed batch under a lease that is held."""
-        assert lease.lane in self.held
         if batch.id in self.gone:  # it is recorded first, and then the store is asked
             self.batches[batch.id] = replace(batch, state=BatchState.RELEASING)
             raise SourceGone("there is no such table")
-        self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.RELEASE))
-        return batch.size
+        return self.advance(batch, Event.RELEASE, lease).size
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Finish a claim, of which others may have had all."""
-        assert lease.lane in self.held
         if batch.id in self.gone:
             raise SourceGone("there is no such table")
         if batch.id in self.others_had_all:
             del self.batches[batch.id]
             return None
-        self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.ALL_TAKEN))
-        return self.batches[batch.id]
+        return self.advance(batch, Event.ALL_TAKEN, lease)
 
-    def release_quarantined(
-        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
-    ) -> int:
-        """Release three rows."""
+    def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
         self.quarantine_asked.append(endpoint)
         return 3
 
     def states(self) -> Mapping[int, BatchState]:
-        """Return the state of each batch."""
         return {number: each.state for number, each in self.batches.items()}
 
 
@@ -192,20 +168,14 @@ def test_of_a_store_that_is_gone_one_batch_is_tried() -> None:
     }
 
 
-def test_lanes_of_the_living_are_left_alone() -> None:
-    """Whoever works there is named."""
-    ledger = Ledger(batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, lane=1))
+def test_lanes_of_others_are_left_alone() -> None:
+    """Whoever works there is named; one that was taken in between is its new owner's."""
+    ledger = Ledger(*(batch(lane + 1, BatchState.CLAIMED, lane=lane) for lane in range(3)))
     ledger.living[Lane(1)] = "host/1/2/3"
+    ledger.taken.add(Lane(2))
     done = rolled_back(ledger)
     assert list(done.batches) == [1]
     assert list(done.busy) == [(1, "host/1/2/3")]
-
-
-def test_a_lane_taken_in_between_is_left_alone() -> None:
-    """Its new owner works on it."""
-    ledger = Ledger(batch(1, BatchState.CLAIMED))
-    ledger.taken.add(Lane(0))
-    assert rolled_back(ledger).rows == 0
 
 
 def test_a_dispatchers_lane_goes_back_too() -> None:
@@ -219,20 +189,24 @@ def test_a_dispatchers_lane_goes_back_too() -> None:
     assert list(done.dispatching) == [2]
 
 
-def test_only_one_endpoint_goes_back() -> None:
-    """Its quarantine, too."""
-    ledger = Ledger(batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, source=BILLING))
-    done = rolled_back(ledger, RollbackScope(endpoint=SALES, run=None))
-    assert list(done.batches) == [1]
-    assert ledger.quarantine_asked == [SALES] * 2
-
-
-def test_only_one_run_goes_back_without_the_quarantine() -> None:
-    """Quarantined rows do not tell which run they are of."""
-    ledger = Ledger(batch(1, BatchState.CLAIMED, run=1), batch(2, BatchState.CLAIMED, run=2))
-    done = rolled_back(ledger, RollbackScope(endpoint=None, run=RunId(2)))
-    assert (list(done.batches), done.quarantined) == ([2], 0)
-    assert ledger.quarantine_asked == []
+@pytest.mark.parametrize(
+    ("scope", "quarantined", "asked"),
+    [
+        (RollbackScope(endpoint=SALES, run=None), 3, [SALES] * 2),
+        (RollbackScope(endpoint=None, run=RunId(2)), 0, []),  # rows tell no run
+    ],
+)
+def test_only_what_is_meant_goes_back(
+    scope: RollbackScope, quarantined: int, asked: list[StoreEndpoint]
+) -> None:
+    """One endpoint with its quarantine, or one run without: rows do not tell which they are of."""
+    ledger = Ledger(
+        batch(1, BatchState.CLAIMED, run=2),
+        batch(2, BatchState.CLAIMED, run=1, source=BILLING if scope.endpoint else SALES.source),
+    )
+    done = rolled_back(ledger, scope)
+    assert (list(done.batches), done.quarantined) == ([1], quarantined)
+    assert ledger.quarantine_asked == asked
 
 
 # ── what a recall has to wait for ───────────────────────────────────────────────────────────
