@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepth, build_level_depths, span_text
-from migrator.delays.destinations import DestinationBinding
+from migrator.delays.destinations import DestinationAnswers, DestinationBinding
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, demand_shallow, walk
@@ -258,3 +258,25 @@ def test_what_is_missing_is_named_with_what_mends_it(
     remedy = "start its endpoint once with its installers, or " + ", then ".join(steps)
     assert found.remedy == (remedy if steps else "")
     assert len(found.missing) == sum(step.startswith("bind") for step in steps)
+
+
+class _Asked(DestinationAnswers[str]):
+    """Somebody else finds, while the first question is answered, that one answer is wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.asked = 0
+
+    def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, str]:
+        self.asked += 1
+        if self.asked == 1:
+            self.forget([QueueName("Billing")])
+        return dict.fromkeys(names, f"answer {self.asked}")
+
+
+def test_what_is_forgotten_while_it_is_asked_for_is_asked_again() -> None:
+    """An answer may be older than the message that came back; all others are remembered."""
+    destinations = _Asked()
+    told = [destinations.answers([QueueName("Billing"), QueueName("Sales")]) for _ in range(3)]
+    assert [each[QueueName("Billing")] for each in told] == ["answer 1", "answer 2", "answer 2"]
+    assert [each[QueueName("Sales")] for each in told] == ["answer 1", "answer 1", "answer 1"]

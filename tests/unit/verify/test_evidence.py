@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.verify.evidence import build_line, open_evidence
 from migrator.verify.report import Discrepancy, EvidenceRecord, RowStatus
+from tests.unit.verify.world import V2
+from tests.unit.verify.world import record as row
 
 ABOUT = {
     "taken_at": "2026-03-10T09:30:00+00:00",
@@ -30,26 +30,8 @@ ABOUT = {
 
 def record(id_: int = 1, **changes: Any) -> EvidenceRecord:
     """Return the record of a timeout with which nothing is wrong."""
-    fields: dict[str, Any] = {
-        "id": id_,
-        "endpoint": EndpointName("Sales"),
-        "source": "public.Sales_TimeoutData",
-        "timeout_id": TimeoutId(f"t{id_}"),
-        "batch": BatchId(7),
-        "row_index": 3,
-        "destination": "Billing",
-        "due_at": datetime(2026, 3, 10, 9, 30, 0, 5, tzinfo=UTC),
-        "state": "handed_over",
-        "reason": None,
-        "content_hash": "ab",
-        "claimed_at": None,
-        "handed_over_at": None,
-        "is_intact": True,
-        "delays": DelaysVersion.V2,
-        "level": 21,
-        "verdict": RowStatus.AGREES,
-    }
-    return EvidenceRecord(**(fields | changes))
+    seen: dict[str, Any] = {"delays": V2, "level": 21, "verdict": RowStatus.AGREES}
+    return row(id_, due_at=datetime(2026, 3, 10, 9, 30, 0, 5, tzinfo=UTC), **(seen | changes))
 
 
 def checked(path: Path) -> list[dict[str, Any]]:
@@ -69,11 +51,11 @@ def test_a_line_tells_all_but_what_is_in_a_timeout() -> None:
     assert json.loads(build_line(record())) == {
         "id": 1,
         "endpoint": "Sales",
-        "source": "public.Sales_TimeoutData",
+        "source": "Sales_TimeoutData",
         "timeout_id": "t1",
-        "batch": 7,
-        "row_index": 3,
-        "destination": "Billing",
+        "batch": 1,
+        "row_index": 1,
+        "destination": "Shipping",
         "due_at": "2026-03-10T09:30:00.000005+00:00",
         "state": "handed_over",
         "reason": None,

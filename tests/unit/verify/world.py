@@ -37,6 +37,25 @@ LEDGER_ID = "a1"
 OPEN_STATES = {*BatchState} - {BatchState.RELEASED, BatchState.RECALLED}
 
 
+def record(number: int, *, endpoint: EndpointName = SALES, **changes: Any) -> EvidenceRecord:
+    """Return a row that was handed over an hour ago and is due in a day."""
+    fields: dict[str, Any] = {
+        "id": number,
+        "batch": BatchId(1),
+        "row_index": number,
+        "source": f"{endpoint}_TimeoutData",
+        "timeout_id": TimeoutId(f"t{number}"),
+        "destination": "Shipping",
+        "due_at": NOW + DAY,
+        "state": "handed_over",
+        "reason": None,
+        "content_hash": "ab",
+        "claimed_at": NOW,
+        "handed_over_at": NOW - timedelta(hours=1),
+    }
+    return EvidenceRecord(endpoint=endpoint, **(fields | changes))
+
+
 def body_of(row: EvidenceRecord) -> bytes:
     """Return the body that the message of *row* has to have."""
     return f"body of {row.timeout_id}".encode()
@@ -126,22 +145,8 @@ class World:
     ) -> EvidenceRecord:
         """Add a row without a message."""
         number = len(self.table) + 1
-        fields: dict[str, Any] = {
-            "id": number,
-            "batch": BatchId(1),
-            "row_index": number,
-            "endpoint": endpoint,
-            "source": f"{endpoint}_TimeoutData",
-            "timeout_id": TimeoutId(f"t{number}"),
-            "destination": "Shipping",
-            "due_at": NOW + due_in,
-            "state": "handed_over",
-            "reason": None,
-            "content_hash": "ab",
-            "claimed_at": NOW,
-            "handed_over_at": NOW - timedelta(hours=1),
-        }
-        row = EvidenceRecord(**(fields | changes))
+        fields: dict[str, Any] = {"endpoint": endpoint, "due_at": NOW + due_in}
+        row = record(number, **(fields | changes))
         self.table.append(row)
         self.sizes[row.batch] += 1
         return row
