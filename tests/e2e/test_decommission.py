@@ -52,15 +52,14 @@ class Old:
                 channel.queue_bind(queue, queue, "")
                 channel.exchange_bind(queue, DELIVERY, f"#.{queue}")
 
-    def until_told(self, *names: str) -> None:
-        """Wait until the broker has counts of endpoints' satellites: a moment, when new."""
-        queues = [f"{n}.{kind}" for n in names for kind in ("Timeouts", "TimeoutsDispatcher")]
+    def until_told(self) -> None:
+        """Wait until the broker has counts of all queues, ours too: a moment, when they are new."""
 
         def are_told() -> bool:
-            found = (self._node.api("GET", f"queues/{self._vhost}/{queue}") for queue in queues)
+            found = self._node.api("GET", f"queues/{self._vhost}")
             return all("effective_policy_definition" in each for each in found)
 
-        wait_until(are_told, what="counts of the satellites")
+        wait_until(are_told, what="counts of all queues")
 
     def definitions(self) -> Definitions:
         """Return what there is now, but for bindings of the default exchange."""
@@ -138,7 +137,7 @@ def test_what_goes_is_what_was_announced(old: Old) -> None:
     rig_of_bills = Rig(database_url=old.rig.database_url, broker_url="", endpoint="Bills")
     rig_of_bills.create_store()
     rig_of_bills.insert([row()])
-    old.until_told("Sales", "Bills")
+    old.until_told()
     before = old.definitions()
     first = ("--drop-table", "--give-up-recall")
     foretold = old.decommission(*first, "--dry-run")
@@ -180,7 +179,7 @@ def test_what_goes_is_what_was_announced(old: Old) -> None:
 def test_killed_and_run_again(old: Old, faults: tuple[str, ...]) -> None:
     """Wherever it is killed, the next one goes on to the same end."""
     old.declare("Sales")
-    old.until_told("Sales")
+    old.until_told()
     before = old.definitions()
     foretold = old.decommission("--drop-table", "--dry-run")
     for fault in faults:
