@@ -106,7 +106,7 @@ def new_settlement(app: App) -> FailoverSettlement:
 def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
     """Return what compares store, ledger and broker; *progress* is told how far it is."""
     parts = Parts(
-        books=app.side.verifications,
+        queries=app.side.verifications,
         ledger=app.books,
         ledger_id=app.ledger_id,
         access=level_access(app, purpose="migrator verify", now=app.clock.now),

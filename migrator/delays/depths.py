@@ -84,7 +84,7 @@ class LevelDepths:
 def build_level_depths(
     version: DelaysVersion, steps: Iterable[LevelDepth], *, gap: str = ""
 ) -> LevelDepths:
-    """Return a ladder of *steps* in any order; levels that are not among them do not exist."""
+    """Return the depths of *steps* in any order; levels that are not among them do not exist."""
     by_level = {step.level: step for step in steps}
     levels = range(BITS - 1, -1, -1)
     whole = tuple(by_level.get(level, LevelDepth(level=level, exists=False)) for level in levels)

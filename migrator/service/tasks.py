@@ -83,12 +83,12 @@ class ProbeTask:
         self._audit_log = audit_log
         self._warn_after_s = app.settings.probe.warn_after.total_seconds()
         self._left: ProbeRun | None = None
-        """The flight whose probes are still out."""
+        """The run whose probes are still out."""
         self.job = Job(PROBED, every, self._measure)
 
     def _measure(self) -> None:
         try:
-            flight = self._flight()
+            run = self._probed()
         except Interrupted:
             return
         except Exception as exc:  # a bug of ours must not end the work of others
@@ -101,13 +101,13 @@ class ProbeTask:
             self.job.report("failed", str(exc), detail, is_fine=False)
             self._audit_log.note(PROBED, detail)
         else:
-            self._tell(flight)
+            self._tell(run)
 
-    def _flight(self) -> ProbeRun:
+    def _probed(self) -> ProbeRun:
         app, levels = self._app, self._app.settings.probe.probed_levels
         if self._left is not None and not probe.are_back(app.connection, self._left):
             return self._left
-        flight = probe.send_probes(
+        run = probe.send_probes(
             app.connection,
             app.settings.broker.delays,
             levels,
@@ -115,14 +115,14 @@ class ProbeTask:
             find_bindings=app.management.bindings_from if app.management else None,
             guard=self.job.check,
         )
-        self._left = flight if flight.left_queue else None
-        return flight
+        self._left = run if run.left_queue else None
+        return run
 
-    def _tell(self, flight: ProbeRun) -> None:
-        late = list(flight.late_levels(after_s=self._warn_after_s))
+    def _tell(self, run: ProbeRun) -> None:
+        late = list(run.late_levels(after_s=self._warn_after_s))
         facts: dict[str, object] = {
-            "delays": str(flight.version),
-            "probes": [probe_document(each) for each in flight.probes],
+            "delays": str(run.version),
+            "probes": [probe_document(each) for each in run.probes],
         }
         if late:
             _log.warning(
@@ -131,7 +131,7 @@ class ProbeTask:
             )
         else:
             _log.info("probes came back in time", extra={"action": "probe_measured", **facts})
-        outcome, text = "late" if late else "measured", probes_text(flight, late)
+        outcome, text = "late" if late else "measured", probes_text(run, late)
         detail = {"outcome": outcome, "late_levels": late, **facts, "text": text}
         self.job.report(outcome, text, detail, is_fine=not late)
         self._audit_log.note(PROBED, detail)

@@ -84,7 +84,7 @@ class VerifyPlan:
 class Parts:
     """What a verification asks, and whom it tells."""
 
-    books: Verifications
+    queries: Verifications
     ledger_id: str
     """By whose mark our messages are known."""
     access: LevelAccess
@@ -223,9 +223,9 @@ class LevelLook:
 
     def _known(self, messages: Sequence[Sighted]) -> Mapping[RowTag, EvidenceRecord]:
         """Return rows by the marks seen; of rows that no level may hold, what is said again."""
-        known = dict(self._parts.books.known({m.row for m in messages if m.row is not None}))
+        known = dict(self._parts.queries.known({m.row for m in messages if m.row is not None}))
         if strays := {row for row, found in known.items() if is_stray(found)}:
-            known |= self._parts.books.known(strays)
+            known |= self._parts.queries.known(strays)
         return known
 
     def _judge(self, message: Sighted, known: EvidenceRecord) -> None:
@@ -300,7 +300,7 @@ class LevelLook:
         """Yield those of *lines* that the ledger still says to be handed over, and not due."""
         for start in range(0, len(lines), CHUNK):
             some = lines[start : start + CHUNK]
-            known = self._parts.books.known({line.mark for line in some})
+            known = self._parts.queries.known({line.mark for line in some})
             now = self._parts.clock.now()
             for line in some:
                 found = known.get(line.mark)

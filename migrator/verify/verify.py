@@ -211,7 +211,7 @@ class Verifier:
         begun_s, since = parts.clock.monotonic_s(), parts.clock.now() - _LONGEST_CLAIM
         at_once = min(PAGE_ROWS, rate or PAGE_ROWS)
         after, done = 0, 0
-        while page := parts.books.rows(after=after, at_most=at_once):
+        while page := parts.queries.rows(after=after, at_most=at_once):
             after, done = page[-1].id, done + len(page)
             self._met.extend(r.id for r in page if r.claimed_at and r.claimed_at >= since)
             self._look_at(page)
@@ -222,7 +222,7 @@ class Verifier:
                 parts.wait(max(ahead_s - parts.clock.monotonic_s(), 0.0))
         late = 0  # rows whose claim was committed after the page they belong on was read
         while late < after and (
-            page := parts.books.rows(after=late, at_most=PAGE_ROWS, claimed_since=since)
+            page := parts.queries.rows(after=late, at_most=PAGE_ROWS, claimed_since=since)
         ):
             begin, late = bisect_left(self._met, page[0].id), page[-1].id
             met = {*self._met[begin : bisect_right(self._met, late)]}
@@ -230,7 +230,7 @@ class Verifier:
 
     def _look_at(self, page: Sequence[EvidenceRecord]) -> None:
         rows = [row for row in page if self._plan.covers(row.endpoint)]
-        intact = self._parts.books.intact([row.id for row in rows])
+        intact = self._parts.queries.intact([row.id for row in rows])
         self._checked += len(intact)
         now = self._parts.clock.now()
         lines = [
@@ -260,15 +260,15 @@ class Verifier:
         return sum(each.waiting for each in self._destinations(due_after))
 
     def _destinations(self, due_after: datetime) -> Sequence[DestinationBalance]:
-        found = self._parts.books.destinations(now=due_after)
+        found = self._parts.queries.destinations(now=due_after)
         return tuple(each for each in found if self._plan.covers(each.endpoint))
 
     def _balances(self) -> Sequence[EndpointBalance]:
-        """Return the books of each endpoint; gaps in them are discrepancies."""
+        """Return the balance of each endpoint; what is not accounted for is a discrepancy."""
         explained = {gap.endpoint for gap in self._gaps()}
 
         def ask() -> Sequence[EndpointBalance]:
-            found = self._parts.books.balances()
+            found = self._parts.queries.balances()
             return tuple(each for each in found if self._plan.covers(each.endpoint))
 
         def wrong(found: Sequence[EndpointBalance]) -> Sequence[EndpointBalance]:
@@ -288,7 +288,7 @@ class Verifier:
     def _gaps(self) -> Sequence[BatchGap]:
         """Report batches that have other rows than they should, twice."""
         found, more = _asked_twice(
-            lambda: self._parts.books.gaps(self._plan.endpoints, at_most=ASKED),
+            lambda: self._parts.queries.gaps(self._plan.endpoints, at_most=ASKED),
             lambda gap: (gap.batch, gap.rows < gap.size - gap.purged),
         )
         for gap in found:
@@ -307,11 +307,11 @@ class Verifier:
     def _both_places(self) -> Mapping[int, EvidenceRecord]:
         """Report timeouts that are in store and ledger, twice; return their lines."""
         rows, more = _asked_twice(
-            lambda: self._parts.books.in_both_places(self._plan.endpoints, at_most=ASKED),
+            lambda: self._parts.queries.in_both_places(self._plan.endpoints, at_most=ASKED),
             lambda row: row.id,
         )
         now = self._parts.clock.now()
-        intact = self._parts.books.intact([row.id for row in rows])
+        intact = self._parts.queries.intact([row.id for row in rows])
         lines = [
             judge_record(replace(row, is_intact=intact.get(row.id, True)), now=now, seen=self._seen)
             for row in rows

@@ -244,7 +244,7 @@ class World:
     def still_staged(self) -> int:
         return self.staged
 
-    # ── the books ──
+    # ── the ledger ──
 
     def progress(self) -> World:
         """Return what only batches are asked of."""
@@ -361,7 +361,7 @@ class World:
         self.lines.clear()
         everything: Any = self
         parts = Parts(
-            books=everything,
+            queries=everything,
             ledger=everything,
             ledger_id=LEDGER_ID,
             access=everything,
