@@ -259,7 +259,7 @@ def test_what_was_restored_since_it_was_listed_is_read_anew(site: AzureSite) -> 
     until = datetime.now(UTC) + timedelta(days=2)
     found = site.documents.soonest(site.endpoint, DueRange(None, until), 9)
     documents: Any = site.documents
-    listed = documents._soonest.entity("Sales.Orders", row.id)
+    listed = documents._soonest.recent.entry("Sales.Orders", row.id).read
     listed.metadata["timestamp"] -= timedelta(days=3)  # it was stored long ago
     entity = site.legacy.table.get_entity(row.partition, row.id)
     site.legacy.table.upsert_entity(entity)

@@ -9,11 +9,8 @@ an old listing: a claim takes a timeout only in the version of its main entry th
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import chain, islice
@@ -25,7 +22,8 @@ from migrator.stores.azure.account import Account, paged
 from migrator.stores.azure.entities import GUID, OWNER, blob_name, due_of, text_of
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
-from migrator.stores.documents.ports import DueRange
+from migrator.stores.documents.ports import DueRange, Entry
+from migrator.stores.documents.soonest import RecentListings
 from migrator.stores.ports import SurveyedRow
 
 _log = logging.getLogger(__name__)
@@ -93,7 +91,7 @@ class LiveTimeouts:
             suspects |= {e["RowKey"] for e in page if due_of(e) is None and e["RowKey"] in blob_of}
             entries = [entry_of(each, self._scope) for each in page]
             found = [
-                surveyed(each, sizes.get(blob_of[each.id]))
+                _surveyed(each, sizes.get(blob_of[each.id]))
                 for each in entries
                 if each is not None and each.id in blob_of and each.id not in broken
             ]
@@ -130,43 +128,14 @@ class LiveTimeouts:
             return {}
 
 
-def surveyed(entry: Entry, size: int | None = None) -> SurveyedRow:
-    """Return what a listing shows of a timeout; *size* is that of its body, if it is known."""
+def _surveyed(entry: Entry, size: int | None) -> SurveyedRow:
     return SurveyedRow(
         id=entry.id,
         due_at=entry.due_at,
-        destination=text_of(entry.entity, "Destination"),
-        headers_text=text_of(entry.entity, "Headers"),
+        destination=entry.destination,
+        headers_text=text_of(entry.read, "Headers"),
         body_bytes=size,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A time entry and when it is due."""
-
-    due_at: datetime
-    """Aware, UTC."""
-    id: TimeoutId
-    entity: Any
-    """As Azure's client read it, whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listing:
-    """The soonest entries of an endpoint behind a moment, as they were listed."""
-
-    owner: str
-    after: datetime | None
-    """Exclusive; None: from the first of all."""
-    until_s: float
-    """When it is too old, by the monotonic clock."""
-    entries: dict[TimeoutId, Entry]
-    """Ascending; those that are gone are taken out."""
-
-    def covers(self, after: datetime | None) -> bool:
-        """Return whether what is due right behind *after* was listed."""
-        return self.after is None or (after is not None and self.after <= after)
 
 
 class SoonestEntries:
@@ -187,77 +156,21 @@ class SoonestEntries:
         self._leftovers = leftovers
         self._page = page
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._listings: deque[_Listing] = deque()
+        self.recent = RecentListings(monotonic, most=KEPT_ENTRIES)
         self._older_looked_s: dict[str, float] = {}
 
     def between(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return the *at_most* soonest of *owner* in a range, ascending.
 
-        May come from a listing of a moment ago, if that has so many. A look for a single one never
-        does: how long it takes is what the throttle measures.
+        May come from a listing of a moment ago, if that has so many.
         """
-        if at_most > 1 and (known := self._known(owner, due, at_most)):
+        if known := self.recent.soonest(owner, due, at_most):
             return known
         found = self._listed(owner, due, at_most)
-        if 1 < at_most <= KEPT_ENTRIES:
-            self._remember(owner, due.after, found)
+        if at_most <= KEPT_ENTRIES:
+            kept = [*islice(_short_enough(found), KEPT_ENTRIES)]
+            self.recent.remember(owner, kept, after=due.after, for_s=KEPT_FOR_S)
         return found[:at_most]
-
-    def entity(self, owner: str, timeout: TimeoutId) -> Any:
-        """Return a time entry as a listing of a moment ago showed it; None: none did."""
-        with self._lock:
-            for listing in self._fresh(owner):
-                if (found := listing.entries.get(timeout)) is not None:
-                    return found.entity
-        return None
-
-    def drop(self, ids: Collection[TimeoutId]) -> None:
-        """Forget *ids*: they are not there any more."""
-        with self._lock:
-            for listing in self._listings:
-                for each in ids:
-                    listing.entries.pop(each, None)
-
-    # ── remembering ─────────────────────────────────────────────────────────────────────────
-
-    def _fresh(self, owner: str) -> Sequence[_Listing]:
-        now_s = self._monotonic()
-        while self._listings and self._listings[0].until_s <= now_s:
-            self._listings.popleft()
-        return [each for each in self._listings if each.owner == owner and each.until_s > now_s]
-
-    def _known(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
-        """Return so many entries from a listing, or none at all."""
-        with self._lock:
-            for listing in self._fresh(owner):
-                if listing.covers(due.after):
-                    entries = (e for e in listing.entries.values() if e.due_at in due)
-                    found = list(islice(entries, at_most))
-                    if len(found) == at_most:
-                        return found
-        return ()
-
-    def _remember(self, owner: str, due_after: datetime | None, found: Sequence[Entry]) -> None:
-        kept: dict[TimeoutId, Entry] = {}
-        text = 0
-        for each in found[:KEPT_ENTRIES]:
-            text += len(text_of(each.entity, "Headers") or "")
-            if text > _KEPT_TEXT:
-                break
-            kept[each.id] = each
-        listing = _Listing(
-            owner=owner,
-            after=due_after,
-            until_s=self._monotonic() + KEPT_FOR_S,
-            entries=kept,
-        )
-        with self._lock:
-            self._listings.append(listing)
-            while sum(len(each.entries) for each in self._listings) > KEPT_ENTRIES:
-                self._listings.popleft()
-
-    # ── listing ─────────────────────────────────────────────────────────────────────────────
 
     def _listed(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return at least the *at_most* soonest, if there are so many; ascending, without gap."""
@@ -265,7 +178,7 @@ class SoonestEntries:
             self._first({**parameters, "owner": owner}, where, due, at_most)
             for where, parameters in self._ranges(owner, due)
         ]
-        found = sorted(chain.from_iterable(parts), key=_order)
+        found = sorted(chain.from_iterable(parts))
         # of the older ones of two parts there may be more, before the first of the other part
         return found if sum(map(bool, parts)) < 2 else found[:at_most]
 
@@ -306,7 +219,7 @@ class SoonestEntries:
                 if enough is None and self._scope.is_ascending and count >= at_most:
                     enough = entity["PartitionKey"]
             if len(found) > most + self._page:  # a partition, or a table, may be huge
-                found = nsmallest(most, found, key=_order)
+                found = nsmallest(most, found)
         return found
 
 
@@ -315,12 +228,20 @@ def entry_of(entity: Any, scope: PartitionScope) -> Entry | None:
     due_at = due_of(entity)
     if due_at is None or entity["PartitionKey"] != scope.key_of(entity["Time"]):
         return None
-    return Entry(due_at=due_at, id=TimeoutId(entity["RowKey"]), entity=entity)
+    destination = text_of(entity, "Destination")
+    return Entry(
+        due_at=due_at, id=TimeoutId(entity["RowKey"]), destination=destination, read=entity
+    )
 
 
-def _order(entry: Entry) -> tuple[datetime, TimeoutId]:
-    """Return how entries sort: as they are to be claimed."""
-    return entry.due_at, entry.id
+def _short_enough(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the first of *entries*, until their headers are too long to be remembered."""
+    length = 0
+    for each in entries:
+        length += len(text_of(each.read, "Headers") or "")
+        if length > _KEPT_TEXT:
+            return
+        yield each
 
 
 class Strays:

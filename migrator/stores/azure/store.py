@@ -30,11 +30,10 @@ from migrator.stores.azure.listing import (
     SoonestEntries,
     Strays,
     entry_of,
-    surveyed,
 )
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
-from migrator.stores.documents.ports import Document, DueRange, IsMeant, Mark
+from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
 from migrator.stores.ports import SurveyedRow
 from migrator.stores.sql.seeding import SeedRow
 
@@ -107,17 +106,9 @@ class AzureStore:
         """
         return self._live.of(self._owner(endpoint), with_sizes=with_sizes)
 
-    def soonest(
-        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
-    ) -> Sequence[SurveyedRow]:
-        """Return the soonest due of a range; see ``DocumentStore``.
-
-        May name leftovers, whose main entry is gone: ``read`` leaves them out, and then they are
-        not named again for a while. May come from a listing of a moment ago; see ``soonest``
-        beside this file.
-        """
-        found = self._soonest.between(self._owner(endpoint), due, at_most)
-        return [surveyed(each) for each in found]
+    def soonest(self, endpoint: StoreEndpoint, due: DueRange, at_most: int) -> Sequence[Entry]:
+        """Return the soonest due of a range; see ``DocumentStore``."""
+        return self._soonest.between(self._owner(endpoint), due, at_most)
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
         """Yield what is still there of *ids*; see ``DocumentStore``."""
@@ -125,7 +116,8 @@ class AzureStore:
         asked = [*ids]
 
         def read(timeout: TimeoutId) -> Document | None:
-            return self._reader.read(owner, timeout, self._soonest.entity(owner, timeout))
+            listed = self._soonest.recent.entry(owner, timeout)
+            return self._reader.read(owner, timeout, None if listed is None else listed.read)
 
         gone: list[TimeoutId] = []
         try:
@@ -136,7 +128,7 @@ class AzureStore:
                     yield document
         finally:
             self._leftovers.add(gone)
-            self._soonest.drop(gone)
+            self._soonest.recent.drop(gone)
 
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
@@ -144,7 +136,7 @@ class AzureStore:
         """Remove what is unchanged; see ``DocumentStore``."""
         self._owner(endpoint)
         taken = self._changes.take(mark, documents)
-        self._soonest.drop([each.id for each in documents])
+        self._soonest.recent.drop([each.id for each in documents])
         return taken
 
     def put_back(

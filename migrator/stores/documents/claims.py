@@ -21,15 +21,17 @@ from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.documents.ports import (
+    NOBODY,
     Document,
     DocumentStore,
     DueRange,
+    Entry,
     Mark,
     claim_mark,
     release_mark,
     return_mark,
 )
-from migrator.stores.ports import Claim, ClaimRequest, Cursor, SurveyedRow, returned
+from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +42,6 @@ _TRIES: Final = 5
 _SIDE_BY_SIDE: Final = 8
 """Rows put back at the same time, each for itself."""
 _TICK: Final = timedelta(microseconds=1)
-_NOBODY: Final = TimeoutId("migrator-nobody")
-"""Asked for to hear whether a place is there; no timeout is called so."""
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -117,7 +117,7 @@ class DocumentClaims:
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
         # nothing is begun that nobody could finish: a place that is gone says so of any id
-        self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [_NOBODY])
+        self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [NOBODY])
         last = back = 0
         while rows := self._records.begin_return(source, which, after=last):
             self._fault("return.recorded")
@@ -235,9 +235,9 @@ class DocumentClaims:
                 return chosen
             at_most *= _MORE
 
-    def _free(self, request: ClaimRequest, listed: Sequence[SurveyedRow]) -> Sequence[TimeoutId]:
+    def _free(self, request: ClaimRequest, listed: Sequence[Entry]) -> Sequence[TimeoutId]:
         fit = [
-            TimeoutId(each.id)
+            each.id
             for each in listed
             if each.destination not in request.not_for
             and (request.only is None or each.id in request.only)

@@ -11,14 +11,16 @@ of guessing. Source: design section 4; docs/adr/0008-two-step-claims.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NewType, Protocol
+from typing import Any, Final, NewType, Protocol
 
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
 from migrator.stores.ports import SurveyedRow
 
+NOBODY: Final = TimeoutId("migrator-nobody")
+"""Asked for to hear whether a place is there, and how soon it answers; no timeout is called so."""
 Mark = NewType("Mark", str)
 """Names one change for ever; made by the functions below, of letters, digits and dots."""
 
@@ -52,6 +54,18 @@ class DueRange:
 
     def __contains__(self, due_at: datetime) -> bool:
         return (self.after is None or due_at > self.after) and due_at <= self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Entry:
+    """A timeout as a listing shows it; sorts as timeouts are to be claimed."""
+
+    due_at: datetime
+    """Aware, UTC."""
+    id: TimeoutId
+    destination: str | None = field(default=None, compare=False)
+    read: Any = field(default=None, compare=False)
+    """What the store's client read of it, if the adapter wants that again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +126,12 @@ class DocumentStore(Protocol):
         """
         ...
 
-    def soonest(
-        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
-    ) -> Sequence[SurveyedRow]:
-        """Return the *at_most* soonest due of the range, ascending by due time, then id."""
+    def soonest(self, endpoint: StoreEndpoint, due: DueRange, at_most: int) -> Sequence[Entry]:
+        """Return the *at_most* soonest due of the range, ascending by due time, then id.
+
+        May come from a listing of a moment ago, and name what is gone: ``read`` leaves that out,
+        and then it is not named again for a while.
+        """
         ...
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:

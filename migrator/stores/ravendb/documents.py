@@ -16,7 +16,7 @@ from typing import Final
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.documents.ports import Document
+from migrator.stores.documents.ports import Document, Entry
 from migrator.stores.ports import SurveyedRow
 from migrator.stores.ravendb.families import (
     MUST_BE_NEW,
@@ -103,17 +103,19 @@ def timeout_of(raw: RawDocument) -> Timeout:
     )
 
 
+def entry_of(timeout: Timeout) -> Entry:
+    """Return what is remembered of a timeout."""
+    id_ = TimeoutId(timeout.raw.id)
+    return Entry(due_at=timeout.due_at, id=id_, destination=timeout.destination)
+
+
 def listed_as(raw: RawDocument) -> SurveyedRow:
     """Return what a listing shows of a document."""
     try:
-        return surveyed(timeout_of(raw))
+        timeout = timeout_of(raw)
     except Unreadable as exc:
         shown = raw.id if is_storable(raw.id) else ascii(raw.id)
         return SurveyedRow(id=shown, why_unclaimable=str(exc))
-
-
-def surveyed(timeout: Timeout) -> SurveyedRow:
-    """Return a timeout without its body."""
     return SurveyedRow(
         id=timeout.raw.id,
         due_at=timeout.due_at,

@@ -14,16 +14,16 @@ remembered for a while: listing a large collection is paid for once for many cla
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from migrator.database.failures import retrying
 from migrator.errors import StoreError
-from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.documents.ports import DueRange
+from migrator.stores.documents.ports import DueRange, Entry
+from migrator.stores.documents.soonest import RecentListings
 from migrator.stores.ravendb.families import BadAnswer, Family, RawDocument, Request
 from migrator.stores.ravendb.http import (
     ANSWER_BYTES,
@@ -45,8 +45,9 @@ SMALL_COLLECTION: Final = 2_000
 _AGE_FACTOR: Final = 10
 """What took a second to list is remembered for ten: listing takes a tenth of the time at most."""
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
-Entry = tuple[datetime, TimeoutId]
-"""Due time and id; they sort as they shall be claimed."""
+_TICK: Final = timedelta(microseconds=1)
+ListedPage = tuple[int, Sequence[tuple[str, Entry]]]
+"""How many documents a page had, timeouts or not; and of each live timeout whose it is."""
 
 
 class DoesNotPageError(ValueError):
@@ -214,42 +215,6 @@ def _ids_of(request: Request) -> list[str]:
     return list(body["Ids"] if isinstance(body, dict) else body)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPage:
-    """A page of documents, of all endpoints."""
-
-    documents: int
-    """How many it had, timeouts or not."""
-    entries: Sequence[tuple[str, Entry]]
-    """Of each live timeout its endpoint, and when it is due."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """The soonest entries of an endpoint behind a moment, as one listing showed them."""
-
-    after: datetime | None
-    entries: Sequence[Entry]
-    """Ascending."""
-    is_all: bool
-    """False: there are later ones, too."""
-
-    def answers(self, due: DueRange, at_most: int) -> bool:
-        """Return whether a listing now would show nothing else but what is new."""
-        if (due.after or _BEGINNING) < (self.after or _BEGINNING):
-            return False
-        if self.is_all or (self.entries and self.entries[-1][0] > due.until):
-            return True
-        return len(self.within(due)) >= at_most
-
-    def within(self, due: DueRange) -> list[Entry]:
-        """Return the entries of a range, ascending."""
-        return [entry for entry in self.entries if entry[0] in due]
-
-
-_NOTHING: Final = _Known(after=None, entries=(), is_all=True)
-
-
 class SoonestEntries:
     """The soonest entries of every endpoint; several threads may ask.
 
@@ -263,96 +228,88 @@ class SoonestEntries:
         self._listing = listing
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._owners: Container[str] = ()
+        """Who has timeouts, as long as the last listing is remembered."""
         self._stale_at_s = 0.0
+        self.recent = RecentListings(monotonic_s, most=sys.maxsize)  # what is kept is bounded here
 
-    def between(self, endpoint: str, due: DueRange, at_most: int) -> Sequence[Entry]:
-        """Return the soonest entries of a range, ascending; at least *at_most*, if there are.
+    def between(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
+        """Return the *at_most* soonest entries of a range, ascending.
 
         What appeared since the last listing may be left out for as long as that is remembered.
         """
         with self._lock:
-            if self._known and self._monotonic_s() < self._stale_at_s:
-                known = self._known.get(endpoint, _NOTHING)
-                if known.answers(due, at_most):
-                    return known.within(due)
-            return self._listed(endpoint, due.after, at_most).within(due)
-
-    def drop(self, endpoint: str, ids: Collection[TimeoutId]) -> None:
-        """Remember that *ids* are gone."""
-        with self._lock:
-            if (known := self._known.get(endpoint)) is not None:
-                gone = frozenset(ids)
-                left = [entry for entry in known.entries if entry[1] not in gone]
-                self._known[endpoint] = replace(known, entries=left)
+            found = self.recent.soonest(owner, due, at_most)
+            if found is None and self._monotonic_s() < self._stale_at_s:
+                found = None if owner in self._owners else ()
+            return self._listed(owner, due, at_most) if found is None else found
 
     def forget(self) -> None:
         """List again when asked next."""
-        with self._lock:
-            self._known = {}
+        self.recent.forget()
+        self._stale_at_s = 0.0
 
-    def _listed(self, endpoint: str, after: datetime | None, at_most: int) -> _Known:
+    def _listed(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
+        self.forget()
         began_s = self._monotonic_s()
-        self._known = {}
-        kept = _Kept(endpoint, after, at_most)
+        soonest = _Soonest(owner, due.after, at_most)
         listed = 0
-        for page in self._listing():
-            listed += page.documents
-            kept.add(page.entries)
-        found = kept.known()
+        for documents, entries in self._listing():
+            listed += documents
+            soonest.add(entries)
+        soonest.cut_down()
         if listed > SMALL_COLLECTION:
-            self._known = found
             ended_s = self._monotonic_s()
-            self._stale_at_s = ended_s + _AGE_FACTOR * (ended_s - began_s)
-        return found.get(endpoint, _NOTHING)
+            for_s = _AGE_FACTOR * (ended_s - began_s)
+            self._owners, self._stale_at_s = frozenset(soonest.entries), ended_s + for_s
+            for each, kept in soonest.entries.items():
+                self.recent.remember(
+                    each,
+                    kept,
+                    after=due.after if each == owner else None,
+                    complete_until=soonest.complete_until(each),
+                    for_s=for_s,
+                )
+        return [each for each in soonest.entries.get(owner, ()) if each.due_at in due][:at_most]
 
 
-class _Kept:
+class _Soonest:
     """The soonest entries of a listing that is under way, never more than a bound."""
 
-    def __init__(self, endpoint: str, after: datetime | None, at_most: int) -> None:
-        """Of *endpoint* only those behind *after*, and at least *at_most*."""
-        self._endpoint = endpoint
+    def __init__(self, owner: str, after: datetime | None, at_most: int) -> None:
+        """Of *owner* only those behind *after*, and at least *at_most*."""
+        self._owner = owner
         self._after = after
         self._at_most = at_most
-        self._entries: dict[str, list[Entry]] = {}
+        self.entries: dict[str, list[Entry]] = {}
+        """Of each endpoint; ascending once they were cut down."""
         self._last: dict[str, Entry] = {}
         """Of an endpoint that was cut: the latest entry kept. Behind it there may be a gap."""
-        self._count = 0
 
-    def add(self, entries: Sequence[tuple[str, Entry]]) -> None:
+    def add(self, entries: Iterable[tuple[str, Entry]]) -> None:
         """Take in the entries of a page."""
-        for endpoint, entry in entries:
-            if self._is_wanted(endpoint, entry):
-                self._entries.setdefault(endpoint, []).append(entry)
-                self._count += 1
-        if self._count > 2 * max(KEPT_ENTRIES, self._at_most):
-            self._cut_down()
+        for owner, entry in entries:
+            if owner == self._owner and self._after is not None and entry.due_at <= self._after:
+                continue
+            if owner not in self._last or entry < self._last[owner]:
+                self.entries.setdefault(owner, []).append(entry)
+        if sum(map(len, self.entries.values())) > 2 * max(KEPT_ENTRIES, self._at_most):
+            self.cut_down()
 
-    def _is_wanted(self, endpoint: str, entry: Entry) -> bool:
-        if endpoint == self._endpoint and self._after is not None and entry[0] <= self._after:
-            return False
-        last = self._last.get(endpoint)
-        return last is None or entry < last
-
-    def known(self) -> dict[str, _Known]:
-        """Return what is known of each endpoint."""
-        self._cut_down()
-        return {
-            endpoint: _Known(
-                after=self._after if endpoint == self._endpoint else None,
-                entries=entries,
-                is_all=endpoint not in self._last,
-            )
-            for endpoint, entries in self._entries.items()
-        }
-
-    def _cut_down(self) -> None:
-        share = KEPT_ENTRIES // max(len(self._entries), 1)
-        for endpoint, entries in self._entries.items():
-            room = max(share, self._at_most if endpoint == self._endpoint else 1)
+    def cut_down(self) -> None:
+        """Sort the entries, and leave out the latest of too many."""
+        is_too_much = sum(map(len, self.entries.values())) > KEPT_ENTRIES
+        for owner, entries in self.entries.items():
+            room = KEPT_ENTRIES // len(self.entries)
+            room = max(room, self._at_most if owner == self._owner else 1)
             entries.sort()
-            if len(entries) > room and self._count > KEPT_ENTRIES:
+            if is_too_much and len(entries) > room:
                 del entries[room:]
-                self._last[endpoint] = entries[-1]
-        self._count = sum(map(len, self._entries.values()))
+                self._last[owner] = entries[-1]
+
+    def complete_until(self, owner: str) -> datetime | None:
+        """Return until when all that is due is there; None: nobody knows."""
+        last = self._last.get(owner)
+        if last is None:
+            return datetime.max.replace(tzinfo=UTC)
+        return None if last.due_at == _BEGINNING else last.due_at - _TICK

@@ -9,27 +9,27 @@ each shard in place of the database.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Final
 
 from migrator.database.failures import retrying
 from migrator.errors import SourceElsewhere, StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.ports import Document, DueRange, IsMeant, Mark
+from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
 from migrator.stores.ports import SurveyedRow
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
     document_of,
+    entry_of,
     is_hidden,
     is_marked,
     listed_as,
     owner_of,
-    surveyed,
     timeout_of,
 )
 from migrator.stores.ravendb.families import (
@@ -48,8 +48,6 @@ NO_OWNER: Final = EndpointName("(no owner)")
 """How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
 COLLECTIONS: Final = ("TimeoutDatas", "TimeoutData")
 """By default, and by the older convention that some databases have kept."""
-_LOOKS: Final = 3
-"""How often what is due next is looked for while others take it."""
 _VENDOR_STATE: Final = "TimeoutMigrationTool/State"
 _VENDOR_BATCHES: Final = "batch/"
 _FAMILIES: Final[dict[str, Callable[[], Family]]] = {"3.5": Classic, "4": Modern}
@@ -134,44 +132,30 @@ class RavenStore:
             if found:
                 yield found
 
-    def soonest(
-        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
-    ) -> Sequence[SurveyedRow]:
-        """Return what is due next; see ``DocumentStore``, and ``soonest`` beside this file.
+    def soonest(self, endpoint: StoreEndpoint, due: DueRange, at_most: int) -> Sequence[Entry]:
+        """Return what is due next; see ``DocumentStore``.
 
         Raises:
             StoreError: Nobody is said to own these documents.
         """
         self._require_owner(endpoint)
-        found: Sequence[SurveyedRow] = ()
-        for _ in range(_LOOKS):
-            found, has_gone = self._look(endpoint, due, at_most)
-            if len(found) >= at_most or not has_gone:
-                break  # else there may be more behind what was remembered, and is not there
-        return found
-
-    def _look(
-        self, endpoint: StoreEndpoint, due: DueRange, at_most: int
-    ) -> tuple[Sequence[SurveyedRow], bool]:
-        """Return what is still there of what is thought to be due next, and was anything not?"""
-        owner = self._owner(endpoint)
-        entries = iter(self._soonest.between(owner, due, at_most))
-        found: list[SurveyedRow] = []
-        has_gone = False
-        while len(found) < at_most and (asked := list(islice(entries, at_most - len(found)))):
-            live = {
-                (timeout.due_at, TimeoutId(timeout.raw.id)): timeout
-                for timeout in self._by_id(endpoint, [id_ for _, id_ in asked])
-            }
-            found += (surveyed(live[entry]) for entry in asked if entry in live)
-            gone = [entry[1] for entry in asked if entry not in live]
-            self._soonest.drop(owner, gone)
-            has_gone = has_gone or bool(gone)
-        return found, has_gone
+        return self._soonest.between(self._owner(endpoint), due, at_most)
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
         """Yield what is still there of *ids*; see ``DocumentStore``."""
-        yield from map(document_of, self._by_id(endpoint, ids))
+        owner = self._owner(endpoint)
+        left, gone = deque(ids), list[TimeoutId]()
+        try:
+            for raw in self._reader.by_id(ids):
+                while (asked := left.popleft()) != raw.id:
+                    gone.append(asked)
+                if (timeout := self._live(raw, owner)) is not None:
+                    yield document_of(timeout)
+                else:
+                    gone.append(asked)
+            gone += left
+        finally:
+            self._soonest.recent.drop(gone)
 
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
@@ -179,7 +163,7 @@ class RavenStore:
         """Remove what is unchanged; see ``DocumentStore``."""
         self._require_owner(endpoint)
         taken = self._receipts.take(mark, documents)
-        self._soonest.drop(self._owner(endpoint), taken)
+        self._soonest.recent.drop(taken)
         return taken
 
     def put_back(
@@ -258,8 +242,8 @@ class RavenStore:
             for raw in page:
                 owner = self._claimant(owner_of(raw))
                 if (timeout := self._live(raw, owner)) is not None:
-                    entries.append((owner, (timeout.due_at, TimeoutId(raw.id))))
-            yield ListedPage(documents=len(page), entries=entries)
+                    entries.append((owner, entry_of(timeout)))
+            yield len(page), entries
 
     def _refuse_what_cannot_be_claimed(self) -> None:
         """Refuse a sharded database, and collections that have ids with none of the prefixes.
@@ -304,12 +288,6 @@ class RavenStore:
         for prefix in self._prefixes:
             for page in self._reader.pages(prefix):
                 yield [raw for raw in page if raw.collection.lower() in self._collections]
-
-    def _by_id(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Timeout]:
-        owner = self._owner(endpoint)
-        for raw in self._reader.by_id(ids):
-            if (timeout := self._live(raw, owner)) is not None:
-                yield timeout
 
     def _is_live(self, raw: RawDocument, owner: str) -> bool:
         stored = owner_of(raw)

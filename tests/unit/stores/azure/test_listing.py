@@ -92,7 +92,7 @@ def test_an_hour_is_listed_once_for_several_claims(table: Table) -> None:
     for start in (0, 4, 8):
         found = table.ask(4, BEFORE)
         assert found == ids(*range(start, start + 4))
-        table.soonest.drop([TimeoutId(each) for each in found])
+        table.soonest.recent.drop([TimeoutId(each) for each in found])
     assert table.listed == 1
     assert table.ask(4, BEFORE) == ids(*range(4))  # listed again, for nothing is known any more
 
@@ -107,14 +107,6 @@ def test_a_cursor_goes_on_in_what_is_known(table: Table) -> None:
     assert table.listed == 2
 
 
-def test_an_earlier_start_is_listed_anew(table: Table) -> None:
-    """A listing knows nothing of what is before it."""
-    table.fill(12, apart=timedelta(minutes=1))
-    table.ask(2, START + timedelta(minutes=4))
-    assert table.ask(2, BEFORE) == ids(0, 1)
-    assert table.listed == 2
-
-
 def test_an_old_listing_is_not_used(table: Table) -> None:
     """What was stored since would be overlooked."""
     table.fill(12, apart=timedelta(minutes=1))
@@ -123,18 +115,11 @@ def test_an_old_listing_is_not_used(table: Table) -> None:
     assert table.ask(2, BEFORE) == ids(0, 1)
     table.now_s += KEPT_FOR_S
     assert table.ask(2, BEFORE) == ids(500, 0)
-    assert table.soonest.entity("Sales", TimeoutId("id-999")) is not None
+    assert table.soonest.recent.entry("Sales", TimeoutId("id-999")) is not None
     table.now_s += KEPT_FOR_S
-    assert table.soonest.entity("Sales", TimeoutId("id-999")) is None
-
-
-def test_a_look_for_one_is_always_a_look(table: Table) -> None:
-    """The throttle measures how long it takes."""
-    table.fill(4, apart=timedelta(minutes=1))
-    table.ask(2, BEFORE)
-    table.ask(1, BEFORE)
-    table.ask(1, BEFORE)
-    assert table.listed == 3
+    assert table.soonest.recent.entry("Sales", TimeoutId("id-999")) is None
+    table.ask(2, START + timedelta(minutes=4))
+    assert table.ask(2, BEFORE) == ids(500, 0)  # the latest listing knows nothing before its start
 
 
 def test_nothing_is_missed_between_very_old_and_other_timeouts(table: Table) -> None:
@@ -143,19 +128,20 @@ def test_nothing_is_missed_between_very_old_and_other_timeouts(table: Table) -> 
     table.fill(6, apart=timedelta(hours=1), start=ancient)
     table.entities += [entity(100 + n, START + timedelta(minutes=n)) for n in range(6)]
     assert table.ask(2) == ids(0, 1)
-    table.soonest.drop([TimeoutId(each) for each in ids(0, 1)])
+    table.soonest.recent.drop([TimeoutId(each) for each in ids(0, 1)])
     table.entities = [each for each in table.entities if each["RowKey"] not in ids(0, 1)]
     table.now_s += 400
     assert table.ask(2) == ids(2, 3)
 
 
-def test_no_more_is_kept_than_said(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_kept_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """The soonest, and the latest listings."""
     monkeypatch.setattr(listing, "KEPT_ENTRIES", 5)
+    table = Table()
     table.fill(12, apart=timedelta(minutes=1))
     table.ask(2, BEFORE)
-    kept = [n for n in range(12) if table.soonest.entity("Sales", TimeoutId(ids(n)[0]))]
+    kept = [n for n in range(12) if table.soonest.recent.entry("Sales", TimeoutId(ids(n)[0]))]
     assert kept == [0, 1, 2, 3, 4]
     table.ask(2, START + timedelta(minutes=6))
-    kept = [n for n in range(12) if table.soonest.entity("Sales", TimeoutId(ids(n)[0]))]
+    kept = [n for n in range(12) if table.soonest.recent.entry("Sales", TimeoutId(ids(n)[0]))]
     assert kept == [7, 8, 9, 10, 11]

@@ -11,15 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.documents.ports import DueRange
+from migrator.stores.documents.ports import DueRange, Entry
 from migrator.stores.ravendb import listing as module
 from migrator.stores.ravendb.families import RawDocument
-from migrator.stores.ravendb.listing import (
-    Entry,
-    ListedPage,
-    Listing,
-    SoonestEntries,
-)
+from migrator.stores.ravendb.listing import ListedPage, Listing, SoonestEntries
 
 
 def raw(number: int) -> RawDocument:
@@ -92,7 +87,9 @@ class Listed:
     def entries(self, endpoint: str) -> list[Entry]:
         """Return what there is of an endpoint, ascending."""
         seconds = self.due.get(endpoint, [])
-        return sorted((at(s), TimeoutId(f"{endpoint}/{n}")) for n, s in enumerate(seconds))
+        return sorted(
+            Entry(due_at=at(s), id=TimeoutId(f"{endpoint}/{n}")) for n, s in enumerate(seconds)
+        )
 
     def pages(self) -> Iterator[ListedPage]:
         """List all, three at a time."""
@@ -103,7 +100,7 @@ class Listed:
             entries = entries[:: self.step]
             for start in range(0, len(entries), 3):
                 page = entries[start : start + 3]
-                yield ListedPage(documents=len(page), entries=page)
+                yield len(page), page
 
 
 @given(
@@ -125,11 +122,11 @@ def test_the_soonest_are_those_of_a_sorted_list(
         listing = Listed(due)
         for asked in ("a", endpoint):
             behind = None if after is None else at(after)
-            found = listing.soonest.between(asked, DueRange(behind, at(until)), most)[:most]
+            found = listing.soonest.between(asked, DueRange(behind, at(until)), most)
             expected = [
                 entry
                 for entry in listing.entries(asked)
-                if (behind is None or entry[0] > behind) and entry[0] <= at(until)
+                if entry.due_at in DueRange(behind, at(until))
             ]
             assert list(found) == expected[:most]
 
@@ -140,7 +137,7 @@ def test_what_comes_after_a_cut_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "KEPT_ENTRIES", 6)
     listing = Listed({"b": [1], "a": [*range(12), 90]}, is_ascending=True)
     listing.soonest.between("b", ALWAYS, 1)
-    assert [due for due, _ in listing.soonest.between("a", ALWAYS, 4)] == [*map(at, range(4))]
+    assert [e.due_at for e in listing.soonest.between("a", ALWAYS, 4)] == [*map(at, range(4))]
     assert listing.times == 2  # three of "a" were kept, and the 91st second is not the fourth
 
 
@@ -150,7 +147,7 @@ def test_memory_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_ENTRIES", 40)
     listing = Listed({"a": [*range(100)], "b": [*range(3)], "c": [*range(100)]})
     listing.soonest.between("a", ALWAYS, 5)
-    kept = {name: len(known.entries) for name, known in listing.soonest._known.items()}
+    kept = {each.owner: len(each.entries) for each in listing.soonest.recent._listings}
     assert sum(kept.values()) <= 40
     assert kept["b"] == 3
     assert min(kept.values()) > 0
@@ -176,4 +173,4 @@ def test_a_small_collection_is_never_remembered() -> None:
     listing = Listed({"a": [5]})
     listing.soonest.between("a", ALWAYS, 3)
     listing.due["a"].append(1)
-    assert [due for due, _ in listing.soonest.between("a", ALWAYS, 3)] == [at(1), at(5)]
+    assert [e.due_at for e in listing.soonest.between("a", ALWAYS, 3)] == [at(1), at(5)]
