@@ -31,6 +31,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 if __package__ in (None, ""):  # run as a script: make the checkout importable
@@ -47,7 +48,7 @@ from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.timeouts import Lane
-from migrator.stores.azure.account import Account, AccountSettings
+from migrator.stores.azure.account import Account, AccountSettings, PacedTransport
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
 from migrator.stores.documents.claims import DocumentClaims
@@ -145,8 +146,14 @@ class AzureBench(Bench):
             container="timeoutstate",
             requests=32,
         )
-        account = Account(settings, seen=self._count)
-        self.documents = AzureStore(account, parse_scope("yyyyMMddHH"))
+        send = PacedTransport.send
+
+        def counting(transport: PacedTransport, request: Any, **options: Any) -> Any:
+            self._count(request.method, request.url)
+            return send(transport, request, **options)
+
+        PacedTransport.send = counting  # type: ignore[method-assign]
+        self.documents = AzureStore(Account(settings), parse_scope("yyyyMMddHH"))
         ledger = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
         self.claims = DocumentClaims(

@@ -18,7 +18,7 @@ from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
 from migrator.stores.azure.account import Account, AccountSettings
-from migrator.stores.azure.changes import Clearing
+from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
 from migrator.stores.documents.ports import DocumentStore, DueRange, Mark, claim_mark
@@ -238,7 +238,7 @@ def test_killed_between_main_entries_and_all_else(
     def die(*_: object) -> None:
         raise Stopped
 
-    monkeypatch.setattr(Clearing, "clear", die)
+    monkeypatch.setattr(Changes, "_clear", die)
     with pytest.raises(Stopped):
         take(site, lease)
     monkeypatch.undo()
@@ -302,7 +302,7 @@ def test_a_restoration_that_arrives_at_the_last_moment_is_known(
     main = site.legacy.table.get_entity(row.id, "")
     assert site.legacy.try_remove(row.id)
     site.legacy.add(theirs)
-    remove = Clearing.remove
+    remove = Changes._remove
 
     def overtaken(*args: Any) -> None:
         monkeypatch.undo()
@@ -313,6 +313,6 @@ def test_a_restoration_that_arrives_at_the_last_moment_is_known(
         )
         remove(*args)
 
-    monkeypatch.setattr(Clearing, "remove", overtaken)
+    monkeypatch.setattr(Changes, "_remove", overtaken)
     back = site.documents.put_back(site.endpoint, mark, documents, is_meant=lambda: True)
     assert (back, site.legacy.ids()) == ({row.id}, {row.id})

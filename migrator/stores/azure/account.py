@@ -3,13 +3,12 @@
 Rules of this file: everything that goes over the wire passes ``asking``; an error's text names
 the table or container and Azure's own code, never a key, a signature or a body. An account that is
 busy says so for all that is asked of it, so all wait together, for no longer than ``MOST_S`` or so
-at a time. Source: RFC 9110 10.2.3 (Retry-After); Azure Storage answers 503 ``ServerBusy`` or 429.
+at a time. Source: Azure Storage answers 503 ``ServerBusy`` or 429, Retry-After in whole seconds.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -17,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from random import uniform
 from typing import Any, Final, TypeVar
@@ -35,7 +32,6 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.data.tables import TableClient, TableServiceClient
 from azure.storage.blob import BlobServiceClient, ContainerClient, LinearRetry
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies
 
 from migrator.database.failures import retrying
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
@@ -88,8 +84,6 @@ _BUSY: Final = frozenset({429, 503})
 _TOLD_EVERY_S: Final = 60.0
 _SPREAD: Final = 0.2
 """Part of a wait that is added by chance, so that not all come back at the same moment."""
-Seen = Callable[[str, str], None]
-"""Told of each request: its method and its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,21 +100,14 @@ class AccountSettings:
 class Account:
     """The clients of one account, made when first asked for."""
 
-    def __init__(
-        self,
-        settings: AccountSettings,
-        *,
-        pace: Pace | None = None,
-        seen: Seen = lambda _method, _url: None,
-    ) -> None:
-        """Remember *settings*; nothing is connected. *seen* is told of each request.
+    def __init__(self, settings: AccountSettings) -> None:
+        """Remember *settings*; nothing is connected.
 
         Raises:
             ConfigError: The connection string is none.
         """
         self.settings = settings
-        self._pace = pace or Pace()
-        self._seen = seen
+        self._pace = Pace()
         self._opened: list[Any] = []
         try:
             self._tables = self._kept(
@@ -232,8 +219,7 @@ class Account:
                 self._opened.pop().close()
 
     def _transport(self) -> PacedTransport:
-        connections = self.settings.requests
-        return self._kept(PacedTransport(connections=connections, pace=self._pace, seen=self._seen))
+        return self._kept(PacedTransport(connections=self.settings.requests, pace=self._pace))
 
     def _kept(self, closable: T) -> T:
         self._opened.append(closable)
@@ -338,7 +324,8 @@ class Pace:
         """Remember what an answer says of how busy the account is."""
         if status not in _BUSY:
             return
-        asked_s = min(seconds_of(retry_after), MOST_S)
+        is_number = retry_after is not None and retry_after.isascii() and retry_after.isdigit()
+        asked_s = min(float(retry_after or 0), MOST_S) if is_number else 0.0
         now_s = self._monotonic_s()
         with self._lock:
             self._answers += 1
@@ -352,43 +339,20 @@ class Pace:
         )
 
 
-def seconds_of(retry_after: str | None) -> float:
-    """Return the seconds that a Retry-After header asks for; 0: it asks for none, or is none."""
-    text = (retry_after or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        until = parsedate_to_datetime(text)
-    except ValueError:
-        return 0.0
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max((until - datetime.now(UTC)).total_seconds(), 0.0)
-
-
 class PacedTransport(RequestsTransport):  # type: ignore[misc]  # it exports itself lazily, untyped
     """Keeps as many connections as there are requests at a time, and waits when told to."""
 
-    def __init__(self, *, connections: int, pace: Pace, seen: Seen) -> None:
-        """Send to one service of an account, whichever the first request names."""
+    def __init__(self, *, connections: int, pace: Pace) -> None:
+        """Send to one service of an account."""
         session = requests.Session()
-        session.trust_env = False  # the environment is looked at once, not at each request
-        adapter = HTTPAdapter(pool_maxsize=connections)
-        session.mount("https://", adapter)
-        session.mount("http://", adapter)
-        bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-        super().__init__(session=session, session_owner=True, connection_verify=bundle or True)
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
+        super().__init__(session=session, session_owner=True)
         self._pace = pace
-        self._seen = seen
-        self._proxies: dict[str, str] | None = None
 
     def send(self, request: Any, **options: Any) -> Any:
         """Send one request when it may go, and learn from the answer."""
         self._pace.wait()
-        self._seen(request.method, request.url)
-        if self._proxies is None:
-            self._proxies = get_environ_proxies(request.url)
-        options.setdefault("proxies", self._proxies)
         response: Any = super().send(request, **options)
         # taken away: Azure's client would sleep for as long as it says, however long that is
         self._pace.learn(response.status_code, response.headers.pop("Retry-After", None))

@@ -52,7 +52,7 @@ class Changes:
         """Change *account*; *reader* looks at what is there."""
         self._account = account
         self._reader = reader
-        self._clearing = Clearing(account)
+        self._takes_batches = True
 
     def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
         """Remove what is unchanged; return what is ours.
@@ -60,7 +60,7 @@ class Changes:
         All main entries go first, each with its evidence; what else there is of ours after them.
         """
         taken = self._each(partial(self._take, mark), documents)
-        self._clearing.clear([each for each in documents if each.id in taken])
+        self._clear([each for each in documents if each.id in taken])
         return taken
 
     def put_back(
@@ -90,20 +90,12 @@ class Changes:
         with self._account.at_table("a trial claim"):
             self._transact([_deleting(_PROBE, "", version), _creating(_PROBE, EVIDENCE + "probe")])
         with self._account.at_container("a trial claim of a body"):
-            for attempt in (
-                lambda: container.get_blob_client(_PROBE).get_blob_properties(),
-                lambda: container.delete_blob(
-                    _PROBE, etag='"0x0"', match_condition=MatchConditions.IfNotModified
-                ),
-                lambda: container.upload_blob(
-                    _PROBE,
-                    b"",
-                    overwrite=True,
-                    etag='"0x0"',
-                    match_condition=MatchConditions.IfNotModified,
-                ),
-            ):
-                tolerantly(attempt)
+            with tolerating():
+                container.get_blob_client(_PROBE).get_blob_properties()
+            with tolerating():
+                container.delete_blob(_PROBE, **as_read('"0x0"'))
+            with tolerating():
+                container.upload_blob(_PROBE, b"", overwrite=True, **as_read('"0x0"'))
 
     # ── one timeout ─────────────────────────────────────────────────────────────────────────
 
@@ -161,8 +153,8 @@ class Changes:
         closed the evidence before, and it stays and tells so, or finds none and does nothing.
         """
         entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
-        with self._account.at_table("clearing up after a restoration"):
-            tolerantly(partial(self._clearing.remove, entry))
+        with self._account.at_table("clearing up after a restoration"), tolerating():
+            self._remove(entry)
         found = self._reader.entity(timeout, EVIDENCE + mark)
         return found is not None and found["Step"] == "closed"
 
@@ -205,34 +197,9 @@ class Changes:
             return False
         return True
 
+    # ── what is left of a claimed one ─────────────────────────────────────────────────────────
 
-def _deleting(partition: str, row: str, version: str) -> Any:
-    return ("delete", {"PartitionKey": partition, "RowKey": row}, as_read(version))
-
-
-def _creating(partition: str, row: str) -> Any:
-    return ("create", _evidence(partition, row, "closed"))
-
-
-def _closing(partition: str, row: str, version: str) -> Any:
-    condition = {**as_read(version), "mode": UpdateMode.REPLACE}
-    return ("update", _evidence(partition, row, "closed"), condition)
-
-
-def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
-    # without an owner, so that no timeout manager and no tool takes it for a timeout
-    return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
-
-
-class Clearing:
-    """Removes the rest of timeouts whose main entries are gone; several requests at a time."""
-
-    def __init__(self, account: Account) -> None:
-        """Remove from *account*."""
-        self._account = account
-        self._takes_batches = True
-
-    def clear(self, documents: Sequence[Document]) -> None:
+    def _clear(self, documents: Sequence[Document]) -> None:
         """Remove the other entries of *documents*, and then their blobs; repeating is harmless.
 
         What cannot be removed (a blob is leased, say) stays, and a log line says so: it is no
@@ -258,8 +225,9 @@ class Clearing:
         if len(entries) > 1 and self._went_at_once(entries):
             return
         for entry in entries:
-            with _left_alone(f"{entry.partition}/{entry.row}"), self._account.at_table(_CLEARING):
-                tolerantly(lambda: self.remove(entry))  # noqa: B023 - called at once
+            where = f"{entry.partition}/{entry.row}"
+            with _left_alone(where), self._account.at_table(_CLEARING), tolerating():
+                self._remove(entry)
 
     def _went_at_once(self, entries: Sequence[Kept]) -> bool:
         """Return whether all *entries* went in one transaction; else nothing was changed."""
@@ -276,7 +244,7 @@ class Clearing:
                 return False  # one is gone, or was changed; or it is too much at a time
         return True
 
-    def remove(self, entry: Kept) -> None:
+    def _remove(self, entry: Kept) -> None:
         """Remove one entity in the version that was read; Azure's own errors pass."""
         self._account.table.delete_entity(entry.partition, entry.row, **as_read(entry.etag))
 
@@ -285,8 +253,11 @@ class Clearing:
     def _remove_blobs(self, blobs: Sequence[Blob]) -> None:
         left = self._not_removed_at_once(blobs) if len(blobs) > 1 else blobs
         for blob in left:
-            with _left_alone(f"blob {blob['name']}"), self._account.at_container("removing a body"):
-                tolerantly(lambda: self._remove_blob(blob))  # noqa: B023 - called at once
+            at_container = self._account.at_container("removing a body")
+            with _left_alone(f"blob {blob['name']}"), at_container, tolerating():
+                self._account.container.delete_blob(
+                    blob["name"], delete_snapshots="include", **as_read(blob["etag"])
+                )
 
     def _not_removed_at_once(self, blobs: Sequence[Blob]) -> Sequence[Blob]:
         """Ask for *blobs* in one request; return those that are to be asked for one by one."""
@@ -308,16 +279,30 @@ class Clearing:
         is_done = len(parts) == len(blobs) and all(map(_went_or_is_not_ours, parts))
         return () if is_done else blobs
 
-    def _remove_blob(self, blob: Blob) -> None:
-        self._account.container.delete_blob(
-            blob["name"], delete_snapshots="include", **as_read(blob["etag"])
-        )
+
+def _deleting(partition: str, row: str, version: str) -> Any:
+    return ("delete", {"PartitionKey": partition, "RowKey": row}, as_read(version))
 
 
-def tolerantly(work: Callable[[], object]) -> None:
-    """Do *work*; what is gone, or is not any more as it was, is not ours to change."""
+def _creating(partition: str, row: str) -> Any:
+    return ("create", _evidence(partition, row, "closed"))
+
+
+def _closing(partition: str, row: str, version: str) -> Any:
+    condition = {**as_read(version), "mode": UpdateMode.REPLACE}
+    return ("update", _evidence(partition, row, "closed"), condition)
+
+
+def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
+    # without an owner, so that no timeout manager and no tool takes it for a timeout
+    return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
+
+
+@contextmanager
+def tolerating() -> Iterator[None]:
+    """Let what is gone, or is not any more as it was, be: it is not ours to change."""
     try:
-        work()
+        yield
     except HttpResponseError as exc:
         if not is_about_one(exc):
             raise

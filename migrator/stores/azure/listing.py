@@ -56,14 +56,12 @@ class LiveTimeouts:
         account: Account,
         scope: PartitionScope,
         reader: TimeoutReader,
-        strays: Strays,
         pages: Pages,
     ) -> None:
         """List by *pages*; *reader* looks at what a listing leaves open."""
         self._account = account
         self._scope = scope
         self._reader = reader
-        self._strays = strays
         self._pages = pages
 
     def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[SurveyedRow]]:
@@ -87,7 +85,7 @@ class LiveTimeouts:
             yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in sorted(broken)]
         sizes = self._sizes(frozenset(blob_of.values())) if with_sizes else {}
         for page in self._pages(f"{OWNER} eq @owner and RowKey ne @none", mine, _COLUMNS):
-            self._strays.refuse(page, blob_of)
+            self.refuse_strays(page, blob_of)
             suspects |= {e["RowKey"] for e in page if due_of(e) is None and e["RowKey"] in blob_of}
             entries = [entry_of(each, self._scope) for each in page]
             found = [
@@ -99,6 +97,37 @@ class LiveTimeouts:
                 yield found
         if left := self._without_time_entry(owner, sorted(suspects - broken)):
             yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in left]
+
+    def refuse_strays(self, page: Sequence[Any], live: Container[str] | None = None) -> None:
+        """Refuse time entries of live timeouts in partitions of another scope.
+
+        Args:
+            page: Entities that are no main entries.
+            live: Ids that have a main entry; None: the table is asked.
+
+        Raises:
+            StoreError: There is one; names the setting.
+        """
+        strays = [each for each in page if self._is_stray(each)]
+        if live is None:
+            has_main = self._account.each(lambda each: self._reader.is_live(each["RowKey"]), strays)
+            strays = [each for each, yes in zip(strays, [*has_main], strict=True) if yes]
+        else:
+            strays = [each for each in strays if each["RowKey"] in live]
+        if strays:
+            first = strays[0]
+            raise StoreError(
+                f"table {self._account.table.table_name}: timeout {first['RowKey'][:200]!r} is in "
+                f"partition {first['PartitionKey'][:200]!r}, not in "
+                f"{self._scope.key_of(first['Time'])!r}; set store.azure.partition_key_scope to "
+                "what the endpoints set in code"
+            )
+
+    def _is_stray(self, entity: Any) -> bool:
+        moment = entity.get("Time")
+        if not isinstance(moment, datetime) or entity["PartitionKey"] == self._scope.key_of(moment):
+            return False
+        return GUID.fullmatch(entity["PartitionKey"]) is None  # else it is a saga entry
 
     def _without_time_entry(self, owner: str, suspects: Sequence[str]) -> Sequence[TimeoutId]:
         """Return those of *suspects* that were not listed; of the others a saga entry is odd."""
@@ -145,19 +174,31 @@ class SoonestEntries:
         self,
         pages: Pages,
         scope: PartitionScope,
-        leftovers: Leftovers,
         *,
         page: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """List by *pages* of *page* entities; *leftovers* are passed over."""
+        """List by *pages* of *page* entities."""
         self._pages = pages
         self._scope = scope
-        self._leftovers = leftovers
         self._page = page
         self._monotonic = monotonic
         self.recent = RecentListings(monotonic, most=KEPT_ENTRIES)
         self._older_looked_s: dict[str, float] = {}
+        self._gone_until_s: dict[TimeoutId, float] = {}
+        """Ids that were found without a main entry: they are passed over until then."""
+
+    def leave_out(self, ids: Collection[TimeoutId]) -> None:
+        """Pass over *ids* for a while: they are not there, or have no main entry."""
+        self.recent.drop(ids)
+        if len(self._gone_until_s) > _MOST:
+            self._gone_until_s.clear()
+        self._gone_until_s.update(dict.fromkeys(ids, self._monotonic() + _KEPT_FOR_S))
+
+    def bring_back(self, ids: Collection[TimeoutId]) -> None:
+        """Name *ids* again: they are whole."""
+        for each in ids:
+            self._gone_until_s.pop(each, None)
 
     def between(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         """Return the *at_most* soonest of *owner* in a range, ascending.
@@ -211,7 +252,7 @@ class SoonestEntries:
                 if enough is not None and entity["PartitionKey"] != enough:
                     return found
                 entry = entry_of(entity, self._scope)
-                if entry is None or entry.id in self._leftovers:
+                if entry is None or self._gone_until_s.get(entry.id, 0.0) > self._monotonic():
                     continue
                 if entry.due_at in due:
                     found.append(entry)
@@ -242,68 +283,3 @@ def _short_enough(entries: Iterable[Entry]) -> Iterator[Entry]:
         if length > _KEPT_TEXT:
             return
         yield each
-
-
-class Strays:
-    """Tells time entries that are where nobody looks for them."""
-
-    def __init__(self, account: Account, scope: PartitionScope, reader: TimeoutReader) -> None:
-        """Time entries of *account* should be partitioned by *scope*."""
-        self._account = account
-        self._scope = scope
-        self._reader = reader
-
-    def refuse(self, page: Sequence[Any], live: Container[str] | None = None) -> None:
-        """Refuse time entries of live timeouts in partitions of another scope.
-
-        Args:
-            page: Entities that are no main entries.
-            live: Ids that have a main entry; None: the table is asked.
-
-        Raises:
-            StoreError: There is one; names the setting.
-        """
-        strays = [each for each in page if self._is_stray(each)]
-        if live is None:
-            has_main = self._account.each(lambda each: self._reader.is_live(each["RowKey"]), strays)
-            strays = [each for each, yes in zip(strays, [*has_main], strict=True) if yes]
-        else:
-            strays = [each for each in strays if each["RowKey"] in live]
-        if strays:
-            first = strays[0]
-            raise StoreError(
-                f"table {self._account.table.table_name}: timeout {first['RowKey'][:200]!r} is in "
-                f"partition {first['PartitionKey'][:200]!r}, not in "
-                f"{self._scope.key_of(first['Time'])!r}; set store.azure.partition_key_scope to "
-                "what the endpoints set in code"
-            )
-
-    def _is_stray(self, entity: Any) -> bool:
-        moment = entity.get("Time")
-        if not isinstance(moment, datetime) or entity["PartitionKey"] == self._scope.key_of(moment):
-            return False
-        return GUID.fullmatch(entity["PartitionKey"]) is None  # else it is a saga entry
-
-
-class Leftovers:
-    """Ids that were found without a main entry in the last minute."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Remember nothing yet."""
-        self._monotonic = monotonic
-        self._until_s: dict[TimeoutId, float] = {}
-
-    def add(self, ids: Iterable[TimeoutId]) -> None:
-        """Remember *ids* for a while."""
-        until_s = self._monotonic() + _KEPT_FOR_S
-        if len(self._until_s) > _MOST:
-            self._until_s.clear()
-        self._until_s.update(dict.fromkeys(ids, until_s))
-
-    def drop(self, ids: Collection[TimeoutId]) -> None:
-        """Forget *ids*: they are whole again."""
-        for each in ids:
-            self._until_s.pop(each, None)
-
-    def __contains__(self, timeout: object) -> bool:
-        return self._until_s.get(timeout, 0.0) > self._monotonic()  # type: ignore[call-overload,no-any-return]  # any object may be asked for

@@ -25,10 +25,8 @@ from migrator.stores.azure.account import Account
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
 from migrator.stores.azure.listing import (
-    Leftovers,
     LiveTimeouts,
     SoonestEntries,
-    Strays,
     entry_of,
 )
 from migrator.stores.azure.partitions import PartitionScope
@@ -70,13 +68,9 @@ class AzureStore:
         self._account = account
         self._scope = scope
         self._reader = TimeoutReader(account, scope, largest_body=largest_body)
-        self._strays = Strays(account, scope, self._reader)
-        self._live = LiveTimeouts(account, scope, self._reader, self._strays, self._pages)
+        self._live = LiveTimeouts(account, scope, self._reader, self._pages)
         self._changes = Changes(account, self._reader)
-        self._leftovers = Leftovers(monotonic)
-        self._soonest = SoonestEntries(
-            self._pages, scope, self._leftovers, page=page, monotonic=monotonic
-        )
+        self._soonest = SoonestEntries(self._pages, scope, page=page, monotonic=monotonic)
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return every endpoint that owns a timeout; reads the whole table.
@@ -86,7 +80,7 @@ class AzureStore:
         """
         names = set[str]()
         for page in self._pages("RowKey ne @none", {"none": ""}, _PLACE):
-            self._strays.refuse(page)
+            self._live.refuse_strays(page)
             names |= {text_of(each, OWNER) or "" for each in page if self._shows_owner(each)}
         return [
             self._endpoint(name) for name in sorted(names) if name and not name.startswith(HIDDEN)
@@ -127,8 +121,7 @@ class AzureStore:
                 else:
                     yield document
         finally:
-            self._leftovers.add(gone)
-            self._soonest.recent.drop(gone)
+            self._soonest.leave_out(gone)
 
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
@@ -150,7 +143,7 @@ class AzureStore:
         """Restore byte for byte; see ``DocumentStore``."""
         self._owner(endpoint)
         restored = self._changes.put_back(mark, documents, is_meant)
-        self._leftovers.drop(restored)
+        self._soonest.bring_back(restored)
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
@@ -165,7 +158,7 @@ class AzureStore:
         """
         mine = {"owner": self._owner(endpoint), "none": ""}
         where = f"{OWNER} eq @owner and RowKey ne @none"
-        self._strays.refuse(next(self._pages(where, mine, _PLACE), ()))
+        self._live.refuse_strays(next(self._pages(where, mine, _PLACE), ()))
         retrying(self._changes.probe)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:

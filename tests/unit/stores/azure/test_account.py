@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 
-from migrator.stores.azure.account import MOST_S, Account, AccountSettings, Pace, seconds_of
+from migrator.stores.azure.account import MOST_S, Account, AccountSettings, Pace
 
 REQUESTS = 3
 
@@ -110,11 +108,3 @@ def test_a_busy_account_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) 
         time.sleep(61)
         time.pace.learn(503, "1")
     assert [getattr(each, "count", None) for each in caplog.records] == [1, 3]
-
-
-def test_a_date_is_a_time_to_wait_until() -> None:
-    """One in the past asks for nothing."""
-    soon = datetime.now(UTC) + timedelta(seconds=60)
-    assert 20 <= seconds_of(format_datetime(soon, usegmt=True)) <= 60
-    assert seconds_of("Tue, 03 Nov 2015 08:15:30 GMT") == 0
-    assert seconds_of("Tue, 03 Nov 2015 08:15:30 -0000") == 0

@@ -10,7 +10,7 @@ import pytest
 
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure import listing
-from migrator.stores.azure.listing import KEPT_FOR_S, Leftovers, SoonestEntries
+from migrator.stores.azure.listing import KEPT_FOR_S, SoonestEntries
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.documents.ports import DueRange
 
@@ -37,10 +37,7 @@ class Table:
         self.entities: list[dict[str, Any]] = []
         self.listed = 0
         self.now_s = 0.0
-        self.leftovers = Leftovers(self.monotonic)
-        self.soonest = SoonestEntries(
-            self.pages, SCOPE, self.leftovers, page=4, monotonic=self.monotonic
-        )
+        self.soonest = SoonestEntries(self.pages, SCOPE, page=4, monotonic=self.monotonic)
 
     def monotonic(self) -> float:
         """Return the time."""
