@@ -22,7 +22,6 @@ from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
-from migrator.verify.levels import Parts
 from migrator.verify.verify import Verify
 
 
@@ -105,7 +104,7 @@ def new_settlement(app: App) -> FailoverSettlement:
 
 def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
     """Return what compares store, ledger and broker; *progress* is told how far it is."""
-    parts = Parts(
+    return Verify(
         queries=app.side.verifications,
         ledger=app.books,
         ledger_id=app.ledger_id,
@@ -114,9 +113,6 @@ def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
         wait=time.sleep,
         fault=app.fault,
         progress=progress,
-    )
-    return Verify(
-        parts=parts,
         store=app.store,
         leases=app.leases,
         lease_duration=app.settings.handover.lease,

@@ -56,11 +56,9 @@ _CHANGED: Final = "headers or body in the ledger are not what was claimed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verify:
-    """Verifies, and records that; made by ``app.commands.new_verify``."""
+class Verify(Parts):
+    """Verifies, and records that; made by ``app.commands.new_verify``, without evidence."""
 
-    parts: Parts
-    """Who is asked, without evidence."""
     store: Store
     """Knows endpoints that the ledger does not."""
     leases: SqlLeases
@@ -77,7 +75,7 @@ class Verify:
             PreflightRefused: Somebody recalls, or looks through the levels already.
             TargetError, StoreUnavailable, LedgerError, ConfigError: As ``Verifier.run`` does.
         """
-        known = {each.endpoint for each in self.parts.ledger.progress().endpoints}
+        known = {each.endpoint for each in self.ledger.progress().endpoints}
         for name in sorted(plan.endpoints - known):
             self.store.find(name)
         alone = scanning_alone(self.leases, self.lease_duration)
@@ -87,20 +85,19 @@ class Verify:
         return found, digest
 
     def _verified(self, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-        parts = self.parts
         if evidence is None:
-            return Verifier(parts, plan).run(), None
+            return Verifier(self, plan).run(), None
         about = {
-            "taken_at": parts.clock.now().isoformat(),
-            "ledger": parts.ledger_id,
+            "taken_at": self.clock.now().isoformat(),
+            "ledger": self.ledger_id,
             "version": __version__,
             "delays": "all" if plan.delays is None else str(plan.delays),
             "scan": plan.is_scan,
             "endpoints": sorted(plan.endpoints),
         }
         with open_evidence(evidence, about) as file:
-            found = Verifier(replace(parts, evidence=file), plan).run()
-            ended_at = parts.clock.now().isoformat()
+            found = Verifier(replace(self, evidence=file), plan).run()
+            ended_at = self.clock.now().isoformat()
             return found, file.finish({"ended_at": ended_at, **summary(found)})
 
 
