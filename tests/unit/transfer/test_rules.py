@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -142,11 +143,7 @@ def test_moving_twice_adds_nothing(
     written = headers | new_headers(headers, due_at, delay_s=moved_s)
     again = travelled(moved_s, second, written, deaths=False)
     shift = sighting.seen_at - PUBLISHED
-    again = FoundMessage(
-        version=V2, level=again.level, delay_s=moved_s, seen_at=again.seen_at + shift,
-        headers=written,
-    )  # fmt: skip
-    found = due_of(again).at
+    found = due_of(replace(again, seen_at=again.seen_at + shift, headers=written)).at
     assert due_at <= found < due_at + timedelta(seconds=1)
 
 
@@ -178,10 +175,7 @@ def test_the_reference_example_is_not_delivered_early() -> None:
     sighting = FoundMessage(
         version=V1, level=19, delay_s=864_000, seen_at=moved + timedelta(days=4), headers=headers
     )
-    told = FoundMessage(
-        version=V1, level=19, delay_s=864_000, seen_at=moved + timedelta(days=4),
-        headers=headers | {h.EXPIRE: build_wire_time(due)},
-    )  # fmt: skip
+    told = replace(sighting, headers=headers | {h.EXPIRE: build_wire_time(due)})
     assert due_of(told) == Due(at=due)
     proved = due_of(sighting)
     assert due <= proved.at <= due + proved.uncertainty
