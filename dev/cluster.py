@@ -36,7 +36,7 @@ class ClusterNode(RabbitNode):
     def __init__(self, on: Host, *, cookie: str, config: str, advanced: str) -> None:
         self.on = self._on = on
         """Its host, and so its wires."""
-        self.host = self._listen_on = on.address
+        self.host = on.address
         self._peer_address = on.peer_address
         super().__init__(cookie=cookie, extra_config=config)
         (self.data_dir / "advanced.config").write_text(advanced)

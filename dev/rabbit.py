@@ -69,9 +69,8 @@ class RabbitNode(PrivateServer):
     client certificates of the same authority and, with ``verify_clients``, demands them.
     """
 
-    _listen_on = LOOPBACK
     host = LOOPBACK
-    """Where clients reach it."""
+    """Where it listens, and clients reach it."""
     _on: Host | None = None
     """The host in a network of our own that it runs on; None: this machine."""
 
@@ -275,8 +274,8 @@ class RabbitNode(PrivateServer):
 
     def _config(self) -> list[str]:
         lines = [
-            f"listeners.tcp.local = {self._listen_on}:{self.amqp_port}",
-            f"management.tcp.ip = {self._listen_on}",
+            f"listeners.tcp.local = {self.host}:{self.amqp_port}",
+            f"management.tcp.ip = {self.host}",
             f"management.tcp.port = {self.management_port}",
             "disk_free_limit.absolute = 50MB",
             f"vm_memory_high_watermark.absolute = {MEMORY_LIMIT}",
@@ -285,7 +284,7 @@ class RabbitNode(PrivateServer):
         ]
         if self._tls:
             lines += [
-                f"listeners.ssl.local = {self._listen_on}:{self.amqps_port}",
+                f"listeners.ssl.local = {self.host}:{self.amqps_port}",
                 f"ssl_options.cacertfile = {self._tls.ca}",
                 f"ssl_options.certfile = {self._tls.cert}",
                 f"ssl_options.keyfile = {self._tls.key}",

@@ -64,6 +64,36 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     assert rig.stored() == stored
 
 
+@pytest.mark.slow
+def test_a_database_role_without_delete(rig: Rig) -> None:
+    """A role that may not delete is told so; the grants that migrator prints are enough."""
+    rig.prepare()
+    rig.insert([row(), row()])
+    role = f"limited_{secrets.token_hex(4)}"
+    stored = rig.stored()
+    url = with_user(rig.database_url, role)
+    with rig.sql() as connection:
+        for statement in (
+            f"CREATE ROLE {role} LOGIN",
+            f'GRANT SELECT, INSERT, UPDATE ON "Sales_TimeoutData" TO {role}',
+            f"GRANT USAGE ON SCHEMA migrator TO {role}",
+            f"GRANT ALL ON ALL TABLES IN SCHEMA migrator TO {role}",
+            f"GRANT ALL ON ALL SEQUENCES IN SCHEMA migrator TO {role}",
+        ):
+            connection.execute(statement.encode())
+        try:
+            done = rig.finish(run_once(rig, MIGRATOR_STORE__URL=url))
+            complains(done, REFUSED, "DELETE", "Sales_TimeoutData", "migrator db grants")
+            assert rig.stored() == stored
+            grants = rig.must("db", "grants", "--role", role, "--endpoint", "Sales")
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(grants.encode())
+            rig.migrate(MIGRATOR_STORE__URL=url)
+            assert rig.stored() == {}
+        finally:
+            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
 def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
     """Refused at the start; found out later, it is trouble of the lane. Never of the rows."""
     rig.prepare("Billing", "Shipping")

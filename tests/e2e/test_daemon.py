@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dev.processes import free_port, wait_until
@@ -23,6 +24,7 @@ from tests.support.service_manager import ServiceManager
 # ── what it is told ───────────────────────────────────────────────────────────────────────────────
 
 
+TOKEN = "correct horse battery"
 SETTINGS = """\
 [[endpoints]]
 name = "Sales"
@@ -40,6 +42,12 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
     shop.create_store()
     listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_WEB__LISTEN": f"127.0.0.1:{(port := free_port())}",
+        "MIGRATOR_WEB__TOKEN": TOKEN,
+        "MIGRATOR_PROBE__EVERY": "1100ms",
+        "MIGRATOR_PROBE__LEVELS": "0",
+    }
     rig.prepare()
     process = rig.start("run")
     wait_until(lambda: listens(rig), what="a daemon that listens")
@@ -55,11 +63,18 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     assert hold["observed"].startswith("index rebuild (")
     no = told(rig, command="pause", endpoint="Billing", reason="a mistake")
     assert (no["is_done"], "does not work on Billing" in no["text"]) == (False, True)
-    assert told(rig, command="resume")["is_done"]
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        wait_until(lambda: "Sales" in client.get("/").text, what="the status page")
+        assert client.post("/control", json={"command": "resume"}).status_code == 401
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        assert client.post("/control", json={"command": "resume"}).json()["is_done"]
     assert told(rig, command="set", setting="lanes", value="2", who="Jo")["is_done"]
     wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
     assert status(rig)["settings"]["lanes"] == "2"
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
+    wait_until(lambda: jobs(rig)["probe"]["last"] is not None, what="a probe that came back")
+    assert [probe["level"] for probe in noted(rig, "probe")[0]["probes"]] == [0]
+    assert {"sweep", "throttle", "look", "survey", "held-destinations"} < set(jobs(rig))
     rig.must("pause", "--reason", "until Monday")
     # events are written in the background
     wait_until(lambda: len(noted(rig, "hold_began")) == 2, what="a note of it")
@@ -172,6 +187,34 @@ def _outcome(rig: Rig) -> str | None:
     """Return what came of the last look; None: there was none yet."""
     last = jobs(rig)["recheck"]["last"]
     return None if last is None else str(last["outcome"])
+
+
+@pytest.mark.punctual
+def test_a_locked_table_holds_its_endpoint(rig: Rig, tmp_path: Path) -> None:
+    """As a new index locks it; the other endpoint goes on, and the hold ends by itself."""
+    shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
+    shop.create_store()
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_THROTTLE__MAX_DATABASE_LATENCY": "1s",  # more than a busy machine makes of it
+        "MIGRATOR_THROTTLE__EVERY": "200ms",
+        "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
+    }
+    rig.prepare()
+    process = rig.start("run", "--all-endpoints")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    with rig.sql() as connection, connection.transaction():
+        connection.execute('LOCK TABLE "Sales_TimeoutData" IN SHARE MODE')
+        wait_until(lambda: bool(signals(rig)), what="a hold")
+        (hold,) = status(rig)["holds"]
+        assert (hold["signal"], hold["endpoint"]) == ("database_latency", "Sales")
+        assert "public.Sales_TimeoutData keeps us waiting for more than" in hold["observed"]
+        shop.insert([row() for _ in range(10)])
+        wait_until(lambda: not shop.stored_ids(), what="the other endpoint")
+    wait_until(lambda: not signals(rig), what="the end of the hold")
+    rig.insert([row()])
+    wait_until(lambda: not rig.stored_ids(), what="going on by itself")
+    rig.stop(process)
 
 
 def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) -> None:
@@ -301,6 +344,24 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
     assert rig.quarantined() == {}
     account = rig.account([*rows, *others], "Billing", "Shipping")
     assert (account.found, account.lost, account.duplicated) == (400, (), ())
+
+
+def test_a_run_that_ends_tells_what_waits(rig: Rig) -> None:
+    """It is done but for rows without a queue, however often it runs; then with all."""
+    rig.prepare()
+    rows = [row(), row(destination="Shipping"), row(-timedelta(hours=1), destination="Shipping")]
+    rig.insert(rows)
+    once = ("run", "--endpoint", "Sales", "--once", "--json", "--cutoff", "0s")
+    for _ in range(2):  # also when nothing but what is held is left
+        (found,) = json.loads(rig.must(*once, codes=(5,)))["held"]
+        assert (found["destination"], found["reason"]) == ("Shipping", "destination-unknown")
+        assert found["rows"] == len(rig.stored_ids()) == 2
+    assert rig.quarantined() == {}
+    rig.must("verify")
+    rig.create_receivers("Shipping")
+    assert json.loads(rig.must(*once))["held"] == []
+    account = rig.account(rows, "Billing", "Shipping")
+    assert (account.found, account.lost, account.duplicated) == (3, (), ())
 
 
 # ── what it tells ─────────────────────────────────────────────────────────────────────────────────

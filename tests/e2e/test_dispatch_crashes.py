@@ -248,6 +248,27 @@ def test_the_database_goes_away_and_comes_back(
 
 
 @pytest.mark.slow
+def test_an_outage_that_is_critical_ends_the_process_if_told_so(
+    private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
+) -> None:
+    """With on_critical = exit it ends with code 4; what it had in hand is back in the queue."""
+    url = private_postgres.url(private_postgres.create_database())
+    rig = new_rig(database_url=url, broker_url=vhost.amqp_url)
+    critical = {"critical_after": "2s", "on_critical": "exit"}
+    endpoint = prepared(rig, tmp_path, dispatch=critical)
+    process = start_dispatcher(rig)
+    private_postgres.stop()
+    endpoint.send(*(endpoint.deferred(60, to="Billing") for _ in range(20)))
+    done = rig.finish(process)
+    assert done.returncode == 4, done.stderr[-4000:]
+    log = [each for each in actions(done.stderr) if each.startswith("dispatcher_")]
+    told = ["dispatcher_degraded", "dispatcher_critical", "dispatcher_gave_up"]
+    assert [each for each in dict.fromkeys(log) if each in told] == told
+    wait_until(lambda: waiting(rig, endpoint.timeouts) == 20, what="all in the queue")
+    assert waiting(rig, "error") == 0
+
+
+@pytest.mark.slow
 @pytest.mark.punctual
 def test_the_broker_is_killed_and_comes_back(
     database: str, private_node: RabbitNode, new_rig: NewRig, tmp_path: Path

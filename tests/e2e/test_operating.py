@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.errors import ExitCode
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.wiretime import parse_wire_time
+from tests.conftest import TlsMaterial
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -76,6 +78,34 @@ def test_a_daemon_takes_up_new_rows_and_those_that_come_near(rig: Rig) -> None:
     assert min(late.values()) >= 0
     assert max(late.values()) < 5
     rig.stop(process)
+
+
+@pytest.mark.slow
+def test_tls_with_a_client_certificate(
+    database: str, rabbit_tls_node: RabbitNode, tls_material: TlsMaterial, new_rig: NewRig
+) -> None:
+    """The transport's form of an address works over TLS, with the certificate it demands."""
+    name = f"tls-{uuid.uuid4().hex[:8]}"
+    rabbit_tls_node.create_vhost(name)
+    rig = new_rig(database_url=database, broker_url=rabbit_tls_node.amqp_url(name))
+    port = rabbit_tls_node.amqps_port
+    rig.settings = {
+        "MIGRATOR_BROKER__URL": f"host=localhost;port={port};username=guest;password=guest;"
+        f"virtualHost={name};useTls=true",
+        "MIGRATOR_BROKER__TLS__CA_FILE": str(tls_material.ca),
+    }
+    certificate = {
+        "MIGRATOR_BROKER__TLS__CERT_FILE": str(tls_material.client_cert),
+        "MIGRATOR_BROKER__TLS__KEY_FILE": str(tls_material.client_key),
+    }
+    rig.prepare()
+    rows = [row() for _ in range(50)]
+    rig.insert(rows)
+    without = rig.run("run", "--endpoint", "Sales", "--once")
+    assert (without.returncode, "Traceback" in without.stderr) == (4, False)
+    rig.migrate(**certificate)
+    account = rig.account(rows, "Billing")
+    assert (account.found, account.lost, account.duplicated) == (50, (), ())
 
 
 @pytest.mark.slow

@@ -49,8 +49,11 @@ def test_a_level_is_watched_only_for_as_long_as_was_said(
     """And only when messages are held; without a store, what the ledger tells is not checked."""
     waits: list[float] = []
     monkeypatch.setattr(check, "time", SimpleNamespace(sleep=waits.append))
-    monkeypatch.delenv("MIGRATOR_STORE__URL")
     verify = ("delays", "verify", "--watch-for")
+    program("db", "upgrade")
+    findings = program(*verify, "3s", "--json").document["findings"]
+    assert [f["subject"] for f in findings if f["level"] == "not_checked"] == []
+    monkeypatch.delenv("MIGRATOR_STORE__URL")
     assert "'10' must be a duration" in program(*verify, "10", codes=[2]).err
     document = program(*verify, "3s", "--delays", "v1", "--json").document
     assert document["schema"] == "migrator/delays-verify/1"
