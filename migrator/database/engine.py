@@ -7,6 +7,7 @@ weakens durability; a transaction either reads or writes, and says so when it be
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -73,7 +74,7 @@ def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
         ConfigError: It is no database URL, or none for a database and driver we have.
     """
     try:
-        return _engine(_with_driver(make_url(url)), kept_open)
+        return _engine(with_driver(make_url(url)), kept_open)
     except (ArgumentError, NoSuchModuleError) as exc:
         raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
     except ImportError as exc:
@@ -233,10 +234,13 @@ def _body_hash(body: bytes | None) -> str:
     return hashlib.sha256(body or b"").hexdigest()
 
 
-def _with_driver(url: URL) -> URL:
-    return oracle.with_driver(mssql.with_driver(mysql.with_driver(url)))
+def with_driver(url: URL) -> URL:
+    """Return *url* with the one driver that is used; MariaDB is called as MySQL is."""
+    name = re.sub("^mariadb", "mysql", url.drivername)
+    return url.set(drivername=_DRIVERS.get(name, name))
 
 
+_DRIVERS: Final = {"mysql": "mysql+pymysql", "mssql": "mssql+pyodbc", "oracle": "oracle+oracledb"}
 _CONNECT_ARGUMENTS: Final = {
     "postgresql": _postgresql_arguments,
     "mssql": mssql.connect_arguments,

@@ -65,17 +65,13 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except DBAPIError as exc:
-        if is_passing(exc):
-            raise StoreUnavailable(
-                f"the database cannot be reached for {doing}: {_primary(exc)}; "
-                "check store.url, the network and the database"
-            ) from exc
-        raise failed(f"the database refused {doing}: {_primary(exc)}") from exc
-    except OSError as exc:  # oracledb looks the host's name up by itself
+    except (DBAPIError, OSError) as exc:  # oracledb looks the host's name up by itself
+        why = _primary(exc) if isinstance(exc, DBAPIError) else str(exc)
+        if isinstance(exc, DBAPIError) and not is_passing(exc):
+            raise failed(f"the database refused {doing}: {why}") from exc
         raise StoreUnavailable(
-            f"the database cannot be reached for {doing}: {exc}; check store.url, the network and "
-            "the database"
+            f"the database cannot be reached for {doing}: {why}; "
+            "check store.url, the network and the database"
         ) from exc
     except SQLAlchemyError as exc:
         raise failed(f"{doing} failed: {type(exc).__name__}") from exc

@@ -79,11 +79,6 @@ class LockingCompiler(MSSQLCompiler):
         return ""
 
 
-def with_driver(url: URL) -> URL:
-    """Return *url* with the one driver that is used."""
-    return url.set(drivername="mssql+pyodbc") if url.drivername == "mssql" else url
-
-
 def connect_arguments(url: URL) -> dict[str, Any]:
     """Return what the driver is told, as far as *url* does not say it."""
     said = {name.casefold() for name in url.query}

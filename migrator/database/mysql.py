@@ -17,7 +17,6 @@ from sqlalchemy.engine import URL, Dialect
 from migrator.database.sessions import CONNECT_TIMEOUT_S, PATIENCE, Patience, changed, restoring
 from migrator.errors import StoreError
 
-_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
 _MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES"
 """What does not fit is refused, not cut; names are quoted as everywhere else.
 
@@ -50,16 +49,12 @@ _SHORTEST_S: Final = 0.001
 """0 would be no limit."""
 _UNANSWERED_S: Final = 15
 """So much longer than the server the driver waits for an answer."""
-_KEEPALIVE_IDLE_S: Final = 10
-_KEEPALIVE_INTERVAL_S: Final = 5
-_KEEPALIVE_COUNT: Final = 3
-_UNANSWERED_MS: Final = 30_000
-
-
-def with_driver(url: URL) -> URL:
-    """Return *url* with the one driver and the one dialect name that are used for both servers."""
-    drivername = _DRIVERS.get(url.drivername, url.drivername)
-    return url.set(drivername=re.sub("^mariadb", "mysql", drivername))
+_KEEPALIVE: Final[Mapping[str, int]] = {
+    "TCP_KEEPIDLE": 10,  # s
+    "TCP_KEEPINTVL": 5,  # s
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,  # ms
+}
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
@@ -219,12 +214,7 @@ def _steady_socket(connection: Any) -> socket.socket:
         raise
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
-        ("TCP_USER_TIMEOUT", _UNANSWERED_MS),
-    ):
+    for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # Linux
             found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return found

@@ -82,11 +82,6 @@ class WaitingCompiler(OracleCompiler_cx_oracle):
         return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call] # SQLAlchemy's
 
 
-def with_driver(url: URL) -> URL:
-    """Return *url* with the one driver that is used."""
-    return url.set(drivername="oracle+oracledb") if url.drivername == "oracle" else url
-
-
 def connect_arguments(url: URL) -> dict[str, Any]:
     """Return what the driver is told, as far as *url* does not say it."""
     wanted = {

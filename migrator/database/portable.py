@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import False_, True_
 
 S = TypeVar("S", bound=sa.Select[Any])
+T = TypeVar("T")
 V = TypeVar("V", str, int)
 
 MOST_IN_LIST: Final = 1000
@@ -73,19 +74,17 @@ def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement
     wanted = sorted(names)
     if len(wanted) <= MOST_IN_LIST:
         return column.in_(wanted)
-    return sa.or_(*(column.in_(_written_out(some, column)) for some in _lists(wanted)))
+    return sa.or_(*(column.in_(_written_out(some, column)) for some in in_lists(wanted)))
 
 
 def not_among(column: sa.ColumnElement[str], names: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the condition that *column* is none of *names*; see ``among``."""
-    unwanted = sorted(names)
-    if len(unwanted) <= MOST_IN_LIST:
-        return column.not_in(unwanted)
-    return sa.and_(*(column.not_in(_written_out(some, column)) for some in _lists(unwanted)))
+    return ~among(column, names)
 
 
-def _lists(names: Sequence[V]) -> Iterator[Sequence[V]]:
-    return (names[start : start + MOST_IN_LIST] for start in range(0, len(names), MOST_IN_LIST))
+def in_lists(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield *values* in parts that one ``IN`` takes."""
+    return (values[start : start + MOST_IN_LIST] for start in range(0, len(values), MOST_IN_LIST))
 
 
 def _written_out(names: Sequence[V], column: sa.ColumnElement[V]) -> sa.BindParameter[Any]:

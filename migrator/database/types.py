@@ -6,6 +6,7 @@ Rules of this file: Python sees aware UTC datetimes only; a naive one is refused
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -20,8 +21,12 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 _TEXT_FORMAT_CHARS: Final = 26
 """``YYYY-MM-DD HH:MM:SS.ffffff``: compares as text in the order of time."""
 _FRACTION_DIGITS: Final = 6
-_WITHOUT_ZONE: Final = frozenset({"mysql", "mssql", "oracle"})
-_DATETIME2: Final[TypeEngine[datetime]] = mssql.DATETIME2(_FRACTION_DIGITS)  # type: ignore[no-untyped-call] # SQLAlchemy's
+_DATE_TIMES: Final[Mapping[str, TypeEngine[Any]]] = {
+    "sqlite": sa.String(_TEXT_FORMAT_CHARS),
+    "mysql": mysql.DATETIME(fsp=_FRACTION_DIGITS),
+    "mssql": mssql.DATETIME2(_FRACTION_DIGITS),  # type: ignore[no-untyped-call] # SQLAlchemy's
+    "oracle": oracle.TIMESTAMP(),  # six digits, too
+}
 _NO_TIME: Final = "0000-00-00"
 """MySQL may hold a date that is none; its driver gives it back as text."""
 
@@ -57,6 +62,12 @@ def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
     )
 
 
+def _in_utc(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("a naive datetime has no meaning here; give it a time zone")
+    return moment.astimezone(UTC)
+
+
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware UTC datetime; ISO text on SQLite, which has no type of its own for it.
 
@@ -78,26 +89,17 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column type of *dialect*."""
-        if dialect.name == "sqlite":
-            return dialect.type_descriptor(sa.String(_TEXT_FORMAT_CHARS))
-        if dialect.name == "mysql":
-            return dialect.type_descriptor(mysql.DATETIME(fsp=_FRACTION_DIGITS))
-        if dialect.name == "mssql":
-            return dialect.type_descriptor(_DATETIME2)
-        if dialect.name == "oracle":
-            return dialect.type_descriptor(oracle.TIMESTAMP())  # six digits, too
-        return dialect.type_descriptor(sa.DateTime(timezone=self.with_zone))
+        with_zone = sa.DateTime(timezone=self.with_zone)
+        return dialect.type_descriptor(_DATE_TIMES.get(dialect.name, with_zone))
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
-        if value.tzinfo is None:
-            raise ValueError("a naive datetime has no meaning here; give it a time zone")
-        utc = value.astimezone(UTC)
+        utc = _in_utc(value)
         if dialect.name == "sqlite":
             return utc.replace(tzinfo=None).isoformat(" ", "microseconds")
-        has_zone = self.with_zone and dialect.name not in _WITHOUT_ZONE
+        has_zone = self.with_zone and dialect.name not in _DATE_TIMES
         return utc if has_zone else utc.replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
@@ -138,9 +140,7 @@ class ColumnTime(TypeDecorator[datetime]):
         """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
-        if value.tzinfo is None:
-            raise ValueError("a naive datetime has no meaning here; give it a time zone")
-        naive = min(max(value.astimezone(UTC).replace(tzinfo=None), self.EARLIEST), self.LATEST)
+        naive = min(max(_in_utc(value).replace(tzinfo=None), self.EARLIEST), self.LATEST)
         return naive.replace(microsecond=0) if isinstance(self.found, oracle.DATE) else naive
 
     def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:

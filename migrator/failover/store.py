@@ -14,18 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    NestedTransaction,
-    Row,
-    bindparam,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from migrator.database.portable import pair_in
 from migrator.database.types import byte_length, database_now
@@ -111,7 +100,7 @@ class SqlFailover(LedgerPart):
     """Settles the window in a database that holds both, store and ledger."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
+        self, engine: sa.Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
         """Move rows of *store* into *ledger* as *claims* does."""
         super().__init__(engine, ledger)
@@ -122,7 +111,7 @@ class SqlFailover(LedgerPart):
         """Return the last time at which this database heard of a lane; None: of none."""
         lease = self._tables.lease.c
         aside = [self._tables.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
-        query = select(func.max(lease.renewed_at)).where(lease.name.not_in(aside))
+        query = sa.select(sa.func.max(lease.renewed_at)).where(lease.name.not_in(aside))
         with self._reading("asking for the last sign of life") as connection:
             found: datetime | None = connection.scalar(query)
         return found
@@ -133,9 +122,9 @@ class SqlFailover(LedgerPart):
         The settings may name another one: a daemon may have been given its own as an option.
         """
         run = self._tables.run.c
-        query = select(run.options)
+        query = sa.select(run.options)
         if since is not None:
-            query = query.where(or_(run.ended_at.is_(None), run.ended_at >= since))
+            query = query.where(sa.or_(run.ended_at.is_(None), run.ended_at >= since))
         with self._reading("asking for the cutoffs of runs") as connection:
             found = [json.loads(each).get("cutoff_s") for each in connection.scalars(query)]
         return {timedelta(seconds=each) for each in found if isinstance(each, int)}
@@ -145,12 +134,12 @@ class SqlFailover(LedgerPart):
         left, row = {*ids}, self._tables.timeout.c
         with self._reading("looking for rows of a staging queue") as connection:
             for some in _chunks(sorted(left)):
-                left -= {*connection.scalars(select(row.store_id).where(row.store_id.in_(some)))}
+                left -= {*connection.scalars(sa.select(row.store_id).where(row.store_id.in_(some)))}
             for endpoint in self._store.endpoints():
                 legacy = self._store.legacy_table(endpoint.source)
                 for some in _chunks(sorted(left)):
                     called = legacy.table.c.Id.in_(ids_for(legacy, some))
-                    left -= {*connection.scalars(select(id_text(legacy)).where(called))}
+                    left -= {*connection.scalars(sa.select(id_text(legacy)).where(called))}
         return left
 
     def settle(
@@ -158,7 +147,7 @@ class SqlFailover(LedgerPart):
         seen: Collection[SeenRow],
         terms: FailoverTerms,
         lease: Lease,
-        finish: Callable[[Connection, Settlement], None] | None,
+        finish: Callable[[sa.Connection, Settlement], None] | None,
     ) -> Settlement:
         """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
         with self._writing("settling what the database lost") as connection:
@@ -183,7 +172,7 @@ class SqlFailover(LedgerPart):
 class _Work:
     """One settlement in one transaction."""
 
-    connection: Connection
+    connection: sa.Connection
     ledger: LedgerTables
     store: TableStore
     claims: SqlClaims
@@ -212,12 +201,12 @@ class _Work:
         batch = self.ledger.batch
         highest = max([*seen, *(each.batch for each in self.terms.receipts)], default=0)
         name = self.connection.dialect.identifier_preparer.format_table(batch)
-        sequence = func.pg_get_serial_sequence(name, "id")
-        most = self.connection.scalar(select(func.max(batch.c.id))) or 0
-        present = self.connection.scalar(select(func.nextval(sequence))) or 0
-        left = func.generate_series(present + 1, max(most, highest)).table_valued("number")
-        drawn = select(func.nextval(sequence).label("drawn")).select_from(left).subquery()
-        self.connection.execute(select(func.max(drawn.c.drawn)))
+        sequence = sa.func.pg_get_serial_sequence(name, "id")
+        most = self.connection.scalar(sa.select(sa.func.max(batch.c.id))) or 0
+        present = self.connection.scalar(sa.select(sa.func.nextval(sequence))) or 0
+        left = sa.func.generate_series(present + 1, max(most, highest)).table_valued("number")
+        drawn = sa.select(sa.func.nextval(sequence).label("drawn")).select_from(left).subquery()
+        self.connection.execute(sa.select(sa.func.max(drawn.c.drawn)))
 
     # ── messages that were met ──────────────────────────────────────────────────────────────
 
@@ -231,7 +220,7 @@ class _Work:
         # of what was seen twice, the later attempt counts
         for some in _chunks(sorted(seen, key=lambda each: each.attempt)):
             keys = {(each.row.batch, each.row.row_index) for each in some}
-            query = select(row.batch_id, row.row_index, row.store_id).where(
+            query = sa.select(row.batch_id, row.row_index, row.store_id).where(
                 pair_in(row.batch_id, row.row_index, keys, dialect=dialect)
             )
             there = {(r.batch_id, r.row_index): r.store_id for r in self.connection.execute(query)}
@@ -264,16 +253,16 @@ class _Work:
 
     def _ids_in(self, batch: int) -> set[TimeoutId]:
         row = self.ledger.timeout.c
-        query = select(row.store_id).where(row.batch_id == batch)
+        query = sa.select(row.store_id).where(row.batch_id == batch)
         return {TimeoutId(each) for each in self.connection.scalars(query)}
 
     def _number(self, batch: int, rows: Iterable[SeenRow]) -> None:
         """Give rows the index that their messages bear, so that they are found by their mark."""
         row = self.ledger.timeout
         statement = (
-            update(row)
-            .where(row.c.batch_id == batch, row.c.store_id == bindparam("called"))
-            .values(row_index=bindparam("at"))
+            sa.update(row)
+            .where(row.c.batch_id == batch, row.c.store_id == sa.bindparam("called"))
+            .values(row_index=sa.bindparam("at"))
         )
         given = [{"called": each.row.timeout_id, "at": each.row.row_index} for each in rows]
         self.connection.execute(statement, given)
@@ -288,30 +277,30 @@ class _Work:
             "lane": _FIRST_LANE,
             "lease_token": _NOBODY,
         }
-        is_free = self.connection.scalar(select(table.c.id).where(table.c.id == batch)) is None
+        is_free = self.connection.scalar(sa.select(table.c.id).where(table.c.id == batch)) is None
         if is_free:
             values |= {"id": batch}
             self.connection.execute(
-                update(row).where(row.c.batch_id == claimed).values(batch_id=batch)
+                sa.update(row).where(row.c.batch_id == claimed).values(batch_id=batch)
             )
-        self.connection.execute(update(table).where(table.c.id == claimed).values(values))
+        self.connection.execute(sa.update(table).where(table.c.id == claimed).values(values))
 
     # ── batches under way ───────────────────────────────────────────────────────────────────
 
-    def _open_batches(self) -> Sequence[Row[Any]]:
+    def _open_batches(self) -> Sequence[sa.Row[Any]]:
         table = self.ledger.batch
         states = {*OPEN, BatchState.DOUBTFUL} - {*HALF_DONE}
         query = (
-            select(table)
+            sa.select(table)
             .where(table.c.state.in_(states), table.c.lane < FIRST_DISPATCHER_LANE)
             .order_by(table.c.id)
         )
         return self.connection.execute(query).all()
 
-    def _split(self, batch: Row[Any], seen: Mapping[int, int]) -> None:
+    def _split(self, batch: sa.Row[Any], seen: Mapping[int, int]) -> None:
         """Settle a batch under way; its first part keeps its number, the others get new ones."""
         row = self.ledger.timeout.c
-        query = select(row.id, row.row_index, row.due).where(
+        query = sa.select(row.id, row.row_index, row.due).where(
             row.batch_id == batch.id, row.state.is_(None)
         )
         parts: dict[BatchState, list[int]] = defaultdict(list)
@@ -331,25 +320,25 @@ class _Work:
             self._part(batch, state, parts[state], attempt=attempt, is_first=place == 0)
 
     def _part(
-        self, batch: Row[Any], state: BatchState, ids: list[int], *, attempt: int, is_first: bool
+        self, batch: sa.Row[Any], state: BatchState, ids: list[int], *, attempt: int, is_first: bool
     ) -> None:
         table, row = self.ledger.batch, self.ledger.timeout
         # what is passed again must be higher than what our queues may still hold of it
         highest = max((p.number for p in self.terms.receipts if p.batch == batch.id), default=0)
         if state is BatchState.CLAIMED:
             attempt = max(attempt, highest) + 1
-        now = self.connection.scalar(select(database_now()))
+        now = self.connection.scalar(sa.select(database_now()))
         values: dict[str, Any] = {"state": state, f"{state}_at": now, "attempt": attempt}
         number = batch.id
         if not is_first:
             kept = {key: value for key, value in batch._mapping.items() if key != "id"}
             number = inserted_id(
-                self.connection.execute(insert(table).values(**kept | values | {"size": 0}))
+                self.connection.execute(sa.insert(table).values(**kept | values | {"size": 0}))
             )
             for some in _chunks(ids):
-                moving = update(row).where(row.c.id.in_(some)).values(batch_id=number)
+                moving = sa.update(row).where(row.c.id.in_(some)).values(batch_id=number)
                 self.connection.execute(moving)
-        self.connection.execute(update(table).where(table.c.id == number).values(values))
+        self.connection.execute(sa.update(table).where(table.c.id == number).values(values))
         for each in {number, batch.id}:
             self._measure(each)
         if state is BatchState.DOUBTFUL:
@@ -358,14 +347,14 @@ class _Work:
     def _measure(self, batch: int) -> None:
         """Have a batch say what it holds now."""
         table, row = self.ledger.batch, self.ledger.timeout.c
-        query = select(
-            func.count().label("size"),
-            func.coalesce(func.sum(byte_length(row.body)), 0).label("body_bytes"),
-            func.min(row.due).label("first_due"),
-            func.max(row.due).label("last_due"),
+        query = sa.select(
+            sa.func.count().label("size"),
+            sa.func.coalesce(sa.func.sum(byte_length(row.body)), 0).label("body_bytes"),
+            sa.func.min(row.due).label("first_due"),
+            sa.func.max(row.due).label("last_due"),
         ).where(row.batch_id == batch)
         measured = self.connection.execute(query).one()._mapping
-        self.connection.execute(update(table).where(table.c.id == batch).values(**measured))
+        self.connection.execute(sa.update(table).where(table.c.id == batch).values(**measured))
 
     # ── what may have left ──────────────────────────────────────────────────────────────────
 
@@ -386,7 +375,7 @@ class _Work:
                     return
                 table = self.ledger.batch
                 self.connection.execute(
-                    update(table)
+                    sa.update(table)
                     .where(table.c.id == claim.batch.id)
                     .values(
                         state=BatchState.DOUBTFUL,
@@ -398,7 +387,7 @@ class _Work:
                 self._found.doubtful += claim.batch.size
                 self._found.doubtful_batches.append(claim.batch.id)
 
-    def _undo(self, attempt: NestedTransaction, endpoint: StoreEndpoint) -> None:
+    def _undo(self, attempt: sa.NestedTransaction, endpoint: StoreEndpoint) -> None:
         """Leave no empty batch behind, nor a run that was begun for it."""
         attempt.rollback()
         self._runs.pop(endpoint.source, None)
@@ -407,7 +396,7 @@ class _Work:
         table = self.ledger.batch.c
         found = set[Attempt]()
         for some in _chunks(sorted({each.batch for each in self.terms.receipts})):
-            query = select(table.id, table.attempt).where(
+            query = sa.select(table.id, table.attempt).where(
                 table.id.in_(some), table.state.in_(_COMMITTED)
             )
             rows = self.connection.execute(query)

@@ -9,20 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sqlalchemy import (
-    Connection,
-    Executable,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    case,
-    delete,
-    func,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
 from migrator.database.types import database_now
@@ -105,7 +92,7 @@ class SqlUpkeep(LedgerPart):
             self._step(connection, found, _EVENTS[outcome])
 
     def close_half_done(
-        self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: Executable
+        self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: sa.Executable
     ) -> int:
         """Record what an operator decided about a half-done batch whose store is gone.
 
@@ -130,13 +117,13 @@ class SqlUpkeep(LedgerPart):
         return int(found.size)
 
     def _locked(
-        self, connection: Connection, batch: BatchId, states: Collection[BatchState]
-    ) -> Row[Any] | None:
+        self, connection: sa.Connection, batch: BatchId, states: Collection[BatchState]
+    ) -> sa.Row[Any] | None:
         table = self._tables.batch
-        query = select(table).where(table.c.id == batch, table.c.state.in_(states))
+        query = sa.select(table).where(table.c.id == batch, table.c.state.in_(states))
         return connection.execute(for_update(query, table)).first()
 
-    def _step(self, connection: Connection, batch: Row[Any], event: Event) -> None:
+    def _step(self, connection: sa.Connection, batch: sa.Row[Any], event: Event) -> None:
         """Record what happens to a batch, and leave it to whoever takes its lane."""
         table, state = self._tables.batch, next_state(BatchState(batch.state), event)
         values = {
@@ -145,30 +132,30 @@ class SqlUpkeep(LedgerPart):
             "lease_token": NO_TOKEN,
             f"{state}_at": database_now(),
         }
-        connection.execute(update(table).where(table.c.id == batch.id).values(values))
+        connection.execute(sa.update(table).where(table.c.id == batch.id).values(values))
 
-    def _demand_no_owner(self, connection: Connection, batch: BatchId) -> None:
+    def _demand_no_owner(self, connection: sa.Connection, batch: BatchId) -> None:
         """Return when nobody has the lane of *batch*, and keep it from being taken.
 
         The lane is locked before the batch, as by whoever takes it.
         """
         table = self._tables.batch.c
-        lane = connection.scalar(select(table.lane).where(table.id == batch))
+        lane = connection.scalar(sa.select(table.lane).where(table.id == batch))
         if lane is not None and (owner := self._owner(connection, lane)):
             raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
 
-    def _owner(self, connection: Connection, lane: Lane) -> str | None:
+    def _owner(self, connection: sa.Connection, lane: Lane) -> str | None:
         """Return who holds *lane*, and keep it from being taken by another, if it ever was."""
         lease = self._tables.lease
         is_its = lease.c.name == self._tables.lease_name(lane)
-        connection.execute(for_update(select(lease.c.name).where(is_its), lease))
+        connection.execute(for_update(sa.select(lease.c.name).where(is_its), lease))
         is_alive = lease.c.owner.is_not(None), lease.c.until > database_now()
-        return connection.scalar(select(lease.c.owner).where(is_its, *is_alive))
+        return connection.scalar(sa.select(lease.c.owner).where(is_its, *is_alive))
 
-    def _write_off(self, connection: Connection, batch: BatchId, evidence: str) -> None:
+    def _write_off(self, connection: sa.Connection, batch: BatchId, evidence: str) -> None:
         row = self._tables.timeout
         is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        statement = update(row).where(row.c.batch_id == batch, is_here)
+        statement = sa.update(row).where(row.c.batch_id == batch, is_here)
         connection.execute(statement.values(_written_off(evidence)))
 
     def purge(
@@ -200,19 +187,21 @@ class SqlUpkeep(LedgerPart):
             purged += len(rows)
         return purged
 
-    def _purgeable(self, before: datetime, run: RunId | None) -> Select[Any]:
+    def _purgeable(self, before: datetime, run: RunId | None) -> sa.Select[Any]:
         row, batch = self._tables.timeout, self._tables.batch
-        settled_at = case(*((batch.c.state == state, batch.c[f"{state}_at"]) for state in _SETTLED))
+        settled_at = sa.case(
+            *((batch.c.state == state, batch.c[f"{state}_at"]) for state in _SETTLED)
+        )
         is_settled = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
         query = (
-            select(row.c.id, row.c.batch_id, row.c.state, batch.c.state.label("batch_state"))
+            sa.select(row.c.id, row.c.batch_id, row.c.state, batch.c.state.label("batch_state"))
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
                 batch.c.state.in_(_SETTLED),
                 settled_at < before,
-                or_(batch.c.first_due.is_(None), batch.c.first_due < before),
+                sa.or_(batch.c.first_due.is_(None), batch.c.first_due < before),
                 row.c.due < before,
-                or_(row.c.state.is_(None), is_settled),
+                sa.or_(row.c.state.is_(None), is_settled),
                 row.c.going_back.is_(None),
             )
         )
@@ -221,12 +210,12 @@ class SqlUpkeep(LedgerPart):
         dialect = self._engine.dialect.name
         return first_for_update(query, row, at_most=_PURGE_ROWS, dialect=dialect)
 
-    def _delete(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
+    def _delete(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> None:
         row = self._tables.timeout
         ids = [found.id for found in rows]
         for start in range(0, len(ids), MOST_IN_LIST):
             some = row.c.id.in_(ids[start : start + MOST_IN_LIST])
-            connection.execute(delete(row).where(some))
+            connection.execute(sa.delete(row).where(some))
         # the books count a batch's size under its own state; rows that differ were not in it
         purged, left = Counter[int](), Counter[int]()
         for found in rows:
@@ -241,7 +230,9 @@ class SqlUpkeep(LedgerPart):
         row, of = self._tables.timeout.c, self._tables.batch.c
         only = [] if batch is None else [row.batch_id == batch]
         query = (
-            select(row.batch_id, of.endpoint, of.source, row.going_back, func.count().label("rows"))
+            sa.select(
+                row.batch_id, of.endpoint, of.source, row.going_back, sa.func.count().label("rows")
+            )
             .join(self._tables.batch, of.id == row.batch_id)
             .where(row.going_back.is_not(None), *only)
             .group_by(row.batch_id, of.endpoint, of.source, row.going_back)
@@ -264,11 +255,11 @@ class SqlUpkeep(LedgerPart):
     def ids_going_back(self, going: GoingBack) -> Sequence[TimeoutId]:
         """Return the ids of the rows that *going* counts."""
         row = self._tables.timeout.c
-        query = select(row.store_id).where(*self._is(going)).order_by(row.row_index)
+        query = sa.select(row.store_id).where(*self._is(going)).order_by(row.row_index)
         return [row.store_id for row in self._read(query, doing="reading rows that go back")]
 
     def close_going_back(
-        self, going: GoingBack, outcome: ReturnOutcome, *, evidence: str, event: Executable
+        self, going: GoingBack, outcome: ReturnOutcome, *, evidence: str, event: sa.Executable
     ) -> int:
         """Record *outcome* of the rows that *going* counts; return how many it was.
 
@@ -285,7 +276,7 @@ class SqlUpkeep(LedgerPart):
         with self._writing(f"closing rows of batch {going.batch}") as connection:
             if owner := self._owner(connection, RECALL_LANE):
                 raise LedgerError(f"{owner} recalls: stop it first; nothing was changed")
-            changed = connection.execute(update(row).where(*self._is(going)).values(values))
+            changed = connection.execute(sa.update(row).where(*self._is(going)).values(values))
             if changed.rowcount != going.rows:
                 raise LedgerError(
                     f"of batch {going.batch}, not {going.rows} but {changed.rowcount} rows go "
@@ -298,13 +289,13 @@ class SqlUpkeep(LedgerPart):
         row = self._tables.timeout.c
         return [row.batch_id == going.batch, row.going_back == going.towards]
 
-    def _ever_claimed_documents(self, connection: Connection) -> bool:
+    def _ever_claimed_documents(self, connection: sa.Connection) -> bool:
         """Return False where all rows came from tables: they go back in one transaction.
 
         Else all rows are looked at, and few ledgers that are as large as that ever need it.
         """
         batch = self._tables.batch.c
-        query = select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
+        query = sa.select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
         return connection.scalar(query) is not None
 
 
@@ -318,8 +309,8 @@ def _written_off(evidence: str) -> dict[str, str | None]:
 
 
 def count_purged(
-    connection: Connection,
-    batch: Table,
+    connection: sa.Connection,
+    batch: sa.Table,
     purged: Mapping[int, int],
     left: Mapping[int, int] | None = None,
 ) -> None:
@@ -342,8 +333,10 @@ def count_purged(
     if not changes:
         return
     connection.execute(
-        update(batch)
-        .where(batch.c.id == bindparam("of_batch"))
-        .values(purged=batch.c.purged + bindparam("more"), size=batch.c.size - bindparam("fewer")),
+        sa.update(batch)
+        .where(batch.c.id == sa.bindparam("of_batch"))
+        .values(
+            purged=batch.c.purged + sa.bindparam("more"), size=batch.c.size - sa.bindparam("fewer")
+        ),
         changes,
     )

@@ -10,17 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
@@ -67,10 +57,10 @@ class SqlQuarantine(LedgerPart):
         ]
 
     def _found(
-        self, columns: list[Column[Any]], which: QuarantineFilter, after: int, limit: int
-    ) -> Sequence[Row[Any]]:
+        self, columns: list[sa.Column[Any]], which: QuarantineFilter, after: int, limit: int
+    ) -> Sequence[sa.Row[Any]]:
         row = self._tables.timeout
-        query = select(*columns, byte_length(row.c.body).label("body_bytes"))
+        query = sa.select(*columns, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
         with self._reading(_DOING) as connection:
             return [*connection.execute(query)]
@@ -83,9 +73,12 @@ class SqlQuarantine(LedgerPart):
         there they go (``SqlClaims.release_quarantined``).
         """
         with self._reading(_DOING) as connection:
-            now = connection.execute(select(database_now())).scalar_one()
+            now = connection.execute(sa.select(database_now())).scalar_one()
             # a row that comes back into quarantine meanwhile is not tried a second time
-            last = connection.execute(select(func.max(self._tables.batch.c.id))).scalar_one() or 0
+            last = (
+                connection.execute(sa.select(sa.func.max(self._tables.batch.c.id))).scalar_one()
+                or 0
+            )
             groups = self._groups(connection, which)
         retried = 0
         for source, endpoint in groups:
@@ -97,12 +90,12 @@ class SqlQuarantine(LedgerPart):
                     retried += moved
         return retried
 
-    def _groups(self, connection: Connection, which: QuarantineFilter) -> list[tuple[str, str]]:
+    def _groups(self, connection: sa.Connection, which: QuarantineFilter) -> list[tuple[str, str]]:
         row = self._tables.timeout.c
-        query = select(row.source, row.endpoint).where(*self._is(which)).distinct()
+        query = sa.select(row.source, row.endpoint).where(*self._is(which)).distinct()
         return sorted((found.source, found.endpoint) for found in connection.execute(query))
 
-    def _retry_batch(self, which: list[ColumnElement[bool]], last: int, mode: Mode) -> int:
+    def _retry_batch(self, which: list[sa.ColumnElement[bool]], last: int, mode: Mode) -> int:
         with self._writing("trying quarantined rows again") as connection:
             rows = self._chosen(connection, which, last)
             if rows:
@@ -110,11 +103,11 @@ class SqlQuarantine(LedgerPart):
         return len(rows)
 
     def _chosen(
-        self, connection: Connection, which: list[ColumnElement[bool]], last: int
-    ) -> Sequence[Row[Any]]:
+        self, connection: sa.Connection, which: list[sa.ColumnElement[bool]], last: int
+    ) -> Sequence[sa.Row[Any]]:
         row, batch = self._tables.timeout, self._tables.batch
         query = (
-            select(
+            sa.select(
                 row.c.id,
                 row.c.batch_id,
                 row.c.endpoint,
@@ -136,7 +129,7 @@ class SqlQuarantine(LedgerPart):
             .order_by(row.c.due, row.c.id)
         )
         query = first_for_update(query, row, at_most=RETRY_ROWS, dialect=connection.dialect.name)
-        chosen: list[Row[Any]] = []
+        chosen: list[sa.Row[Any]] = []
         size = 0
         for found in connection.execute(query):
             size += found.body_bytes + found.headers_bytes
@@ -145,8 +138,8 @@ class SqlQuarantine(LedgerPart):
             chosen.append(found)
         return chosen
 
-    def _new_batch(self, connection: Connection, rows: Sequence[Row[Any]], mode: Mode) -> int:
-        statement = insert(self._tables.batch).values(
+    def _new_batch(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], mode: Mode) -> int:
+        statement = sa.insert(self._tables.batch).values(
             run_id=rows[0].run_id,
             endpoint=rows[0].endpoint,
             source=rows[0].source,
@@ -163,11 +156,11 @@ class SqlQuarantine(LedgerPart):
         )
         return inserted_id(connection.execute(statement))
 
-    def _move(self, connection: Connection, rows: Sequence[Row[Any]], batch_id: int) -> None:
+    def _move(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], batch_id: int) -> None:
         row, batch = self._tables.timeout, self._tables.batch
         for index, found in enumerate(rows):
             connection.execute(
-                update(row)
+                sa.update(row)
                 .where(row.c.id == found.id)
                 .values(
                     batch_id=batch_id,
@@ -183,7 +176,7 @@ class SqlQuarantine(LedgerPart):
             body_bytes[found.batch_id] += found.body_bytes
         for old_id, count in sorted(left.items()):  # in a purge's order: no deadlock
             connection.execute(
-                update(batch)
+                sa.update(batch)
                 .where(batch.c.id == old_id)
                 .values(
                     size=batch.c.size - count,
@@ -191,11 +184,11 @@ class SqlQuarantine(LedgerPart):
                 )
             )
 
-    def _is(self, which: QuarantineFilter) -> list[ColumnElement[bool]]:
+    def _is(self, which: QuarantineFilter) -> list[sa.ColumnElement[bool]]:
         return in_quarantine(self._tables.timeout, self._tables.batch, which)
 
 
-def _listed(row: Row[Any]) -> QuarantinedRow:
+def _listed(row: sa.Row[Any]) -> QuarantinedRow:
     return QuarantinedRow(
         key=row.id,
         endpoint=row.endpoint,
@@ -211,17 +204,17 @@ def _listed(row: Row[Any]) -> QuarantinedRow:
 
 
 def in_quarantine(
-    timeout: FromClause, batch: FromClause, which: QuarantineFilter
-) -> list[ColumnElement[bool]]:
+    timeout: sa.FromClause, batch: sa.FromClause, which: QuarantineFilter
+) -> list[sa.ColumnElement[bool]]:
     """Return the conditions under which a row of *timeout* is in quarantine and *which* means it.
 
     Conditions on its batch are put as a subquery, so that *batch* need not be joined.
     """
     row = timeout.c
-    found: list[ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
+    found: list[sa.ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
     wanted = {"endpoint": which.endpoint, "reason": which.reason, "store_id": which.timeout_id}
     found += [row[name] == value for name, value in wanted.items() if value is not None]
     if which.mode is not None:
         of_mode = batch.alias("of_mode")
-        found.append(row.batch_id.in_(select(of_mode.c.id).where(of_mode.c.mode == which.mode)))
+        found.append(row.batch_id.in_(sa.select(of_mode.c.id).where(of_mode.c.mode == which.mode)))
     return found

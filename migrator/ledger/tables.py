@@ -15,28 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Computed,
-    Connection,
-    Engine,
-    ForeignKey,
-    FromClause,
-    Identity,
-    Index,
-    Integer,
-    MetaData,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    and_,
-    literal_column,
-)
+import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
@@ -62,6 +41,10 @@ class LedgerNames:
         """Return the name of a table, view or index, without its schema."""
         return self.prefix + noun
 
+    def path(self, noun: str) -> str:
+        """Return the name with its schema, as ``MetaData`` knows a table."""
+        return f"{self.schema}.{self.table(noun)}" if self.schema else self.table(noun)
+
 
 def ledger_names(dialect: str, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
     """Return how the ledger is named on *dialect*; *schema* counts only where there are any."""
@@ -75,7 +58,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def names_for(engine: Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
+def names_for(engine: sa.Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
     """Return how the ledger is named in the database of *engine*."""
     return ledger_names(engine.dialect.name, schema)
 
@@ -108,13 +91,14 @@ _OPEN_STORE_IDS: Final = {
     "mssql": f"{_IF_OPEN}store_id else N'#' + cast(id as nvarchar(20)) end",
     "oracle": f"{_IF_OPEN}store_id end",
 }
-_ID: Final = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up there
+_Items = list[sa.schema.SchemaItem]
+_ID: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # only INTEGER counts up there
 
 
-def _id_column(names: LedgerNames) -> Column[Any]:
+def _id_column(names: LedgerNames) -> sa.Column[Any]:
     """Return a key that counts up by itself; Oracle wants to be told so."""
-    counting = [Identity()] if names.dialect == "oracle" else []
-    return Column("id", _ID, *counting, primary_key=True)
+    counting = [sa.Identity()] if names.dialect == "oracle" else []
+    return sa.Column("id", _ID, *counting, primary_key=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,33 +106,35 @@ class LedgerTables:
     """All tables of one ledger."""
 
     names: LedgerNames
-    metadata: MetaData
-    ledger: Table
+    metadata: sa.MetaData
+    ledger: sa.Table
     """One row: the id that names the queues, and the database it was created in."""
-    run: Table
-    batch: Table
-    timeout: Table
+    run: sa.Table
+    batch: sa.Table
+    timeout: sa.Table
     """Every row ever claimed, with body and headers, until it is purged."""
-    lease: Table
+    lease: sa.Table
     """One row per lane, of hand-over or of a dispatcher."""
-    held_destination: Table
+    held_destination: sa.Table
     """One row per destination that a dispatcher could not reach; its rows are in the store."""
-    event: Table
+    event: sa.Table
 
-    def is_open(self, timeout: FromClause, store_id: Any) -> ColumnElement[bool]:
+    def is_open(self, timeout: sa.FromClause, store_id: Any) -> sa.ColumnElement[bool]:
         """Return the condition under which a timeout called *store_id* may not be claimed again.
 
         It is what the unique index is made of; literal, so that planners see that it is the same.
         """
         if OPEN_STORE_ID in timeout.c:
-            return and_(timeout.c[OPEN_STORE_ID] == store_id)
-        return and_(timeout.c.store_id == store_id, _is_open(timeout))
+            return sa.and_(timeout.c[OPEN_STORE_ID] == store_id)
+        return sa.and_(timeout.c.store_id == store_id, _is_open(timeout))
 
-    def are_open(self, timeout: FromClause, store_ids: Collection[str]) -> ColumnElement[bool]:
+    def are_open(
+        self, timeout: sa.FromClause, store_ids: Collection[str]
+    ) -> sa.ColumnElement[bool]:
         """Return the condition of ``is_open`` for any of *store_ids*."""
         if OPEN_STORE_ID in timeout.c:
-            return and_(timeout.c[OPEN_STORE_ID].in_(store_ids))
-        return and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))
+            return sa.and_(timeout.c[OPEN_STORE_ID].in_(store_ids))
+        return sa.and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))
 
     def lease_name(self, lane: int) -> str:
         """Return the primary key of a lane's lease: ``lane.0``."""
@@ -162,59 +148,59 @@ class LedgerTables:
 @cache  # nobody changes them
 def build_tables(names: LedgerNames) -> LedgerTables:
     """Return the tables of a ledger that is called *names*."""
-    metadata = MetaData(schema=names.schema)
-    return LedgerTables(
-        names=names,
-        metadata=metadata,
-        ledger=_ledger(metadata, names),
-        run=_run(metadata, names),
-        batch=_batch(metadata, names),
-        timeout=_timeout(metadata, names),
-        lease=_lease(metadata, names),
-        held_destination=_held_destination(metadata, names),
-        event=_event(metadata, names),
-    )
+    metadata = sa.MetaData(schema=names.schema)
+    columns = {
+        "ledger": _ledger(),
+        "run": _run(names),
+        "batch": _batch(names),
+        "timeout": _timeout(names),
+        "lease": _lease(),
+        "held_destination": _held_destination(),
+        "event": _event(names),
+    }
+    tables = {
+        noun: sa.Table(names.table(noun), metadata, *items) for noun, items in columns.items()
+    }
+    found = LedgerTables(names=names, metadata=metadata, **tables)
+    _add_indexes(found)
+    return found
 
 
-def _is_open(timeout: FromClause) -> ColumnElement[bool]:
-    open_states: list[ColumnElement[str]] = [
-        literal_column(f"'{state}'") for state in (RowState.QUARANTINED, RowState.DISPATCHED)
+def _is_open(timeout: sa.FromClause) -> sa.ColumnElement[bool]:
+    open_states: list[sa.ColumnElement[str]] = [
+        sa.literal_column(f"'{state}'") for state in (RowState.QUARANTINED, RowState.DISPATCHED)
     ]
     return timeout.c.state.is_(None) | timeout.c.state.in_(open_states)
 
 
-def _text(name: str, *, nullable: bool = False) -> Column[Any]:
-    return Column(name, LONG_TEXT, nullable=nullable)
+def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, LONG_TEXT, nullable=nullable)
 
 
-def _line(name: str) -> Column[Any]:
+def _line(name: str) -> sa.Column[Any]:
     """Return a column of text that is compared and grouped by, but in no index."""
-    return Column(name, LINE, nullable=True)
+    return sa.Column(name, LINE, nullable=True)
 
 
-def _key(name: str, *, nullable: bool = False) -> Column[Any]:
+def _key(name: str, *, nullable: bool = False) -> sa.Column[Any]:
     """Return a column of short text, which is or may be searched for."""
-    return Column(name, key_text(), nullable=nullable)
+    return sa.Column(name, key_text(), nullable=nullable)
 
 
-def _time(name: str, *, nullable: bool = True) -> Column[Any]:
-    return Column(name, UtcDateTime(), nullable=nullable)
+def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime(), nullable=nullable)
 
 
-def _ledger(metadata: MetaData, names: LedgerNames) -> Table:
-    return Table(
-        names.table("ledger"),
-        metadata,
-        Column("id", String(40), primary_key=True),
+def _ledger() -> _Items:
+    return [
+        sa.Column("id", sa.String(40), primary_key=True),
         _key("identity"),
         _time("created_at", nullable=False),
-    )
+    ]
 
 
-def _run(metadata: MetaData, names: LedgerNames) -> Table:
-    return Table(
-        names.table("run"),
-        metadata,
+def _run(names: LedgerNames) -> _Items:
+    return [
         _id_column(names),
         _key("endpoint"),
         _key("source"),
@@ -223,59 +209,47 @@ def _run(metadata: MetaData, names: LedgerNames) -> Table:
         _key("status"),
         _time("begun_at", nullable=False),
         _time("ended_at"),
-    )
+    ]
 
 
-def _batch(metadata: MetaData, names: LedgerNames) -> Table:
-    table = Table(
-        names.table("batch"),
-        metadata,
+def _batch(names: LedgerNames) -> _Items:
+    return [
         _id_column(names),
-        Column(
-            "run_id",
-            _ID,
-            ForeignKey(metadata.tables[_qualified(names, "run")].c.id),
-            nullable=False,
-        ),
+        sa.Column("run_id", _ID, sa.ForeignKey(f"{names.path('run')}.id"), nullable=False),
         _key("endpoint"),
         _key("source"),
-        Column("lane", Integer, nullable=False),
+        sa.Column("lane", sa.Integer, nullable=False),
         _key("mode"),
         _key("state"),
-        Column("attempt", Integer, nullable=False),
-        Column("size", Integer, nullable=False),
-        Column("purged", Integer, nullable=False, server_default="0"),
-        Column("body_bytes", BigInteger, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("purged", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("body_bytes", sa.BigInteger, nullable=False),
         _time("first_due"),
         _time("last_due"),
         _key("owner", nullable=True),
-        Column("lease_token", BigInteger, nullable=False),
+        sa.Column("lease_token", sa.BigInteger, nullable=False),
         *(_time(name) for name in BATCH_TIMES),
         # of a document store only, once `db adopt` gave the ledger another id: the one by which
         # evidence of what was begun before is found
         _key("ledger_id", nullable=True),
-    )
-    Index(names.table("batch_lane_state"), table.c.lane, table.c.state)
-    Index(names.table("batch_run"), table.c.run_id)
-    return table
+    ]
 
 
-def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
-    table = Table(
-        names.table("timeout"),
-        metadata,
+def _timeout(names: LedgerNames) -> _Items:
+    return [
         _id_column(names),
         _key("source"),
         _key("endpoint"),
-        Column("store_id", key_text(STORE_ID_CHARS), nullable=False),
+        sa.Column("store_id", key_text(STORE_ID_CHARS), nullable=False),
         # no foreign key: checking it row by row takes a quarter of a claim, and only claims,
         # which have just written the batch, fill this column
-        Column("batch_id", _ID, nullable=False),
-        Column("row_index", Integer, nullable=False),
+        sa.Column("batch_id", _ID, nullable=False),
+        sa.Column("row_index", sa.Integer, nullable=False),
         _line("destination"),
         _line("saga_id"),
         _time("due", nullable=False),
-        Column("body", BYTES, nullable=True),
+        sa.Column("body", BYTES, nullable=True),
         _text("headers", nullable=True),
         _line("persistence_version"),
         _key("content_hash"),
@@ -289,136 +263,124 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         _text("store_extra", nullable=True),
         _line("going_back"),
         *_open_columns(names.dialect),
-    )
-    _timeout_indexes(table, names)
-    return table
+    ]
 
 
-def _open_columns(dialect: str) -> list[Column[Any]]:
+def _open_columns(dialect: str) -> list[sa.Column[Any]]:
     if dialect not in _OPEN_STORE_IDS:
         return []
     is_kept = dialect != "oracle"  # which keeps none of these
-    computed = Computed(_OPEN_STORE_IDS[dialect], persisted=is_kept)
-    found: list[Column[Any]] = [Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), computed)]
+    computed = sa.Computed(_OPEN_STORE_IDS[dialect], persisted=is_kept)
+    found: list[sa.Column[Any]] = [sa.Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), computed)]
     if dialect == "oracle":
-        source = Computed(f"{_IF_OPEN}source end", persisted=False)
-        found.append(Column(OPEN_SOURCE, key_text(), source))
+        source = sa.Computed(f"{_IF_OPEN}source end", persisted=False)
+        found.append(sa.Column(OPEN_SOURCE, key_text(), source))
     return found
 
 
-def _open_key(table: Table) -> list[Column[Any]]:
+def _open_key(table: sa.Table) -> list[sa.Column[Any]]:
     """Return what no two open rows have in common; soonest told apart first on Oracle."""
     if OPEN_SOURCE in table.c:
         return [table.c[OPEN_STORE_ID], table.c[OPEN_SOURCE]]
     return [table.c.source, table.c[OPEN_STORE_ID if OPEN_STORE_ID in table.c else "store_id"]]
 
 
-def _timeout_indexes(table: Table, names: LedgerNames) -> None:
-    is_open, has_state = _is_open(table), table.c.state.is_not(None)
-    Index(
+def _add_indexes(tables: LedgerTables) -> None:
+    names, batch, timeout, lease = tables.names, tables.batch.c, tables.timeout, tables.lease.c
+    is_open, has_state = _is_open(timeout), timeout.c.state.is_not(None)
+    sa.Index(names.table("batch_lane_state"), batch.lane, batch.state)
+    sa.Index(names.table("batch_run"), batch.run_id)
+    sa.Index(
         names.table("timeout_open"),
-        *_open_key(table),
+        *_open_key(timeout),
         unique=True,
         postgresql_where=is_open,
         sqlite_where=is_open,
     )
-    Index(names.table("timeout_batch"), table.c.batch_id, table.c.row_index)
-    Index(
+    sa.Index(names.table("timeout_batch"), timeout.c.batch_id, timeout.c.row_index)
+    sa.Index(
         names.table("timeout_state"),
-        table.c.state,
-        table.c.id,
+        timeout.c.state,
+        timeout.c.id,
         mssql_where=has_state,
         postgresql_where=has_state,
         sqlite_where=has_state,
     )
+    # SQL Server counts NULL as a value, and most lanes serve nobody
+    is_serving = lease.serves.is_not(None)
+    sa.Index(names.table("lease_serves"), lease.serves, unique=True, mssql_where=is_serving)
+    sa.Index(names.table("event_batch"), tables.event.c.batch_id)
 
 
-def _lease(metadata: MetaData, names: LedgerNames) -> Table:
-    table = Table(
-        names.table("lease"),
-        metadata,
-        Column("name", String(100), primary_key=True),
+def _lease() -> _Items:
+    return [
+        sa.Column("name", sa.String(100), primary_key=True),
         _key("owner", nullable=True),
-        Column("token", BigInteger, nullable=False),
+        sa.Column("token", sa.BigInteger, nullable=False),
         _time("until", nullable=False),
         _text("doing", nullable=True),
         _time("renewed_at", nullable=False),
         _key("serves", nullable=True),
         _key("position", nullable=True),
-    )
-    # SQL Server counts NULL as a value, and most lanes serve nobody
-    is_serving = table.c.serves.is_not(None)
-    Index(names.table("lease_serves"), table.c.serves, unique=True, mssql_where=is_serving)
-    return table
+    ]
 
 
-def _held_destination(metadata: MetaData, names: LedgerNames) -> Table:
-    return Table(
-        names.table("held_destination"),
-        metadata,
-        Column("source", key_text(), nullable=False),
-        Column("destination", key_text(STORE_ID_CHARS), nullable=False),
+def _held_destination() -> _Items:
+    return [
+        sa.Column("source", key_text(), nullable=False),
+        sa.Column("destination", key_text(STORE_ID_CHARS), nullable=False),
         _key("endpoint"),
         _key("reason"),
         _text("detail"),
-        Column("tries", Integer, nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
         _time("since", nullable=False),
         _time("next_try_at", nullable=False),
         # SQL Server sorts a table by a key of 900 bytes at most; another index may have 1700
-        PrimaryKeyConstraint("source", "destination", mssql_clustered=False),
-    )
+        sa.PrimaryKeyConstraint("source", "destination", mssql_clustered=False),
+    ]
 
 
-def _event(metadata: MetaData, names: LedgerNames) -> Table:
-    table = Table(
-        names.table("event"),
-        metadata,
+def _event(names: LedgerNames) -> _Items:
+    return [
         _id_column(names),
         _time("at", nullable=False),
         _key("kind"),
-        Column("batch_id", _ID, nullable=True),
+        sa.Column("batch_id", _ID, nullable=True),
         _key("endpoint", nullable=True),
         _key("actor"),
         _text("detail"),
-    )
-    Index(names.table("event_batch"), table.c.batch_id)
-    return table
+    ]
 
 
-def _qualified(names: LedgerNames, noun: str) -> str:
-    name = names.table(noun)
-    return f"{names.schema}.{name}" if names.schema else name
-
-
-def progress_view(names: LedgerNames) -> Table:
+def progress_view(names: LedgerNames) -> sa.Table:
     """Return the view with one row per endpoint and effective state, and how many rows are in it.
 
     Fast: it sums batch sizes and corrects them by the rows that differ from their batch.
     """
-    return Table(
+    return sa.Table(
         names.table("progress"),
-        MetaData(schema=names.schema),
-        Column("endpoint", Text),
-        Column("state", Text),
-        Column("rows", Integer),
+        sa.MetaData(schema=names.schema),
+        sa.Column("endpoint", sa.Text),
+        sa.Column("state", sa.Text),
+        sa.Column("rows", sa.Integer),
     )
 
 
 class LedgerPart:
     """What reads and writes the tables of one ledger; errors of the database become ours."""
 
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+    def __init__(self, engine: sa.Engine, tables: LedgerTables) -> None:
         """Work on the ledger in *tables*, over connections of *engine*."""
         self._engine = engine
         self._tables = tables
 
-    def _reading(self, doing: str) -> AbstractContextManager[Connection]:
+    def _reading(self, doing: str) -> AbstractContextManager[sa.Connection]:
         return reading(self._engine, LedgerError, doing=doing)
 
-    def _writing(self, doing: str) -> AbstractContextManager[Connection]:
+    def _writing(self, doing: str) -> AbstractContextManager[sa.Connection]:
         return writing(self._engine, LedgerError, doing=doing)
 
-    def _read(self, query: Select[Any], *, doing: str) -> Sequence[Row[*tuple[Any, ...]]]:
+    def _read(self, query: sa.Select[Any], *, doing: str) -> Sequence[sa.Row[*tuple[Any, ...]]]:
         """Return what *query* finds, tried again a little later while nobody answers."""
         return retrying_read(
             self._engine,

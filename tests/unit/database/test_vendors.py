@@ -17,6 +17,7 @@ from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database import mssql, mysql, oracle
+from migrator.database.engine import with_driver
 from migrator.database.failures import is_passing, translating
 from migrator.database.types import ColumnTime, UtcDateTime, rounded_up
 from migrator.errors import LedgerError, StoreError
@@ -143,8 +144,7 @@ def test_a_commit_is_kept_by_both_logs(
 )
 def test_there_is_one_driver_for_each(url: str, driver: str) -> None:
     """Another one is refused by name later, not exchanged in silence."""
-    found = oracle.with_driver(mssql.with_driver(mysql.with_driver(make_url(url))))
-    assert found.drivername == driver
+    assert with_driver(make_url(url)).drivername == driver
 
 
 def test_an_address_may_say_what_we_would() -> None:
