@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Connection
-
-from migrator import __version__
 from migrator.delays.access import LevelAccess
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import (
@@ -118,7 +115,6 @@ class FailoverSettlement:
                 settling = FailoverTerms(
                     endpoints=endpoints,
                     mode=self.mode,
-                    tool_version=__version__,
                     doubtful_from=sign - _CLOCKS_APART + cutoff if sign and cutoff else None,
                     left_until=self.clock.now() + terms.margin,
                     receipts=left.passes,
@@ -130,10 +126,7 @@ class FailoverSettlement:
                 self._take_away(levels, left, found, terms)
             self.fault("failover.taken_away")
             held.check()
-            return self.failover.settle(seen, settling, held.lease, self._finish)
-
-    def _finish(self, connection: Connection, found: Settlement) -> None:
-        self.adoption.finish_failover(connection, found.counts)
+            return self.failover.settle(seen, settling, held.lease, self.adoption.finish_failover)
 
     def _leftovers(self, levels: Levels, lanes: Collection[Lane], terms: WalkTerms) -> _Leftovers:
         """Return what is in the staging and receipts queues of *lanes*; all of it goes back."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from migrator.database.portable import pair_in
+from migrator import __version__
+from migrator.database.portable import in_lists, pair_in
 from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import hold_lease, insert_run, inserted_id
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
-from migrator.ledger.tables import LedgerPart, LedgerTables
-from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
@@ -37,11 +38,7 @@ from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.moving import id_text, ids_for
 from migrator.stores.sql.store import TableStore
 
-T = TypeVar("T")
-
-_CHUNK: Final = 500
 _FIRST_LANE: Final = Lane(0)
-_NOBODY: Final = 0
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _BYTES: Final = 2**62
 _COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.RECALLED, BatchState.DOUBTFUL)
@@ -75,7 +72,7 @@ class Settlement:
     """Passes of which the ledger says that they were committed, or may have been."""
 
     @property
-    def counts(self) -> Mapping[str, int | Sequence[int]]:
+    def counts(self) -> Mapping[str, object]:
         """The same as plain values."""
         return {name: count for name, count in asdict(self).items() if name != "committed"}
 
@@ -87,7 +84,6 @@ class FailoverTerms:
     endpoints: Sequence[StoreEndpoint]
     """Whose rows are moved."""
     mode: Mode
-    tool_version: str
     doubtful_from: datetime | None
     """Rows of the store that were due before were not handed over in the window; None: any may."""
     left_until: datetime
@@ -133,11 +129,11 @@ class SqlFailover(LedgerPart):
         """Return those of *ids* that neither the store nor the ledger has."""
         left, row = {*ids}, self._tables.timeout.c
         with self._reading("looking for rows of a staging queue") as connection:
-            for some in _chunks(sorted(left)):
+            for some in in_lists(sorted(left)):
                 left -= {*connection.scalars(sa.select(row.store_id).where(row.store_id.in_(some)))}
             for endpoint in self._store.endpoints():
                 legacy = self._store.legacy_table(endpoint.source)
-                for some in _chunks(sorted(left)):
+                for some in in_lists(sorted(left)):
                     called = legacy.table.c.Id.in_(ids_for(legacy, some))
                     left -= {*connection.scalars(sa.select(id_text(legacy)).where(called))}
         return left
@@ -147,7 +143,7 @@ class SqlFailover(LedgerPart):
         seen: Collection[SeenRow],
         terms: FailoverTerms,
         lease: Lease,
-        finish: Callable[[sa.Connection, Settlement], None] | None,
+        finish: Callable[[sa.Connection, Mapping[str, object]], None] | None,
     ) -> Settlement:
         """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
         with self._writing("settling what the database lost") as connection:
@@ -164,7 +160,7 @@ class SqlFailover(LedgerPart):
             if finish is None:
                 connection.rollback()
             else:
-                finish(connection, found)
+                finish(connection, found.counts)
         return found
 
 
@@ -218,7 +214,7 @@ class _Work:
         known: dict[int, dict[int, int]] = defaultdict(dict)
         unknown: dict[BatchId, list[SeenRow]] = defaultdict(list)
         # of what was seen twice, the later attempt counts
-        for some in _chunks(sorted(seen, key=lambda each: each.attempt)):
+        for some in in_lists(sorted(seen, key=lambda each: each.attempt)):
             keys = {(each.row.batch, each.row.row_index) for each in some}
             query = sa.select(row.batch_id, row.row_index, row.store_id).where(
                 pair_in(row.batch_id, row.row_index, keys, dialect=dialect)
@@ -238,17 +234,13 @@ class _Work:
         for endpoint in self.store.endpoints():
             if not left:
                 return
-            with self.connection.begin_nested() as attempt:
-                request = self._request(endpoint, only=[*left], max_rows=len(left))
-                legacy = self.store.legacy_table(endpoint.source)
-                claim = self.claims.claim_within(self.connection, legacy, request)
-                if claim is None:
-                    self._undo(attempt, endpoint)
-                    continue
-                taken = self._ids_in(claim.batch.id) & left.keys()
-                self._number(claim.batch.id, [left.pop(each) for each in sorted(taken)])
-                self._enter(claim.batch.id, batch, max(each.attempt for each in rows))
-                self._found.handed_over_from_store += len(taken)
+            claimed = self._claimed(endpoint, only=[*left], max_rows=len(left), due_until=_LATEST)
+            if claimed is None:
+                continue
+            taken = self._ids_in(claimed.id) & left.keys()
+            self._number(claimed.id, [left.pop(each) for each in sorted(taken)])
+            self._enter(claimed.id, batch, max(each.attempt for each in rows))
+            self._found.handed_over_from_store += len(taken)
         self._found.nowhere += len(left)
 
     def _ids_in(self, batch: int) -> set[TimeoutId]:
@@ -270,20 +262,21 @@ class _Work:
     def _enter(self, claimed: int, batch: BatchId, attempt: int) -> None:
         """Record a claimed batch as handed over, under the number that its messages bear."""
         table, row = self.ledger.batch, self.ledger.timeout
-        values = {
-            "state": BatchState.HANDED_OVER,
-            "handed_over_at": database_now(),
-            "attempt": attempt,
-            "lane": _FIRST_LANE,
-            "lease_token": _NOBODY,
-        }
-        is_free = self.connection.scalar(sa.select(table.c.id).where(table.c.id == batch)) is None
-        if is_free:
-            values |= {"id": batch}
-            self.connection.execute(
-                sa.update(row).where(row.c.batch_id == claimed).values(batch_id=batch)
-            )
-        self.connection.execute(sa.update(table).where(table.c.id == claimed).values(values))
+        number = claimed
+        if self.connection.scalar(sa.select(table.c.id).where(table.c.id == batch)) is None:
+            number = batch
+            moving = sa.update(row).where(row.c.batch_id == claimed).values(batch_id=number)
+            self.connection.execute(moving)
+        self._settle(claimed, BatchState.HANDED_OVER, id=number, attempt=attempt)
+
+    def _settle(self, batch: int, state: BatchState, **values: Any) -> None:
+        """Record what became of a batch that was claimed here, and leave it to nobody."""
+        values |= {"state": state, f"{state}_at": database_now()}
+        self._set(batch, lane=_FIRST_LANE, lease_token=NO_TOKEN, **values)
+
+    def _set(self, batch: int, **values: Any) -> None:
+        table = self.ledger.batch
+        self.connection.execute(sa.update(table).where(table.c.id == batch).values(values))
 
     # ── batches under way ───────────────────────────────────────────────────────────────────
 
@@ -335,10 +328,10 @@ class _Work:
             number = inserted_id(
                 self.connection.execute(sa.insert(table).values(**kept | values | {"size": 0}))
             )
-            for some in _chunks(ids):
+            for some in in_lists(ids):
                 moving = sa.update(row).where(row.c.id.in_(some)).values(batch_id=number)
                 self.connection.execute(moving)
-        self.connection.execute(sa.update(table).where(table.c.id == number).values(values))
+        self._set(number, **values)
         for each in {number, batch.id}:
             self._measure(each)
         if state is BatchState.DOUBTFUL:
@@ -346,56 +339,29 @@ class _Work:
 
     def _measure(self, batch: int) -> None:
         """Have a batch say what it holds now."""
-        table, row = self.ledger.batch, self.ledger.timeout.c
+        row = self.ledger.timeout.c
         query = sa.select(
             sa.func.count().label("size"),
             sa.func.coalesce(sa.func.sum(byte_length(row.body)), 0).label("body_bytes"),
             sa.func.min(row.due).label("first_due"),
             sa.func.max(row.due).label("last_due"),
         ).where(row.batch_id == batch)
-        measured = self.connection.execute(query).one()._mapping
-        self.connection.execute(sa.update(table).where(table.c.id == batch).values(**measured))
+        self._set(batch, **self.connection.execute(query).one()._mapping)
 
     # ── what may have left ──────────────────────────────────────────────────────────────────
 
     def _doubt_overdue(self, endpoint: StoreEndpoint) -> None:
         """Set rows of the store aside that were due by now, and could be claimed in the window."""
-        legacy = self.store.legacy_table(endpoint.source)
-        while True:
-            with self.connection.begin_nested() as attempt:
-                request = self._request(
-                    endpoint,
-                    due_after=self.terms.doubtful_from,
-                    due_until=self.terms.left_until,
-                    max_rows=1000,
-                )
-                claim = self.claims.claim_within(self.connection, legacy, request)
-                if claim is None:
-                    self._undo(attempt, endpoint)
-                    return
-                table = self.ledger.batch
-                self.connection.execute(
-                    sa.update(table)
-                    .where(table.c.id == claim.batch.id)
-                    .values(
-                        state=BatchState.DOUBTFUL,
-                        doubtful_at=database_now(),
-                        lane=_FIRST_LANE,
-                        lease_token=_NOBODY,
-                    )
-                )
-                self._found.doubtful += claim.batch.size
-                self._found.doubtful_batches.append(claim.batch.id)
-
-    def _undo(self, attempt: sa.NestedTransaction, endpoint: StoreEndpoint) -> None:
-        """Leave no empty batch behind, nor a run that was begun for it."""
-        attempt.rollback()
-        self._runs.pop(endpoint.source, None)
+        due = {"due_after": self.terms.doubtful_from, "due_until": self.terms.left_until}
+        while batch := self._claimed(endpoint, max_rows=1000, **due):
+            self._settle(batch.id, BatchState.DOUBTFUL)
+            self._found.doubtful += batch.size
+            self._found.doubtful_batches.append(batch.id)
 
     def _committed(self) -> frozenset[Attempt]:
         table = self.ledger.batch.c
         found = set[Attempt]()
-        for some in _chunks(sorted({each.batch for each in self.terms.receipts})):
+        for some in in_lists(sorted({each.batch for each in self.terms.receipts})):
             query = sa.select(table.id, table.attempt).where(
                 table.id.in_(some), table.state.in_(_COMMITTED)
             )
@@ -403,18 +369,27 @@ class _Work:
             found |= {Attempt(batch=BatchId(row.id), number=row.attempt) for row in rows}
         return frozenset(found)
 
-    def _request(self, endpoint: StoreEndpoint, *, max_rows: int, **more: Any) -> ClaimRequest:
-        given = {"due_after": None, "due_until": _LATEST} | more
-        return ClaimRequest(
-            run=self._run(endpoint),
-            endpoint=endpoint,
-            lease=self.lease,
-            mode=self.terms.mode,
-            max_rows=max_rows,
-            max_bytes=_BYTES,
-            cursor=None,
-            **given,
-        )
+    def _claimed(
+        self, endpoint: StoreEndpoint, *, due_after: datetime | None = None, **which: Any
+    ) -> Batch | None:
+        """Claim rows of the store; None: there are none, and neither batch nor run is left."""
+        with self.connection.begin_nested() as attempt:
+            request = ClaimRequest(
+                run=self._run(endpoint),
+                endpoint=endpoint,
+                lease=self.lease,
+                mode=self.terms.mode,
+                due_after=due_after,
+                max_bytes=_BYTES,
+                cursor=None,
+                **which,
+            )
+            legacy = self.store.legacy_table(endpoint.source)
+            claim = self.claims.claim_within(self.connection, legacy, request)
+            if claim is None:
+                attempt.rollback()
+                self._runs.pop(endpoint.source, None)
+        return None if claim is None else claim.batch
 
     def _run(self, endpoint: StoreEndpoint) -> RunId:
         """Return the run that rows of *endpoint* are recorded under."""
@@ -424,13 +399,8 @@ class _Work:
                 self.ledger,
                 endpoint,
                 options={"after_failover": True},
-                version=self.terms.tool_version,
+                version=__version__,
                 status="done",
                 ended_at=database_now(),
             )
         return self._runs[endpoint.source]
-
-
-def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]

@@ -185,7 +185,6 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
     terms = FailoverTerms(
         endpoints=[endpoint],
         mode=Mode.STAGED,
-        tool_version="0",
         doubtful_from=NOW + 1.5 * at,
         left_until=NOW + 2.5 * at,
         receipts=receipts,
@@ -198,7 +197,7 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
     found = failover.settle(
         met, terms, site.lease(RECALL_LANE), lambda _connection, done: finished.append(done)
     )
-    assert finished == [found]
+    assert finished == [found.counts]
     counts = {name: count for name, count in found.counts.items() if name != "doubtful_batches"}
     assert counts == {
         "handed_over_from_store": 2,
@@ -245,9 +244,7 @@ def test_the_later_attempt_counts_of_a_row_that_was_met_twice(site: Site) -> Non
     batch = site.batches.advance(batch, Event.BEGIN_STAGING, lease)
     lost = batch.id + 1
     met = [seen(b, 0, n, attempt=a) for b, n in ((batch.id, 0), (lost, 1)) for a in (2, 1)]
-    terms = FailoverTerms(
-        endpoints=[endpoint], mode=Mode.STAGED, tool_version="0", doubtful_from=NOW, left_until=NOW
-    )
+    terms = FailoverTerms(endpoints=[endpoint], mode=Mode.STAGED, doubtful_from=NOW, left_until=NOW)
     failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
     failover.settle(met, terms, site.lease(RECALL_LANE), lambda _connection, _done: None)
     with site.engine.connect() as connection:

@@ -169,7 +169,6 @@ def _settle(site: Site, endpoint: StoreEndpoint) -> None:
     terms = FailoverTerms(
         endpoints=[endpoint],
         mode=Mode.STAGED,
-        tool_version="0",
         doubtful_from=NOW,
         left_until=NOW,
     )
