@@ -140,21 +140,17 @@ class DatabaseClock:
             self._sampling.release()
 
     def _best_sample(self) -> _Sample:
-        best: _Sample | None = None
+        samples = list[_Sample]()
         doing = "reading the clock"
         with reading(self._engine, StoreError, doing=doing) as connection:
-            for _ in range(_SAMPLES):
+            while len(samples) < _SAMPLES:
                 begun = self._monotonic()
                 moment = connection.execute(select(database_now())).scalar_one()
                 ended = self._monotonic()
-                found = _Sample(moment, ended, ended - begun)
-                if best is None or found.round_trip_s < best.round_trip_s:
-                    best = found
-                if best.round_trip_s < _GOOD_ROUND_TRIP_S:
+                samples.append(_Sample(moment, ended, ended - begun))
+                if ended - begun < _GOOD_ROUND_TRIP_S:
                     break
-        if best is None:
-            raise StoreError("the database tells no time")
-        return best
+        return min(samples, key=lambda each: each.round_trip_s)
 
 
 def _judged(believed: _Sample, sample: _Sample) -> tuple[_Sample, Doubt | None]:

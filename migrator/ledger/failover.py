@@ -31,7 +31,7 @@ from migrator.errors import (
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease
-from migrator.nservicebus.timeouts import RECALL_LANE, BatchId
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane
 
 _log = logging.getLogger(__name__)
 
@@ -122,10 +122,15 @@ def record_position(connection: Connection, tables: LedgerTables) -> None:
     if present is None:
         return
     if connection.scalar(select(lease.c.name).limit(1)) is None:
-        now = connection.execute(select(database_now())).scalar_one()
-        name = tables.lease_name(RECALL_LANE)
-        connection.execute(insert(lease).values(name=name, token=0, until=now, renewed_at=now))
+        insert_lane(connection, tables, RECALL_LANE)
     connection.execute(update(lease).values(position=str(present)))
+
+
+def insert_lane(connection: Connection, tables: LedgerTables, lane: Lane, **values: str) -> None:
+    """Write the row of a lane that nobody has."""
+    now = connection.execute(select(database_now())).scalar_one()
+    row = {"name": tables.lease_name(lane), "token": 0, "until": now, "renewed_at": now}
+    connection.execute(insert(tables.lease).values(row | values))
 
 
 def standbys_behind(connection: Connection) -> Sequence[str]:

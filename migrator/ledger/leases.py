@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
@@ -21,7 +21,7 @@ from migrator.database.portable import among, flag, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.claims import take_over
-from migrator.ledger.failover import Continuity
+from migrator.ledger.failover import Continuity, insert_lane
 from migrator.ledger.states import OPEN
 from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -199,20 +199,10 @@ class SqlLeases(LedgerPart):
                 lane = Lane(FIRST_DISPATCHER_LANE)
                 while lane in used:
                     lane = Lane(lane + 1)
-                self._insert(connection, lane, serves=endpoint.source)
+                insert_lane(connection, self._tables, lane, serves=endpoint.source)
         except IntegrityError:
             return None
         return lane
-
-    def _insert(self, connection: Connection, lane: Lane, **values: str) -> None:
-        """Write the row of a lane that nobody has."""
-        table = self._tables.lease
-        now = connection.execute(select(database_now())).scalar_one()
-        connection.execute(
-            insert(table).values(
-                name=self._tables.lease_name(lane), token=0, until=now, renewed_at=now, **values
-            )
-        )
 
     def _ensure(self, lane: Lane) -> None:
         """Write the lane's row if this is its first owner ever."""
@@ -223,7 +213,7 @@ class SqlLeases(LedgerPart):
                 suppress(IntegrityError),  # somebody else was first
                 writing(self._engine) as connection,
             ):
-                self._insert(connection, lane)
+                insert_lane(connection, self._tables, lane)
 
     def _may_take(self, lane: Lane, owner: str) -> bool:
         """Look without a lock first: a living owner must not notice who asks.

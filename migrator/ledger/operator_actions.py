@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
+from migrator.database.portable import first_for_update, for_update, in_lists
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.states import (
@@ -213,9 +213,8 @@ class SqlUpkeep(LedgerPart):
     def _delete(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> None:
         row = self._tables.timeout
         ids = [found.id for found in rows]
-        for start in range(0, len(ids), MOST_IN_LIST):
-            some = row.c.id.in_(ids[start : start + MOST_IN_LIST])
-            connection.execute(sa.delete(row).where(some))
+        for some in in_lists(ids):
+            connection.execute(sa.delete(row).where(row.c.id.in_(some)))
         # the books count a batch's size under its own state; rows that differ were not in it
         purged, left = Counter[int](), Counter[int]()
         for found in rows:

@@ -224,15 +224,9 @@ def lane_statuses(
 
 
 def _event(row: Row[Any]) -> AuditEvent:
-    return AuditEvent(
-        id=row.id,
-        at=row.at,
-        kind=row.kind,
-        batch=row.batch_id,
-        endpoint=row.endpoint,
-        actor=row.actor,
-        detail=json.loads(row.detail),
-    )
+    told = {**row._mapping}
+    detail = json.loads(told.pop("detail"))
+    return AuditEvent(batch=told.pop("batch_id"), detail=detail, **told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
