@@ -8,18 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Protocol, Self
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Executable
 
+from migrator.database.engine import writing
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches
-from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
@@ -31,11 +32,12 @@ from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.version import current
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import Sighting
-from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor, Store
+from migrator.stores.ports import Claim, ClaimRequest, Claims, Store
 from migrator.verify.queries import Verifications
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -71,6 +73,21 @@ def hours(count: int, *, start: int = 0) -> list[LegacyRow]:
         LegacyRow(id=timeout_id(n), due=due_in(timedelta(hours=n + 1)))
         for n in range(start, start + count)
     ]
+
+
+def held_destination(destination: str, endpoint: StoreEndpoint, **changes: Any) -> HeldDestination:
+    """Return a destination that was tried once, at ``NOW``, and cannot be reached."""
+    values: dict[str, Any] = {
+        "endpoint": endpoint.name,
+        "source": endpoint.source,
+        "destination": destination,
+        "reason": "destination-unknown",
+        "detail": "no exchange",
+        "tries": 1,
+        "since": NOW,
+        "next_try_at": NOW + timedelta(seconds=5),
+    }
+    return HeldDestination(**(values | changes))
 
 
 class TimeoutManager(Protocol):
@@ -249,21 +266,11 @@ class AnySite(ABC):
     ) -> list[Claim]:
         """Claim until there is nothing more, from cursor to cursor."""
         found: list[Claim] = []
-        run, cursor = self.run(endpoint), None
-        while claim := self._next(endpoint, lease, run, cursor, max_rows=max_rows, **changes):
+        asked = self.request(endpoint, lease, max_rows=max_rows, **changes)
+        while claim := self.claims.claim(asked):
             found.append(claim)
-            cursor = claim.cursor
+            asked = replace(asked, cursor=claim.cursor)
         return found
-
-    def _next(
-        self,
-        endpoint: StoreEndpoint,
-        lease: Lease,
-        run: RunId,
-        cursor: Cursor | None,
-        **changes: Any,
-    ) -> Claim | None:
-        return self.claims.claim(self.request(endpoint, lease, run=run, cursor=cursor, **changes))
 
     def ids(self, claim: Claim) -> list[str]:
         """Return the ids a claim took, by row index."""
@@ -278,10 +285,56 @@ class AnySite(ABC):
         """Return how many rows are in which effective state, by the public view."""
         return {s: n for e in self.books.progress().endpoints for s, n in e.rows.items()}
 
+    def write(self, statement: Executable) -> None:
+        """Change the ledger as the program would not."""
+        with writing(self.engine) as connection:
+            connection.execute(statement)
+
+    def advance(self, batch: Batch, lease: Lease, *events: Event) -> Batch:
+        """Record *events*, one after the other; return the batch after them."""
+        for event in events:
+            batch = self.batches.advance(batch, event, lease)
+        return batch
+
+    def set_aside(
+        self,
+        batch: Batch,
+        lease: Lease,
+        *rows: int,
+        reason: Reason = Reason.NO_DESTINATION,
+        detail: str = "",
+    ) -> None:
+        """Quarantine *rows* of a batch, by their indexes."""
+        findings = [
+            Quarantine(
+                row_index=index,
+                timeout_id=TimeoutId(timeout_id(index)),
+                reason=reason,
+                detail=detail,
+            )
+            for index in rows
+        ]
+        self.batches.quarantine(batch, findings, lease)
+
     def hand_over(self, claim: Claim, lease: Lease) -> Batch:
         """Record that all of a batch is with the broker."""
-        batch = self.batches.advance(claim.batch, Event.BEGIN_PUBLISHING, lease)
-        return self.batches.advance(batch, Event.ALL_SETTLED, lease)
+        return self.advance(claim.batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_SETTLED)
+
+    def handed_over(
+        self, endpoint: StoreEndpoint, lease: Lease, *, bad: Sequence[int] = (), **changes: Any
+    ) -> Batch:
+        """Claim, set the rows *bad* aside, and record that the rest is with the broker."""
+        claim = self.claim(endpoint, lease, mode=Mode.DIRECT, **changes)
+        self.set_aside(claim.batch, lease, *bad)
+        return self.hand_over(claim, lease)
+
+    def dispatched_batch(
+        self, endpoint: StoreEndpoint, lease: Lease, *, bad: Sequence[int] = (), **changes: Any
+    ) -> Batch:
+        """Claim for a dispatcher, set the rows *bad* aside, and record the rest as sent."""
+        batch = self.claim(endpoint, lease, mode=Mode.DISPATCH, **changes).batch
+        self.set_aside(batch, lease, *bad)
+        return self.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED)
 
     def sightings(self) -> list[Sighting]:
         """Return the message of each row of the ledger, as a recall would find it."""

@@ -12,8 +12,6 @@ from migrator.errors import IllegalTransition, LeaseLost
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import TimeoutId
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
@@ -33,15 +31,6 @@ def _claimed(site: Site, endpoint: StoreEndpoint, lease: Lease, state: BatchStat
     if state is BatchState.PUBLISHING:
         batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
     return batch
-
-
-def _finding(row_index: int) -> Quarantine:
-    return Quarantine(
-        row_index=row_index,
-        timeout_id=TimeoutId(timeout_id(row_index)),
-        reason=Reason.NO_DESTINATION,
-        detail="",
-    )
 
 
 # ── only these ──────────────────────────────────────────────────────────────────────────────
@@ -165,7 +154,7 @@ def test_rows_in_quarantine_are_not_given_back(site: Site) -> None:
     """They wait for a person, not for a destination."""
     endpoint, lease = site.create(hours(3)), site.lease()
     batch = _claimed(site, endpoint, lease, BatchState.CLAIMED)
-    site.batches.quarantine(batch, [_finding(1)], lease)
+    site.set_aside(batch, lease, 1)
     assert site.claims.give_back(batch, [0, 1], lease).size == 2
     assert site.legacy_rows() == hours(1)
     assert site.states() == {"claimed": 1, "quarantined": 1}
@@ -196,14 +185,8 @@ def test_a_dispatchers_quarantine_goes_back_to_the_store_to_be_tried_again(site:
     endpoint = site.create(hours(5))
     lane = site.leases.dispatcher_lane(endpoint)
     ours, other = site.lease(lane), site.lease(0)
-    batch = site.claim(endpoint, ours, mode=Mode.DISPATCH, max_rows=3).batch
-    site.batches.quarantine(batch, [_finding(0), _finding(1)], ours)
-    for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
-        batch = site.batches.advance(batch, event, ours)
-    handed = site.claim(endpoint, other, mode=Mode.DIRECT).batch
-    site.batches.quarantine(handed, [_finding(1)], other)
-    for event in (Event.BEGIN_PUBLISHING, Event.ALL_SETTLED):
-        handed = site.batches.advance(handed, event, other)
+    site.dispatched_batch(endpoint, ours, bad=(0, 1), max_rows=3)
+    site.handed_over(endpoint, other, bad=(1,))
     assert site.quarantine.retry(QuarantineFilter(), mode=Mode.STAGED) == 1
     (again,) = site.batches.open_batches(other)
     assert [row.id for row in site.batches.rows(again)] == [timeout_id(4)]

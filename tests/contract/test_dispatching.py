@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from migrator.errors import LeaseLost
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import BatchState, Event, Mode
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName, RunId, TimeoutId
-from tests.contract.site import LONG, NOW, LegacyRow, Site, hours, timeout_id
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName
+from tests.contract.any_site import held_destination
+from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
 SALES = StoreEndpoint(name="Sales", source="public.Sales_TimeoutData")  # type: ignore[arg-type]
 BILLING = StoreEndpoint(name="Billing", source="public.Billing_TimeoutData")  # type: ignore[arg-type]
@@ -37,35 +37,7 @@ def test_each_endpoint_has_one_dispatchers_lane_for_ever(site: Site) -> None:
     other.engine.dispose()
 
 
-def test_a_dispatchers_lane_is_a_lease_like_any_other(site: Site) -> None:
-    """One owner at a time, who adopts the open batches; giving it back keeps whose it is."""
-    lane = site.leases.dispatcher_lane(SALES)
-    lease = site.lease(lane, "one")
-    assert site.leases.acquire(lane, "two", LONG) is None
-    batch = site.claim(site.create(hours(1)), lease, mode=Mode.DISPATCH).batch
-    site.leases.surrender(lease)
-    assert site.leases.dispatcher_lane(SALES) == lane
-    assert site.batches.open_batches(site.lease(lane, "two")) == [batch]
-
-
 # ── forgetting ──────────────────────────────────────────────────────────────────────────────
-
-
-def _dispatched(
-    site: Site, endpoint: StoreEndpoint, lease: Lease, run: RunId, *, bad: bool = False
-) -> Batch:
-    """Claim three rows at most and record them as sent; with *bad*, quarantine the first."""
-    batch = site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH, max_rows=3).batch
-    if bad:
-        finding = Quarantine(
-            row_index=0,
-            timeout_id=TimeoutId(timeout_id(0)),
-            reason=Reason.NO_DESTINATION,
-            detail="",
-        )
-        site.batches.quarantine(batch, [finding], lease)
-    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    return site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
 
 
 def _batches(site: Site) -> list[tuple[int, int, int, int]]:
@@ -81,7 +53,7 @@ def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
     endpoint, lease = site.create(hours(12)), site.lease(1000)
     runs = [site.run(endpoint), site.run(endpoint)]
     for run in (runs[0], runs[0], runs[1], runs[1]):
-        _dispatched(site, endpoint, lease, run)
+        site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
     before = site.states()
     assert before == {"dispatched": 12}
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 12
@@ -94,7 +66,10 @@ def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
     """Folding around them keeps the counts, too, and they can still be put back."""
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
-    _, _, last = [_dispatched(site, endpoint, lease, run, bad=n == 1) for n in range(3)]
+    _, _, last = [
+        site.dispatched_batch(endpoint, lease, bad=[0] * (n == 1), run=run, max_rows=3)
+        for n in range(3)
+    ]
     before = site.states()
     assert before == {"dispatched": 8, "quarantined": 1}
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 8
@@ -111,11 +86,9 @@ def test_only_dispatched_batches_of_the_own_lane_are_folded(site: Site) -> None:
     endpoint = site.create(hours(12))
     lease, other = site.lease(1000), site.lease(1001, "other")
     run = site.run(endpoint)
-    _dispatched(site, endpoint, other, run)
-    _dispatched(site, endpoint, lease, run)
-    handed = site.claim(endpoint, lease, run=run, max_rows=3).batch
-    for event in (Event.BEGIN_PUBLISHING, Event.ALL_SETTLED):
-        handed = site.batches.advance(handed, event, lease)
+    site.dispatched_batch(endpoint, other, run=run, max_rows=3)
+    site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
+    site.handed_over(endpoint, lease, run=run, max_rows=3)
     site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH)
     before = site.states()
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 3
@@ -128,12 +101,12 @@ def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
     """Of which every row was given back, it only counts zero."""
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
-    _dispatched(site, endpoint, lease, run)
+    site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
     batch = site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH, max_rows=3).batch
     batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
     batch = site.claims.give_back(batch, [0, 1, 2], lease)
     site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
-    _dispatched(site, endpoint, lease, run)
+    site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
     assert [size for _, size, _, _ in _batches(site)] == [3, 0, 3]
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 6
     assert [size for _, size, _, _ in _batches(site)] == [6]
@@ -149,7 +122,7 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
     for _ in range(3):
-        _dispatched(site, endpoint, lease, run)
+        site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
     found = [site.dispatched.prune(lease, older_than=LONG_AGO) for _ in range(4)]
     assert found == [3, 3, 3, 0]
     assert _batches(site) == [(run, 9, 63, 9)]
@@ -162,7 +135,7 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
 def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site) -> None:
     """The same id in the store again is somebody's restored backup, or a redelivered message."""
     endpoint, lease = site.create(hours(3)), site.lease(1000)
-    batch = _dispatched(site, endpoint, lease, site.run(endpoint))
+    batch = site.dispatched_batch(endpoint, lease)
     assert batch.state is BatchState.DISPATCHED
     site.insert([LegacyRow(id=timeout_id(0))])
     request = site.request(endpoint, lease, mode=Mode.DISPATCH)
@@ -180,27 +153,14 @@ def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site)
 
 def test_held_destinations_are_kept_per_endpoint(site: Site) -> None:
     """As they were held last; what is held or freed for one endpoint is nothing to another."""
-
-    def held(destination: str, of: StoreEndpoint = SALES, **changes: object) -> HeldDestination:
-        values: dict[str, object] = {
-            "endpoint": of.name,
-            "source": of.source,
-            "destination": destination,
-            "reason": "destination-unknown",
-            "detail": "no exchange",
-            "tries": 1,
-            "since": NOW,
-            "next_try_at": NOW + timedelta(seconds=5),
-        }
-        return HeldDestination(**(values | changes))  # type: ignore[arg-type]
-
+    held = partial(held_destination, endpoint=SALES)
     odd = held("Büro 'x'; --@MACHINE", tries=7, detail="ä", since=NOW - timedelta(microseconds=1))
     later = held("A", tries=2, reason="unroutable", next_try_at=NOW + timedelta(hours=1))
-    for each in (odd, held("A"), held("B"), held("A", BILLING), later):
+    for each in (odd, held("A"), held("B"), held("A", endpoint=BILLING), later):
         site.held.hold(each)
     assert site.held.held(SALES) == [later, held("B"), odd]
     for _ in range(2):
         site.held.free(SALES, ["A", odd.destination, "never held"])
     site.held.free(SALES, [])
     assert site.held.held(SALES) == [held("B")]
-    assert site.held.held(BILLING) == [held("A", BILLING)]
+    assert site.held.held(BILLING) == [held("A", endpoint=BILLING)]

@@ -13,35 +13,25 @@ import psycopg
 import pytest
 from sqlalchemy import update
 
-from migrator.database.engine import writing
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.report import OpenCommit
 from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, Lease
-from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from tests.contract.site import LONG, Site, hours, timeout_id
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from tests.contract.site import LONG, Site, hours
 
 _batches: type[Batches] = SqlBatches
 _clock: type[Clock] = DatabaseClock
 
 LANE = Lane(0)
 OVER = timedelta(seconds=-1)
+COMMITTING = (Event.BEGIN_STAGING, Event.ALL_CONFIRMED, Event.BEGIN_COMMIT)
 
 
 def _claimed(site: Site, lease: Lease, *, rows: int = 3) -> Batch:
     return site.claim(site.create(hours(rows)), lease).batch
-
-
-def _finding(row_index: int, detail: str = "x") -> Quarantine:
-    return Quarantine(
-        row_index=row_index,
-        timeout_id=TimeoutId(timeout_id(row_index)),
-        reason=Reason.NO_DESTINATION,
-        detail=detail,
-    )
 
 
 # ── leases ──────────────────────────────────────────────────────────────────────────────────
@@ -66,9 +56,7 @@ def test_who_was_paused_meanwhile_writes_into_no_batch(site: Site, *, is_moved: 
     assert paused is not None
     batch = _claimed(site, paused)
     if is_moved:
-        values = {"identity": "sqlite:/elsewhere"}
-        with writing(site.engine) as connection:
-            connection.execute(update(site.tables.ledger).values(values))
+        site.write(update(site.tables.ledger).values(identity="sqlite:/elsewhere"))
         assert site.adoption.keep().is_moved
     else:
         site.adopt()
@@ -100,7 +88,7 @@ def test_a_lane_has_one_owner_until_nobody_living_has_it(site: Site, how: str) -
     for write in (
         lambda: site.leases.renew(old, LONG, doing="too late"),
         lambda: site.batches.open_batches(old),
-        lambda: site.batches.quarantine(batch, [_finding(1)], old),
+        lambda: site.set_aside(batch, old, 1),
         lambda: site.batches.advance(batch, Event.BEGIN_STAGING, old),
     ):
         with pytest.raises(LeaseLost):
@@ -171,8 +159,7 @@ def test_a_doubtful_batch_can_be_settled_by_the_lanes_next_owner(site: Site) -> 
     """Late evidence reaches whoever has the lane then."""
     lease = site.lease()
     batch = _claimed(site, lease)
-    for event in (Event.BEGIN_STAGING, Event.ALL_CONFIRMED, Event.BEGIN_COMMIT, Event.GIVE_UP):
-        batch = site.batches.advance(batch, event, lease)
+    batch = site.advance(batch, lease, *COMMITTING, Event.GIVE_UP)
     lease = site.lease()
     assert site.batches.open_batches(lease) == []
     settled = site.batches.advance(batch, Event.ALL_REDELIVERED, lease)
@@ -184,8 +171,8 @@ def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
     lease = site.lease()
     batch = _claimed(site, lease)
     site.execute(f"UPDATE {_ledger_timeout(site)} SET body = NULL WHERE row_index = 0")
-    site.batches.quarantine(batch, [_finding(1)], lease)
-    site.batches.quarantine(batch, [_finding(1, "again")], lease)
+    site.set_aside(batch, lease, 1)
+    site.set_aside(batch, lease, 1, detail="again")
     rows = site.batches.rows(batch)
     assert [(row.row_index, row.body) for row in rows] == [(0, b""), (2, b'{"a":1}')]
     assert site.states() == {"claimed": 2, "quarantined": 1}
@@ -221,8 +208,7 @@ def test_commits_are_told_that_no_run_into_these_delays_can_have_begun(site: Sit
     run = site.runs.begin(endpoint, {"delays": "v2"})
     batch = site.claim(endpoint, lease, run=run).batch
     assert site.books.commits_of_others("v1") == []
-    for event in (Event.BEGIN_STAGING, Event.ALL_CONFIRMED, Event.BEGIN_COMMIT):
-        batch = site.batches.advance(batch, event, lease)
+    batch = site.advance(batch, lease, *COMMITTING)
     found = OpenCommit(batch=batch.id, lane=lease.lane, delays="v2")
     assert site.books.commits_of_others("v1") == [found]
     assert site.books.commits_of_others("v2") == []

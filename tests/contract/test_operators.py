@@ -9,40 +9,35 @@ import pytest
 from sqlalchemy import func, select
 
 from migrator.errors import LedgerError
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.queries import SqlHandOvers
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName
+from tests.contract.any_site import (
+    NOW,
+    AnySite,
+    LegacyRow,
+    held_destination,
+    hours,
+    timeout_id,
+)
 from tests.contract.site import Site
 
 EVERYTHING = QuarantineFilter()
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
 
-def _findings(bad: tuple[int, ...]) -> list[Quarantine]:
-    return [
-        Quarantine(
-            row_index=index,
-            timeout_id=TimeoutId(timeout_id(index)),
-            reason=Reason.NO_DESTINATION if index % 2 else Reason.UNREADABLE_HEADERS,
-            detail=f"row {index}",
-        )
-        for index in bad
-    ]
-
-
 def _settled(
     site: AnySite, lease: Lease, endpoint: StoreEndpoint, *, bad: tuple[int, ...] = ()
 ) -> Batch:
     """Claim what is there, quarantine the rows *bad*, and hand the rest over."""
-    batch = site.claim(endpoint, lease, due_until=FAR).batch
-    site.batches.quarantine(batch, _findings(bad), lease)
-    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    return site.batches.advance(batch, Event.ALL_SETTLED, lease)
+    claim = site.claim(endpoint, lease, due_until=FAR)
+    for row in bad:
+        reason = Reason.NO_DESTINATION if row % 2 else Reason.UNREADABLE_HEADERS
+        site.set_aside(claim.batch, lease, row, reason=reason, detail=f"row {row}")
+    return site.hand_over(claim, lease)
 
 
 def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
@@ -83,19 +78,8 @@ def test_progress_shows_what_dispatchers_do(site: Site) -> None:
     endpoint = site.create(hours(3))
     lease = site.lease(site.leases.dispatcher_lane(endpoint))
     site.lease(0)
-    batch = site.claim(endpoint, lease, mode=Mode.DISPATCH, max_rows=2).batch
-    for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
-        batch = site.batches.advance(batch, event, lease)
-    held = HeldDestination(
-        endpoint=endpoint.name,
-        source=site.source,
-        destination="Büro",
-        reason="destination-unknown",
-        detail="no exchange",
-        tries=3,
-        since=NOW,
-        next_try_at=NOW + timedelta(seconds=20),
-    )
+    site.dispatched_batch(endpoint, lease, max_rows=2)
+    held = held_destination("Büro", endpoint, tries=3, next_try_at=NOW + timedelta(seconds=20))
     site.held.hold(held)
     site.held.hold(replace(held, endpoint=EndpointName("Billing"), source="x", destination="A"))
     progress = site.books.progress()
@@ -152,18 +136,16 @@ def test_what_operators_put_into_a_lane_is_taken_over_once(site: Site) -> None:
     """Retried rows and resolved batches, never what the lane has claimed itself."""
     lease = site.lease()
     batch = site.claim(site.create(hours(3)), lease).batch
-    site.batches.quarantine(batch, _findings((0, 1, 2)), lease)
+    site.set_aside(batch, lease, 0, 1, 2)
     assert site.quarantine.retry(EVERYTHING, mode=Mode.STAGED) == 0  # in a daemon's hands
     assert site.claims.release_quarantined(None) == 0
-    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    site.batches.advance(batch, Event.ALL_SETTLED, lease)
+    site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_SETTLED)
     assert site.batches.put_in(lease) == []
     site.quarantine.retry(EVERYTHING, mode=Mode.STAGED)
     (retried,) = site.batches.put_in(lease)
     assert retried.state is BatchState.CLAIMED
     assert site.batches.put_in(lease) == []
-    batch = site.batches.advance(retried, Event.BEGIN_PUBLISHING, lease)
-    doubtful = site.batches.advance(batch, Event.GIVE_UP, lease)
+    doubtful = site.advance(retried, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     assert site.batches.put_in(lease) == []
     site.upkeep.resolve(doubtful.id, BatchState.CLAIMED)
     (resolved,) = site.batches.put_in(lease)
@@ -191,8 +173,7 @@ def test_an_operator_resolves_a_doubtful_batch(site: Site, outcome: BatchState) 
     batch = site.claim(site.create(hours(2)), lease).batch
     with pytest.raises(LedgerError, match="not doubtful"):
         site.upkeep.resolve(batch.id, BatchState.HANDED_OVER)
-    for event in (Event.BEGIN_PUBLISHING, Event.GIVE_UP):
-        batch = site.batches.advance(batch, event, lease)
+    batch = site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     (found,) = site.books.progress().doubtful
     assert (found.batch, found.size, found.lane) == (batch.id, 2, 0)
     assert site.books.doubtful([StoreEndpoint(name=batch.endpoint, source=batch.source)]) == 1

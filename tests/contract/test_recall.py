@@ -25,22 +25,14 @@ ALL = RecallScope()
 
 def handed_over(site: AnySite, count: int = 4) -> Lease:
     """Hand over *count* rows, due from one hour on, and return the recall's lease."""
-    endpoint, lease = site.create(hours(count)), site.lease()
-    batch = site.claim(endpoint, lease, mode=Mode.DIRECT).batch
-    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    site.batches.advance(batch, Event.ALL_SETTLED, lease)
+    site.handed_over(site.create(hours(count)), site.lease())
     return site.lease(lane=999)
 
 
 def sighting(site: AnySite, number: int, *, extra_bytes: int = 0) -> Sighting:
     """Return what a message of a row would claim to be."""
-    row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(number))
-    mark = RowTag(
-        batch=BatchId(row.batch_id),
-        row_index=row.row_index,
-        timeout_id=TimeoutId(row.store_id),
-    )
-    return Sighting(row=mark, body_bytes=len(row.body) + extra_bytes)
+    found = next(each for each in site.sightings() if each.row.timeout_id == timeout_id(number))
+    return replace(found, body_bytes=found.body_bytes + extra_bytes)
 
 
 @pytest.mark.every_store
@@ -96,8 +88,7 @@ def test_the_only_copy_of_a_doubtful_timeout_stays(site: AnySite) -> None:
     owner = site.lease()
     endpoint = StoreEndpoint(name=EndpointName(site.endpoint_name), source=site.source)
     batch = site.claim(endpoint, owner, mode=Mode.DIRECT).batch
-    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, owner)
-    site.batches.advance(batch, Event.GIVE_UP, owner)
+    site.advance(batch, owner, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     second = replace(first, row=replace(first.row, batch=batch.id))
     lease = site.lease(lane=999)
     outcomes = site.recalls().restore([first, second], ALL, lease, not_before=NOW)

@@ -20,8 +20,6 @@ from migrator.ledger.operator_actions import ReturnOutcome
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
-from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.timeouts import TimeoutId
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
@@ -72,9 +70,7 @@ def ids(site: DocumentSite) -> list[str]:
 
 def expire(site: DocumentSite) -> None:
     """Let every lease run out."""
-    with site.engine.begin() as connection:
-        past = datetime(2020, 1, 1, tzinfo=UTC)
-        connection.execute(update(site.tables.lease).values(until=past))
+    site.write(update(site.tables.lease).values(until=datetime(2020, 1, 1, tzinfo=UTC)))
 
 
 # ── claiming ────────────────────────────────────────────────────────────────────────────────────
@@ -155,8 +151,7 @@ def test_what_another_lane_recorded_meanwhile_is_left_to_it(
 def test_a_batch_of_another_place_is_not_finished_here(site: DocumentSite) -> None:
     """Nothing would be found in there, and what was claimed would be taken for somebody else's."""
     lease = claimed_until(site, "claim.taken", hours(1))
-    with site.engine.begin() as connection:
-        connection.execute(update(site.tables.batch).values(source="elsewhere/x"))
+    site.write(update(site.tables.batch).values(source="elsewhere/x"))
     with pytest.raises(StoreError, match="nothing was changed"):
         resume(site, lease)
     assert site.states() == {"claiming": 1}
@@ -220,19 +215,7 @@ def test_an_id_that_is_stored_again_is_left_to_a_person(site: DocumentSite) -> N
 
 def _set_aside(site: DocumentSite, count: int = 1) -> None:
     """Settle a batch of which all rows are in quarantine."""
-    endpoint, lease = site.create(hours(count)), site.lease()
-    claim = site.claim(endpoint, lease)
-    findings = [
-        Quarantine(
-            row_index=index,
-            timeout_id=TimeoutId(timeout_id(index)),
-            reason=Reason.NO_DESTINATION,
-            detail="",
-        )
-        for index in range(count)
-    ]
-    site.batches.quarantine(claim.batch, findings, lease)
-    site.hand_over(claim, lease)
+    site.handed_over(site.create(hours(count)), site.lease(), bad=range(count))
 
 
 def test_two_rollbacks_at_once_restore_once(site: DocumentSite) -> None:
@@ -282,8 +265,7 @@ def test_a_body_nobody_can_read_is_set_aside_and_never_sent_empty(site: Document
 
 def handed_over(site: DocumentSite, rows: Sequence[LegacyRow]) -> tuple[list[Sighting], Lease]:
     """Hand *rows* over; return their messages and the recall's lease."""
-    endpoint, lease = site.create(rows), site.lease()
-    site.hand_over(site.claim(endpoint, lease), lease)
+    site.handed_over(site.create(rows), site.lease())
     return site.sightings(), site.lease(lane=999)
 
 
@@ -317,14 +299,17 @@ def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: Docum
     assert site.states() == {"recalled": 1}
 
 
+def _came_from_elsewhere(site: DocumentSite, row: LegacyRow) -> None:
+    table = site.tables.timeout
+    elsewhere = update(table).where(table.c.store_id == row.id)
+    site.write(elsewhere.values(source="elsewhere/x"))
+
+
 def test_a_recall_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> None:
     """What came from elsewhere stays handed over, and two stores may have the same id."""
     rows = hours(2)
     found, lease = handed_over(site, rows)
-    table = site.tables.timeout
-    with site.engine.begin() as connection:
-        elsewhere = update(table).where(table.c.store_id == rows[0].id)
-        connection.execute(elsewhere.values(source="elsewhere/x"))
+    _came_from_elsewhere(site, rows[0])
     recalls = site.recalls()
     outcomes = recalls.restore(found, ALL, lease, not_before=NOW)
     assert {each.row.timeout_id: outcomes[each] for each in found} == {
@@ -332,8 +317,7 @@ def test_a_recall_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> Non
         rows[1].id: RecallOutcome.RESTORED,
     }
     assert (ids(site), site.states()) == ([rows[1].id], {"handed_over": 1, "recalled": 1})
-    with site.engine.begin() as connection:
-        connection.execute(update(table).values(going_back=None))
+    site.write(update(site.tables.timeout).values(going_back=None))
     again = recalls.restore(found, ALL, lease, not_before=NOW)
     assert RecallOutcome.STORE_GONE in again.values()
     assert all(each.going_back is None for each in site.ledger_rows())  # it is not begun again
@@ -343,10 +327,7 @@ def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> N
     """The rows that stay are not even begun."""
     rows = hours(2)
     _set_aside(site, count=2)
-    table = site.tables.timeout
-    with site.engine.begin() as connection:
-        elsewhere = update(table).where(table.c.store_id == rows[0].id)
-        connection.execute(elsewhere.values(source="elsewhere/x"))
+    _came_from_elsewhere(site, rows[0])
     with pytest.raises(SomeGone, match="elsewhere/x") as caught:
         site.claims.release_quarantined(None)
     assert (caught.value.back, ids(site)) == (1, [rows[1].id])
@@ -427,18 +408,6 @@ def test_what_is_half_claimed_is_in_one_place(site: DocumentSite) -> None:
     """It is in the store and recorded in the ledger, and no verification complains."""
     claimed_until(site, "claim.recorded", hours(2))
     assert site.verifications().in_both_places([], at_most=10) == (0, [])
-
-
-def test_the_books_compare_store_and_ledger(site: DocumentSite) -> None:
-    """What is in both places is told; the counts are of live timeouts."""
-    endpoint = site.create(hours(3))
-    site.claim(endpoint, site.lease(), max_rows=2)
-    site.insert(hours(1))
-    books = site.verifications()
-    (balance,) = books.balances()
-    assert (balance.in_store, balance.claimed) == (2, 2)
-    total, both = books.in_both_places([], at_most=10)
-    assert (total, [each.timeout_id for each in both]) == (1, [timeout_id(0)])
 
 
 def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) -> None:

@@ -21,8 +21,6 @@ from migrator.database.engine import with_driver
 from migrator.database.failures import is_passing, translating
 from migrator.database.types import ColumnTime, UtcDateTime, rounded_up
 from migrator.errors import LedgerError, StoreError
-from migrator.ledger.grants import GrantedTable, grants
-from migrator.ledger.tables import ledger_names
 from migrator.stores.sql.dialects import dialect_for
 
 # the driver cannot be imported without unixODBC, and its errors are no more than their arguments
@@ -131,20 +129,16 @@ def test_a_commit_is_kept_by_both_logs(
     )
 
 
-@pytest.mark.parametrize(
-    ("url", "driver"),
-    [
-        ("mysql://h/d", "mysql+pymysql"),
-        ("mariadb://h/d", "mysql+pymysql"),
-        ("mariadb+pymysql://h/d", "mysql+pymysql"),
-        ("mysql+mysqldb://h/d", "mysql+mysqldb"),
-        ("mssql://h/d", "mssql+pyodbc"),
-        ("oracle://h/?service_name=x", "oracle+oracledb"),
-    ],
-)
-def test_there_is_one_driver_for_each(url: str, driver: str) -> None:
+def test_there_is_one_driver_for_each() -> None:
     """Another one is refused by name later, not exchanged in silence."""
-    assert with_driver(make_url(url)).drivername == driver
+    for url, driver in {
+        "mysql://h/d": "mysql+pymysql",
+        "mariadb+pymysql://h/d": "mysql+pymysql",
+        "mysql+mysqldb://h/d": "mysql+mysqldb",
+        "mssql://h/d": "mssql+pyodbc",
+        "oracle://h/?service_name=x": "oracle+oracledb",
+    }.items():
+        assert with_driver(make_url(url)).drivername == driver
 
 
 def test_an_address_may_say_what_we_would() -> None:
@@ -184,17 +178,3 @@ def test_oracle_names_are_upper_case_however_they_are_given() -> None:
     spelled = dialect_for("oracle").spelled
     assert spelled("Sales_Orders_TO") == "sales_orders_to"
     assert spelled("Sales-EU_TO") == "SALES-EU_TO"
-
-
-def test_grants_are_no_more_than_is_needed() -> None:
-    """Neither database wants UPDATE on a legacy table for a lock."""
-    table = GrantedTable(schema="dbo", name="a]b", lock_column="PersistenceVersion")
-    found = grants(ledger_names("mssql"), "us]er", [table, table])
-    assert found.endswith("GRANT SELECT, INSERT, DELETE ON [dbo].[a]]b] TO [us]]er];\n")
-    assert found.count("[a]]b]") == 1
-    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON [migrator].[timeout] TO" in found
-    table = GrantedTable(schema="sales", name="sales_to", lock_column="")
-    assert grants(ledger_names("oracle"), "daemon", [table]) == (
-        'GRANT CREATE SESSION TO "DAEMON";\n'
-        'GRANT SELECT, INSERT, DELETE ON "SALES"."SALES_TO" TO "DAEMON";\n'
-    )
