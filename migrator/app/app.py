@@ -29,9 +29,9 @@ from migrator.ledger.failover import Continuity
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.operator_actions import SqlUpkeep
+from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.quarantine import SqlQuarantine
-from migrator.ledger.queries import SqlBooks, SqlHandOvers
+from migrator.ledger.queries import LedgerQueries, SqlHandOvers
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.work import FaultPoint, StoreEndpoint
@@ -300,9 +300,9 @@ class App:
         return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
     @cached_property
-    def books(self) -> SqlBooks:
+    def books(self) -> LedgerQueries:
         """Progress, lanes and history."""
-        return SqlBooks(self.engine, self.tables)
+        return LedgerQueries(self.engine, self.tables)
 
     @cached_property
     def quarantine(self) -> SqlQuarantine:
@@ -310,9 +310,9 @@ class App:
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
-    def upkeep(self) -> SqlUpkeep:
+    def upkeep(self) -> OperatorActions:
         """What only an operator may change."""
-        return SqlUpkeep(self.engine, self.tables)
+        return OperatorActions(self.engine, self.tables)
 
     @cached_property
     def adoption(self) -> SqlAdoption:

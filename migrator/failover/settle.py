@@ -52,7 +52,7 @@ class _Leftovers:
     """What our own queues hold."""
 
     queues: Sequence[str]
-    passes: frozenset[Attempt]
+    attempts: frozenset[Attempt]
     timeouts: frozenset[TimeoutId]
 
 
@@ -117,7 +117,7 @@ class FailoverSettlement:
                     mode=self.mode,
                     doubtful_from=sign - _CLOCKS_APART + cutoff if sign and cutoff else None,
                     left_until=self.clock.now() + terms.margin,
-                    receipts=left.passes,
+                    receipts=left.attempts,
                 )
                 found = self.failover.settle(seen, settling, held.lease, None)
                 if is_dry_run:
@@ -133,7 +133,7 @@ class FailoverSettlement:
         names = [staging_name(self.version, self.ledger_id, lane) for lane in lanes]
         names += [receipts_queue(self.ledger_id, lane) for lane in lanes]
         there = self.access.existing(names)
-        passes, timeouts = set[Attempt](), set[TimeoutId]()
+        attempts, timeouts = set[Attempt](), set[TimeoutId]()
         for name in there:
             for message in _whole(levels.queue(name, _limits(terms)), name):
                 tag = _own_tag(message, self.ledger_id)
@@ -141,10 +141,10 @@ class FailoverSettlement:
                     raise PreflightRefused(
                         f"{name} holds a message of somebody else; nothing was changed"
                     )
-                passes.add(tag.attempt)
+                attempts.add(tag.attempt)
                 if tag.row_index is not None and (timeout := _timeout_of(message)) is not None:
                     timeouts.add(timeout)
-        return _Leftovers(queues=there, passes=frozenset(passes), timeouts=frozenset(timeouts))
+        return _Leftovers(queues=there, attempts=frozenset(attempts), timeouts=frozenset(timeouts))
 
     def _take_away(
         self, levels: Levels, left: _Leftovers, found: Settlement, terms: WalkTerms

@@ -73,7 +73,7 @@ class GoingBack:
     rows: int
 
 
-class SqlUpkeep(LedgerPart):
+class OperatorActions(LedgerPart):
     """Decisions of an operator about one ledger."""
 
     def resolve(self, batch: BatchId, outcome: Resolution) -> None:
@@ -171,7 +171,7 @@ class SqlUpkeep(LedgerPart):
         It ends early when *at_most* rows, or some thousands more, are deleted, or *goes_on*, asked
         between two transactions, says so.
 
-        Rows in quarantine stay, and so do the batches themselves: they are the books. A row that
+        Rows in quarantine stay, and so do the batches themselves, which count them. A row that
         is not due yet stays however long ago it was settled: its message may still wait in the
         levels, and only by its row can it be recalled, verified, or told from a leftover copy.
         What is purged is not recognised should it turn up in the store again.
@@ -215,7 +215,7 @@ class SqlUpkeep(LedgerPart):
         ids = [found.id for found in rows]
         for some in in_lists(ids):
             connection.execute(sa.delete(row).where(row.c.id.in_(some)))
-        # the books count a batch's size under its own state; rows that differ were not in it
+        # progress counts a batch's size under its own state; rows that differ were not in it
         purged, left = Counter[int](), Counter[int]()
         for found in rows:
             is_like_its_batch = found.state in (None, found.batch_state)

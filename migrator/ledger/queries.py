@@ -39,7 +39,7 @@ from migrator.nservicebus.timeouts import (
 )
 
 
-class SqlBooks(LedgerPart):
+class LedgerQueries(LedgerPart):
     """Progress, lanes and history; each answer is read in one go."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:

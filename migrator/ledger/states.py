@@ -76,7 +76,7 @@ _S, _E = BatchState, Event
 NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     # the store gave up what is in the batch, and keeps evidence of that until this is recorded
     (_S.CLAIMING, _E.ALL_TAKEN): _S.CLAIMED,
-    # attempt + 1 is committed with these two, before the first publish of every pass
+    # attempt + 1 is committed with these two, before the first publish of every attempt
     (_S.CLAIMED, _E.BEGIN_STAGING): _S.STAGING,
     (_S.CLAIMED, _E.BEGIN_PUBLISHING): _S.PUBLISHING,
     (_S.PUBLISHING, _E.BEGIN_PUBLISHING): _S.PUBLISHING,  # after a crash: the same ids once more

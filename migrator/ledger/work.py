@@ -151,7 +151,7 @@ class Batches(Protocol):
         ...
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
-        """Record *event* and return the batch after it; events that start a pass raise attempt.
+        """Record *event* and return the batch after it; a new attempt has a higher number.
 
         One ``UPDATE … WHERE id, state, attempt, token`` that is committed on return.
 

@@ -23,7 +23,7 @@ from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanL
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.ledger.lease_keeper import HeldLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.queries import SqlBooks
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
@@ -111,7 +111,7 @@ class Recall:
     """The lanes."""
     lease_duration: timedelta
     """For how long the recall's own is taken at a time."""
-    books: SqlBooks
+    books: LedgerQueries
     """Which batches are open."""
     runs: SqlRuns
     """Gets the event."""

@@ -17,7 +17,7 @@ from migrator.errors import MigratorError, SomeGone, SourceGone
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner, evict_dead, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.queries import SqlBooks
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
@@ -116,7 +116,7 @@ class Rollback:
     batches: Batches
     lease_duration: timedelta
     """For how long each lane is taken at a time."""
-    books: SqlBooks
+    books: LedgerQueries
     """What is open, doubtful or in quarantine."""
     runs: SqlRuns
     """Gets the event."""

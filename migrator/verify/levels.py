@@ -22,7 +22,7 @@ from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.routing import DelaysVersion, parse_routing_key
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, walk
-from migrator.ledger.queries import SqlBooks
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import RowTag, row_tag
@@ -89,7 +89,7 @@ class Parts:
     """By whose mark our messages are known."""
     access: LevelAccess
     """``seen_at`` of its messages is the time of ``clock``."""
-    ledger: SqlBooks
+    ledger: LedgerQueries
     """Which batches are doubtful."""
     clock: Clock
     """The database's time."""

@@ -24,9 +24,9 @@ from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinatio
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.operator_actions import SqlUpkeep
+from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.quarantine import SqlQuarantine
-from migrator.ledger.queries import SqlBooks
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
@@ -142,9 +142,9 @@ class AnySite(ABC):
         self.ledger_id = self._identify()
         self.leases = SqlLeases(self.engine, self.tables, self.ledger_id)
         self.batches = SqlBatches(self.engine, self.tables)
-        self.books = SqlBooks(self.engine, self.tables)
+        self.queries = LedgerQueries(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
-        self.upkeep = SqlUpkeep(self.engine, self.tables)
+        self.operators = OperatorActions(self.engine, self.tables)
         self.dispatched = DispatchedBatches(self.engine, self.tables)
         self.held = SqlHeldDestinations(self.engine, self.tables)
         self._open()
@@ -205,7 +205,7 @@ class AnySite(ABC):
 
     @abstractmethod
     def verifications(self) -> Verifications:
-        """Return what reads the books."""
+        """Return what reads the ledger to verify it."""
 
     @abstractmethod
     def second(self, endpoint_name: str | None = None) -> Self:
@@ -283,7 +283,7 @@ class AnySite(ABC):
 
     def states(self) -> dict[str, int]:
         """Return how many rows are in which effective state, by the public view."""
-        return {s: n for e in self.books.progress().endpoints for s, n in e.rows.items()}
+        return {s: n for e in self.queries.progress().endpoints for s, n in e.rows.items()}
 
     def write(self, statement: Executable) -> None:
         """Change the ledger as the program would not."""

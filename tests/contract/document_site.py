@@ -151,7 +151,7 @@ class DocumentSite(AnySite):
         )
 
     def verifications(self) -> DocumentVerifications:
-        """Return what reads the books and lists the store."""
+        """Return what reads the ledger and lists the store."""
         return DocumentVerifications(self.engine, self.tables, self.documents)
 
     def second(self, endpoint_name: str | None = None) -> Self:

@@ -279,7 +279,7 @@ class Site(AnySite):
         return SqlRecalls(self.engine, self.tables, self.store, self.claims)
 
     def verifications(self) -> SqlVerifications:
-        """Return what reads the books."""
+        """Return what reads the ledger to verify it."""
         return SqlVerifications(self.engine, self.tables, self.store)
 
     def second(self, endpoint_name: str | None = None) -> Self:

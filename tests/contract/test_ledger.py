@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import socket
 import sqlite3
@@ -105,7 +104,7 @@ def test_renewing_prolongs_and_says_what_is_being_done(site: Site) -> None:
     assert lease is not None
     assert lease.token > first.token
     site.leases.renew(lease, LONG, doing="publishing batch 7")
-    (status,) = site.books.progress().lanes
+    (status,) = site.queries.progress().lanes
     assert (status.owner, status.doing, status.is_alive) == ("me", "publishing batch 7", True)
 
 
@@ -184,36 +183,19 @@ def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
 # ── runs, clock, facts ──────────────────────────────────────────────────────────────────────
 
 
-def test_runs_and_events_are_kept(site: Site) -> None:
-    """Who did what, when, with which options."""
-    endpoint = site.create(hours(2))
-    run = site.runs.begin(endpoint, {"mode": "staged", "lanes": 2, "once": True})
-    site.claim(endpoint, site.lease(), run=run)
-    site.runs.record("run_begun", detail={"endpoint": "Sales.Orders", "n": 1}, batch=BatchId(1))
-    site.runs.end(run, "done")
-    with site.engine.connect() as connection:
-        (row,) = connection.execute(site.tables.run.select()).all()
-    assert (row.id, row.status, row.tool_version) == (run, "done", "0")
-    assert json.loads(row.options) == {"mode": "staged", "lanes": 2, "once": True}
-    assert row.ended_at is not None
-    event, *_ = site.books.latest_events(limit=5)
-    assert (event.kind, event.actor, event.batch) == ("run_begun", "test", 1)
-    assert event.detail == {"endpoint": "Sales.Orders", "n": 1}
-
-
 def test_commits_are_told_that_no_run_into_these_delays_can_have_begun(site: Site) -> None:
     """By the runs since the batch was claimed; one that is not committing is nobody's concern."""
     endpoint, lease = site.create(hours(2)), site.lease()
     site.runs.begin(endpoint, {"delays": "v1"})
     run = site.runs.begin(endpoint, {"delays": "v2"})
     batch = site.claim(endpoint, lease, run=run).batch
-    assert site.books.commits_of_others("v1") == []
+    assert site.queries.commits_of_others("v1") == []
     batch = site.advance(batch, lease, *COMMITTING)
     found = OpenCommit(batch=batch.id, lane=lease.lane, delays="v2")
-    assert site.books.commits_of_others("v1") == [found]
-    assert site.books.commits_of_others("v2") == []
+    assert site.queries.commits_of_others("v1") == [found]
+    assert site.queries.commits_of_others("v2") == []
     site.runs.begin(endpoint, {"delays": "v1"})
-    assert site.books.commits_of_others("v1") == []
+    assert site.queries.commits_of_others("v1") == []
 
 
 def test_the_clock_is_the_databases_and_goes_on_between_samples(site: Site) -> None:
@@ -249,17 +231,17 @@ def _ledger_timeout(site: Site) -> str:
 
 def test_the_latest_event_of_a_kind_is_found(site: Site) -> None:
     """Of each endpoint by itself; other kinds and other endpoints do not hide it."""
-    assert site.books.latest_event("pause") is None
+    assert site.queries.latest_event("pause") is None
     sales, shop, other = (EndpointName(name) for name in ("Sales", "Shop", "Other"))
     for name, is_paused in ((sales, True), (shop, True), (other, True), (sales, False)):
         site.runs.record("pause", detail={"endpoint": name, "is_paused": is_paused}, batch=None)
     site.runs.record("command", detail={"endpoint": shop}, batch=None)
-    found = site.books.latest_event_of_each("pause", [sales, shop, EndpointName("None")])
+    found = site.queries.latest_event_of_each("pause", [sales, shop, EndpointName("None")])
     assert {name: event.detail["is_paused"] for name, event in found.items()} == {
         sales: False,
         shop: True,
     }
-    assert site.books.latest_event_of_each("pause", []) == {}
-    latest = site.books.latest_event("pause")
+    assert site.queries.latest_event_of_each("pause", []) == {}
+    latest = site.queries.latest_event("pause")
     assert latest is not None
     assert latest.detail["endpoint"] == sales

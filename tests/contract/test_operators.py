@@ -42,12 +42,12 @@ def _settled(
 
 def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
     """Effective states are exclusive, and together they are all rows; of each row by a view."""
-    assert site.books.progress().oldest_open_age is None
+    assert site.queries.progress().oldest_open_age is None
     lease = site.lease()
     endpoint = site.create(hours(6))
     site.claim(endpoint, lease, max_rows=1)
     _settled(site, lease, endpoint, bad=(0, 1, 2))
-    progress = site.books.progress()
+    progress = site.queries.progress()
     (sales,) = progress.endpoints
     assert sales.rows == {"claimed": 1, "handed_over": 2, "quarantined": 3}
     assert sales.in_flight == 1
@@ -58,8 +58,8 @@ def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
     assert progress.oldest_open_age is not None
     assert timedelta(0) <= progress.oldest_open_age < timedelta(minutes=1)
     assert [(lane.lane, lane.owner, lane.open_batches) for lane in progress.lanes] == [(0, "me", 1)]
-    assert site.books.quarantined([endpoint]) == 3
-    assert site.books.doubtful([endpoint]) == 0
+    assert site.queries.quarantined([endpoint]) == 3
+    assert site.queries.doubtful([endpoint]) == 0
 
     view = "migrator.timeout_status" if site.has_schemas else "migrator_timeout_status"
     with site.engine.connect() as connection:
@@ -82,7 +82,7 @@ def test_progress_shows_what_dispatchers_do(site: Site) -> None:
     held = held_destination("Büro", endpoint, tries=3, next_try_at=NOW + timedelta(seconds=20))
     site.held.hold(held)
     site.held.hold(replace(held, endpoint=EndpointName("Billing"), source="x", destination="A"))
-    progress = site.books.progress()
+    progress = site.queries.progress()
     assert [(e.dispatched, e.in_flight, e.handed_over) for e in progress.endpoints] == [(2, 0, 0)]
     assert [(lane.lane, lane.serves) for lane in progress.lanes] == [(0, None), (1000, site.source)]
     assert [(h.endpoint, h.destination) for h in progress.held] == [
@@ -90,7 +90,7 @@ def test_progress_shows_what_dispatchers_do(site: Site) -> None:
         ("Sales.Orders", "Büro"),
     ]
     assert progress.held[1] == held
-    assert site.upkeep.purge(before=FAR) == 2
+    assert site.operators.purge(before=FAR) == 2
     assert site.states() == {"dispatched": 2}  # forgotten, and counted all the same
 
 
@@ -112,7 +112,7 @@ def test_the_quarantine_is_listed_page_by_page(site: Site) -> None:
 
 
 def test_retry_puts_rows_into_new_batches_for_lane_zero(site: Site) -> None:
-    """Due ones go direct, the others as asked; the old batch shrinks; the books still balance."""
+    """Due ones go direct, the others as asked; the old batch shrinks; all still adds up."""
     rows = hours(4)
     rows[2:] = [
         LegacyRow(id=timeout_id(n), due=f"2998-01-0{n} 00:00:00.000000") for n in range(2, 4)
@@ -147,7 +147,7 @@ def test_what_operators_put_into_a_lane_is_taken_over_once(site: Site) -> None:
     assert site.batches.put_in(lease) == []
     doubtful = site.advance(retried, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     assert site.batches.put_in(lease) == []
-    site.upkeep.resolve(doubtful.id, BatchState.CLAIMED)
+    site.operators.resolve(doubtful.id, BatchState.CLAIMED)
     (resolved,) = site.batches.put_in(lease)
     assert (resolved.id, resolved.attempt) == (retried.id, doubtful.attempt + 1)
     assert site.batches.open_batches(lease) == [resolved]
@@ -172,12 +172,12 @@ def test_an_operator_resolves_a_doubtful_batch(site: Site, outcome: BatchState) 
     lease = site.lease()
     batch = site.claim(site.create(hours(2)), lease).batch
     with pytest.raises(LedgerError, match="not doubtful"):
-        site.upkeep.resolve(batch.id, BatchState.HANDED_OVER)
+        site.operators.resolve(batch.id, BatchState.HANDED_OVER)
     batch = site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
-    (found,) = site.books.progress().doubtful
+    (found,) = site.queries.progress().doubtful
     assert (found.batch, found.size, found.lane) == (batch.id, 2, 0)
-    assert site.books.doubtful([StoreEndpoint(name=batch.endpoint, source=batch.source)]) == 1
-    site.upkeep.resolve(batch.id, outcome)  # type: ignore[arg-type]
+    assert site.queries.doubtful([StoreEndpoint(name=batch.endpoint, source=batch.source)]) == 1
+    site.operators.resolve(batch.id, outcome)  # type: ignore[arg-type]
     after = site.batches.find(batch.id)
     assert after is not None
     is_claimed = outcome is BatchState.CLAIMED
@@ -205,13 +205,13 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(
     site.insert(hours(2, start=10))
     _settled(site, lease, endpoint, bad=(0,))
     assert site.states() == {"handed_over": 7, "released": 2, "quarantined": 1}
-    assert site.upkeep.purge(before=datetime(2000, 1, 1, tzinfo=UTC)) == 0
+    assert site.operators.purge(before=datetime(2000, 1, 1, tzinfo=UTC)) == 0
     with site.engine.connect() as connection:
         run = connection.scalar(select(func.max(site.tables.run.c.id)))
-    assert site.upkeep.purge(before=FAR, run=run) == 3
-    assert site.upkeep.purge(before=FAR, at_most=1) == 2  # between two transactions
-    assert site.upkeep.purge(before=FAR, goes_on=lambda: False) == 2
-    assert site.upkeep.purge(before=FAR, at_most=9) == 2
+    assert site.operators.purge(before=FAR, run=run) == 3
+    assert site.operators.purge(before=FAR, at_most=1) == 2  # between two transactions
+    assert site.operators.purge(before=FAR, goes_on=lambda: False) == 2
+    assert site.operators.purge(before=FAR, at_most=9) == 2
     assert [row.state for row in site.ledger_rows()] == ["quarantined"]
     assert site.states() == {"handed_over": 7, "quarantined": 1}
     assert _sizes(site) == [(4, 4), (4, 3)]
@@ -221,11 +221,11 @@ def test_purge_keeps_what_is_not_due_yet(site: Site) -> None:
     """However long ago it was handed over or called back, its message may still be in a level."""
     lease = site.lease()
     _settled(site, lease, site.create([*hours(2), *hours(2, start=6_000_000)]))
-    assert site.upkeep.purge(before=datetime(2500, 1, 1, tzinfo=UTC)) == 2
+    assert site.operators.purge(before=datetime(2500, 1, 1, tzinfo=UTC)) == 2
     assert [row.store_id for row in site.ledger_rows()] == [
         timeout_id(n + 6_000_000) for n in (0, 1)
     ]
-    assert site.upkeep.purge(before=FAR) == 2
+    assert site.operators.purge(before=FAR) == 2
     assert _sizes(site) == [(4, 4)]
 
 

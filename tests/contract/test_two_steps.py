@@ -337,19 +337,19 @@ def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> N
 def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
     """Those that a store was to have back, when it is gone; what goes back once is not told."""
     _set_aside(site)
-    assert not site.upkeep.going_back()
+    assert not site.operators.going_back()
     site.document_books.begin_return(None, QuarantineFilter(), after=0)
-    (going,) = site.upkeep.going_back()
+    (going,) = site.operators.going_back()
     assert (going.source, going.towards, going.rows) == (site.source, RowState.RELEASED, 1)
-    assert site.upkeep.ids_going_back(going) == [timeout_id(0)]
+    assert site.operators.ids_going_back(going) == [timeout_id(0)]
     event = site.runs.event("batch_resolved", detail={}, batch=going.batch)
-    closed = site.upkeep.close_going_back(
+    closed = site.operators.close_going_back(
         going, ReturnOutcome.WRITTEN_OFF, evidence="gone", event=event
     )
     assert (closed, site.states()) == (1, {"released": 1})
-    assert not site.upkeep.going_back(going.batch)
+    assert not site.operators.going_back(going.batch)
     with pytest.raises(LedgerError, match="somebody works on them"):
-        site.upkeep.close_going_back(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
+        site.operators.close_going_back(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
 
 
 # ── a ledger with another id ────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Reading the books to verify them, over every database."""
+"""Reading the ledger to verify it, over every database."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _in_every_state(site: Site) -> Lease:
 def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     """What was claimed is somewhere, also after purging; rows given back were never claimed."""
     dispatcher = _in_every_state(site)
-    books = site.verifications()
-    (balance,) = books.balances()
+    queries = site.verifications()
+    (balance,) = queries.balances()
     assert (balance.endpoint, balance.source) == ("Sales.Orders", site.source)
     assert (balance.claimed, balance.purged, balance.in_store) == (10, 0, 6)
     assert balance.rows == {
@@ -91,15 +91,15 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
         "dispatched": 2,
     }
     assert (balance.in_flight, balance.unaccounted) == (2, 0)
-    assert books.gaps((), at_most=5) == (0, [])
+    assert queries.gaps((), at_most=5) == (0, [])
     site.dispatched.prune(dispatcher, older_than=LONG_AGO)
-    site.upkeep.purge(before=FAR)
-    (balance,) = books.balances()
+    site.operators.purge(before=FAR)
+    (balance,) = queries.balances()
     # those released or recalled singly are in the store again, and in no book any more
     assert (balance.claimed, balance.purged, balance.in_store) == (8, 5, 6)
     assert balance.rows == {"claimed": 2, "quarantined": 1}
     assert balance.unaccounted == 0
-    assert books.gaps((), at_most=5) == (0, [])
+    assert queries.gaps((), at_most=5) == (0, [])
 
 
 @pytest.mark.own_table
@@ -149,7 +149,7 @@ def test_a_deleted_row_is_a_gap(site: AnySite) -> None:
     """In its batch, and in the balance; the first of several are shown, and all are counted."""
     lease, endpoint = site.lease(), site.create(hours(6))
     batches = [site.handed_over(endpoint, lease, max_rows=2) for _ in range(3)]
-    table, books = site.tables.timeout, site.verifications()
+    table, queries = site.tables.timeout, site.verifications()
     for batch in (batches[0], batches[2]):
         is_it = (table.c.batch_id == batch.id) & (table.c.row_index == 1)
         site.write(delete(table).where(is_it))
@@ -161,11 +161,11 @@ def test_a_deleted_row_is_a_gap(site: AnySite) -> None:
         purged=0,
         rows=1,
     )
-    assert books.gaps((), at_most=1) == (2, [gap])
-    assert books.gaps((), at_most=0) == (2, [])
-    assert [balance.unaccounted for balance in books.balances()] == [2]
-    site.upkeep.purge(before=FAR)
-    assert [(g.size, g.purged, g.rows) for g in books.gaps((), at_most=5)[1]] == [(2, 1, 0)] * 2
+    assert queries.gaps((), at_most=1) == (2, [gap])
+    assert queries.gaps((), at_most=0) == (2, [])
+    assert [balance.unaccounted for balance in queries.balances()] == [2]
+    site.operators.purge(before=FAR)
+    assert [(g.size, g.purged, g.rows) for g in queries.gaps((), at_most=5)[1]] == [(2, 1, 0)] * 2
 
 
 def test_rows_whose_batch_is_gone_are_doubtful(site: AnySite) -> None:
@@ -173,13 +173,13 @@ def test_rows_whose_batch_is_gone_are_doubtful(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(hours(3))
     batch = site.handed_over(endpoint, lease, bad=(0,))
     site.write(delete(site.tables.batch).where(site.tables.batch.c.id == batch.id))
-    books = site.verifications()
-    (balance,) = books.balances()
+    queries = site.verifications()
+    (balance,) = queries.balances()
     assert balance.rows == {"doubtful": 2, "quarantined": 1}
     assert (balance.claimed, balance.unaccounted) == (0, -3)
-    total, (gap,) = books.gaps((), at_most=5)
+    total, (gap,) = queries.gaps((), at_most=5)
     assert (total, gap.batch, gap.endpoint, gap.rows) == (1, batch.id, endpoint.name, 3)
-    assert [row.state for row in books.rows(after=0, at_most=5)] == [
+    assert [row.state for row in queries.rows(after=0, at_most=5)] == [
         "quarantined",
         "doubtful",
         "doubtful",
@@ -200,14 +200,14 @@ def test_rows_come_page_by_page_and_whole(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     batch = site.handed_over(endpoint, lease, bad=(1,), max_rows=4)
     site.claim(endpoint, lease)
-    books = site.verifications()
-    first = books.rows(after=0, at_most=3)
-    rest = books.rows(after=first[-1].id, at_most=3)
-    assert books.rows(after=rest[-1].id, at_most=3) == []
+    queries = site.verifications()
+    first = queries.rows(after=0, at_most=3)
+    rest = queries.rows(after=first[-1].id, at_most=3)
+    assert queries.rows(after=rest[-1].id, at_most=3) == []
     found = [*first, *rest]
     assert [row.timeout_id for row in found] == [row.id for row in rows]
-    assert books.intact([row.id for row in found]) == {row.id: True for row in found}
-    assert books.intact([found[0].id, found[-1].id + 1]) == {found[0].id: True}
+    assert queries.intact([row.id for row in found]) == {row.id: True for row in found}
+    assert queries.intact([found[0].id, found[-1].id + 1]) == {found[0].id: True}
     assert [row.content_hash for row in found] == [content_hash(r.headers, r.body) for r in rows]
     states = ["handed_over", "quarantined", "handed_over", "handed_over", "claimed"]
     assert [row.state for row in found] == states
@@ -243,14 +243,14 @@ def test_a_timeout_in_both_places_is_found(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     site.handed_over(endpoint, lease, bad=(3,))
     site.claims.release_quarantined(endpoint)
-    books = site.verifications()
-    assert books.in_both_places((), at_most=5) == (0, [])
+    queries = site.verifications()
+    assert queries.in_both_places((), at_most=5) == (0, [])
     site.insert(rows[1:3])
-    total, found = books.in_both_places((), at_most=5)
+    total, found = queries.in_both_places((), at_most=5)
     assert (total, [row.timeout_id for row in found]) == (2, [timeout_id(1), timeout_id(2)])
     assert [row.state for row in found] == ["handed_over"] * 2
-    assert [len(books.in_both_places((), at_most=n)[1]) for n in (0, 1)] == [0, 1]
-    assert books.in_both_places((), at_most=1)[0] == 2
+    assert [len(queries.in_both_places((), at_most=n)[1]) for n in (0, 1)] == [0, 1]
+    assert queries.in_both_places((), at_most=1)[0] == 2
 
 
 @pytest.mark.tables
@@ -264,14 +264,14 @@ def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
     site.handed_over(billing, lease)
     site.insert(hours(3))
     site.insert(rows, source=second)
-    table, books = site.tables.timeout, site.verifications()
-    total, found = books.in_both_places([billing.name], at_most=1)
+    table, queries = site.tables.timeout, site.verifications()
+    total, found = queries.in_both_places([billing.name], at_most=1)
     assert (total, [row.timeout_id for row in found]) == (1, [timeout_id(5)])
-    assert books.in_both_places((), at_most=1)[0] == 4
+    assert queries.in_both_places((), at_most=1)[0] == 4
     site.write(delete(table).where(table.c.row_index == 0))
-    total, gaps = books.gaps([billing.name], at_most=1)
+    total, gaps = queries.gaps([billing.name], at_most=1)
     assert (total, [gap.endpoint for gap in gaps]) == (1, [billing.name])
-    assert books.gaps((), at_most=1)[0] == 2
+    assert queries.gaps((), at_most=1)[0] == 2
 
 
 # ── sightings ───────────────────────────────────────────────────────────────────────────────
@@ -309,11 +309,11 @@ def test_rows_of_batches_that_were_claimed_lately_are_found(site: AnySite) -> No
     lease, endpoint = site.lease(), site.create(hours(4))
     first = site.claim(endpoint, lease, max_rows=2).batch
     site.claim(endpoint, lease, max_rows=2)
-    batch, books = site.tables.batch, site.verifications()
+    batch, queries = site.tables.batch, site.verifications()
     since = datetime.now(UTC) - timedelta(days=1)
     long_ago = {"claimed_at": since - timedelta(days=1)}
     site.write(update(batch).where(batch.c.id == first.id).values(long_ago))
-    found = books.rows(after=0, at_most=9, claimed_since=since)
+    found = queries.rows(after=0, at_most=9, claimed_since=since)
     assert [row.timeout_id for row in found] == [timeout_id(2), timeout_id(3)]
-    assert books.rows(after=found[0].id, at_most=1, claimed_since=since) == found[1:]
-    assert books.rows(after=found[1].id, at_most=1, claimed_since=since) == []
+    assert queries.rows(after=found[0].id, at_most=1, claimed_since=since) == found[1:]
+    assert queries.rows(after=found[1].id, at_most=1, claimed_since=since) == []

@@ -463,7 +463,7 @@ def test_closing_a_batch_waits_for_whoever_takes_its_lane(site: Site) -> None:
         with writing(site.engine) as taking:
             taking.execute(text("SELECT * FROM migrator_lease FOR UPDATE"))
             closing = pool.submit(
-                site.upkeep.close_half_done, batch, BatchState.RELEASED, evidence="", event=event
+                site.operators.close_half_done, batch, BatchState.RELEASED, evidence="", event=event
             )
             time.sleep(0.3)
             taking.execute(text("UPDATE migrator_batch SET lease_token = 9"))
@@ -623,8 +623,8 @@ def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer
     claim = limited.claim(endpoint, lease)
     assert limited.claims.give_back(claim.batch, [0], lease).size == 2
     assert limited.claims.release(claim.batch, lease) == 2
-    limited.books.progress()
-    limited.upkeep.purge(before=NOW + timedelta(days=9999))
+    limited.queries.progress()
+    limited.operators.purge(before=NOW + timedelta(days=9999))
     limited.leases.surrender(lease)
     limited.engine.dispose()
     assert len(site.legacy_rows()) == 3

@@ -155,8 +155,8 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
         limited.intake.apply(endpoint, [ClearTimeouts(saga_id=timeout_id(9))], lease).cleared == 0
     )
     _dispatch(limited, endpoint, lease)
-    limited.books.progress()
-    limited.upkeep.purge(before=NOW + timedelta(days=9999))
+    limited.queries.progress()
+    limited.operators.purge(before=NOW + timedelta(days=9999))
     _settle(limited, endpoint)
     limited.leases.surrender(lease)
     limited.engine.dispose()

@@ -162,7 +162,7 @@ def test_progress_that_cannot_be_read_stops_nothing(
     def fail(_books: object) -> None:
         raise LedgerError("gone")
 
-    monkeypatch.setattr("migrator.ledger.queries.SqlBooks.progress", fail)
+    monkeypatch.setattr("migrator.ledger.queries.LedgerQueries.progress", fail)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert program("run", "--endpoint", "Sales", "--once").out == ""
     assert launched.told == ["the ledger cannot be read now"]

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from migrator.database.portable import MOST_IN_LIST, among, not_among
 from migrator.database.types import exactly
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.queries import SqlBooks
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -71,7 +71,7 @@ def test_a_ledger_is_asked_about_any_number_of_endpoints() -> None:
     tables.metadata.create_all(engine)
     names = many(33_000)
     endpoints = [StoreEndpoint(name=EndpointName(each), source=each) for each in names]
-    books = SqlBooks(engine, tables)
+    books = LedgerQueries(engine, tables)
     assert (books.quarantined(endpoints), books.doubtful(endpoints)) == (0, 0)
     assert books.latest_event_of_each("seeded", [each.name for each in endpoints]) == {}
     assert SqlLeases(engine, tables, ledger_id="l").lanes_with_work(names) == []
