@@ -12,8 +12,9 @@ from typing import Final
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.nservicebus.conversion import Reason
+from migrator.web.auth import WRONG_SPAN_S
 from migrator.web.control import PATIENCE_S
-from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES, WRONG_SPAN_S, WRONG_TOKENS
+from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES, WRONG_TOKENS
 from migrator.web.server import MOST_CONNECTIONS
 
 HTTP_CODES: Final[Mapping[int, str]] = {

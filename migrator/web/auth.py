@@ -133,20 +133,19 @@ def _has_token(asked: Request, token: str) -> bool:
     return is_same and scheme.lower() == "bearer"
 
 
+WRONG_SPAN_S: Final = 30.0
+"""An address that was wrong too often within that time is not listened to until it is over."""
 _MOST_ADDRESSES: Final = 256
 _HOST_BITS: Final = 64
 """Of an IPv6 address: whoever has one has all of its network."""
 
 
 class RateLimiter:
-    """How often each address was wrong within a span of time."""
+    """How often each address was wrong within ``WRONG_SPAN_S``."""
 
-    def __init__(
-        self, *, most: int, span_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Let *most* be wrong from one address within *span_s*, and then none until it is over."""
+    def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Let *most* be wrong from one address within 30 s, and then none until they are over."""
         self._most = most
-        self._span_s = span_s
         self._clock = clock
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
         """When each network began to be wrong, and how often it was."""
@@ -154,7 +153,7 @@ class RateLimiter:
     def wait_s(self, address: str) -> float:
         """Return how long nothing of *address* is looked at, right or wrong; 0: it is."""
         began_s, wrong = self._window(_network(address))
-        return began_s + self._span_s - self._clock() if wrong >= self._most else 0.0
+        return began_s + WRONG_SPAN_S - self._clock() if wrong >= self._most else 0.0
 
     def note_wrong(self, address: str) -> None:
         """Count one more."""
@@ -169,7 +168,7 @@ class RateLimiter:
 
     def _window(self, key: str) -> tuple[float, int]:
         began_s, wrong = self._windows.get(key, (-math.inf, 0))
-        if self._clock() - began_s < self._span_s:
+        if self._clock() - began_s < WRONG_SPAN_S:
             return began_s, wrong
         self._windows.pop(key, None)
         return self._clock(), 0

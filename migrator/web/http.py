@@ -19,8 +19,7 @@ from migrator.web.auth import Listener, RateLimiter, is_open, peer_of, refusal
 _log = logging.getLogger(__name__)
 
 WRONG_TOKENS: Final = 30
-WRONG_SPAN_S: Final = 30.0
-"""An address that gave so many wrong tokens within that time is not listened to for a while."""
+"""An address that gave so many wrong tokens is not listened to for a while."""
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -72,7 +71,7 @@ class Guard:
     def __init__(self, app: ASGIApp, listener: Listener) -> None:
         self._app = app
         self._listener = listener
-        self._limiter = RateLimiter(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
+        self._limiter = RateLimiter(most=WRONG_TOKENS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or have it answered."""

@@ -72,7 +72,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 Form = Mapping[str, str]
 
 WRONG_TOKENS: Final = 5
-WRONG_SPAN_S: Final = 30.0
 _LONGEST_NAME: Final = 60
 ROWS: Final = 50
 """Of the quarantine on one page."""
@@ -219,7 +218,7 @@ class StatusPage:
         self._commands = commands
         self._listener = listener
         self._sessions = Sessions()
-        self._limiter = RateLimiter(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
+        self._limiter = RateLimiter(most=WRONG_TOKENS)
 
     def routes(self) -> list[Route]:
         """Return all paths; ``auth.is_page`` knows them by their beginning."""

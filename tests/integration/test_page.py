@@ -188,7 +188,7 @@ def test_a_wrong_token_is_refused_and_not_many_times(
         assert visitor.log_in("another secret thing").status_code == 401
     late = visitor.log_in()
     assert late.status_code == 429
-    assert 0 < int(late.headers["retry-after"]) <= status_page.WRONG_SPAN_S
+    assert 0 < int(late.headers["retry-after"]) <= auth.WRONG_SPAN_S
     assert "<form" not in visitor.get("/").text
     lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
     assert lines.count("web_login_refused") == status_page.WRONG_TOKENS

@@ -148,7 +148,7 @@ class Clock:
 def test_who_is_wrong_too_often_has_to_wait() -> None:
     """Until the span is over, and nobody else."""
     clock = Clock()
-    tries = RateLimiter(most=3, span_s=30, clock=clock)
+    tries = RateLimiter(most=3, clock=clock)
     for _ in range(3):
         assert tries.wait_s("192.0.2.1") == 0
         tries.note_wrong("192.0.2.1")
@@ -168,14 +168,14 @@ def test_who_is_wrong_too_often_has_to_wait() -> None:
 )
 def test_a_network_is_one_address(one: str, other: str, is_same: bool) -> None:
     """Whoever has an IPv6 address has many more of them."""
-    tries = RateLimiter(most=1, span_s=30)
+    tries = RateLimiter(most=1)
     tries.note_wrong(one)
     assert (tries.wait_s(other) > 0) is is_same
 
 
 def test_memory_is_bounded() -> None:
     """However many come; the latest are remembered, and sessions that are over forgotten first."""
-    tries = RateLimiter(most=1, span_s=30)
+    tries = RateLimiter(most=1)
     for number in range(2_000):
         tries.note_wrong(f"10.0.{number // 250}.{number % 250}")
     assert len(tries) == 256
