@@ -29,7 +29,7 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
-from migrator.preflight.context import DelaysContext, Watch
+from migrator.preflight.context import DelaysContext
 from migrator.preflight.findings import Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE, check_delays, run_checks
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
@@ -127,15 +127,15 @@ def verify_delays(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
-    watch = Watch(span_s=duration("--watch-for", watch_for).total_seconds(), wait=time.sleep)
+    watch_s = duration("--watch-for", watch_for).total_seconds()
     session = session_of(context)
     with session.opened() as app:
-        findings = check_delays(_context(app, watch))
+        findings = check_delays(_context(app, watch_s))
     show(findings, name="delays-verify", as_json=session.wants_json)
     raise typer.Exit(exit_code(findings))
 
 
-def _context(app: App, watch: Watch) -> DelaysContext:
+def _context(app: App, watch_s: float) -> DelaysContext:
     url = app.settings.store.url
     has_store = url is not None and bool(url.get_secret_value())
     return DelaysContext(
@@ -144,5 +144,6 @@ def _context(app: App, watch: Watch) -> DelaysContext:
         accepts_suffix_collisions=app.settings.handover.accept_suffix_collisions,
         hand_overs=app.hand_overs if has_store else None,
         wall_clock=lambda: datetime.now(UTC),
-        watch=watch,
+        watch_s=watch_s,
+        wait=time.sleep,
     )

@@ -17,7 +17,7 @@ from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import delivery_exchange, level_name, suffix_collisions
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.context import DelaysContext, Watch
+from migrator.preflight.context import DelaysContext
 from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 JUST_DUE: Final = timedelta(hours=1)
 """What was due longer ago has most probably arrived."""
 NOT_NEEDED: Final = ok("native delays", "not needed: every chosen endpoint is in mode dispatch")
+_LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 3
 _BLAMED: Final = 3
 """Destinations in one remedy."""
@@ -112,10 +113,9 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
 
     Refuse levels in which messages stay held; name the destinations that are to blame.
 
-    Looks for as long as ``watch`` says; nobody waits when nothing is held at first.
+    Looks for ``watch_s``; nobody waits when nothing is held at first.
     """
-    watch = context.watch or Watch(span_s=0, wait=lambda _s: None)
-    samples = _samples(context, watch)
+    samples = _samples(context)
     stayed = {
         level: min(counts)
         for level in sorted(samples[0])
@@ -128,14 +128,14 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
     for level, count in stayed.items():
         is_certain = count >= FREEZING or all(s[level] >= samples[0][level] for s in samples)
         finding = refused if is_certain else warning
-        yield finding(level_name(context.version, level), _stayed(count, watch.span_s), remedy)
+        yield finding(level_name(context.version, level), _stayed(count, context.watch_s), remedy)
 
 
-def _samples(context: DelaysContext, watch: Watch) -> Sequence[Held]:
+def _samples(context: DelaysContext) -> Sequence[Held]:
     samples: list[Held] = [context.broker.stuck(context.version)]
-    looks = max(1, math.ceil(watch.span_s / watch.every_s)) if samples[0] else 0
+    looks = max(1, math.ceil(context.watch_s / _LOOK_EVERY_S)) if samples[0] else 0
     for _ in range(looks):
-        watch.wait(watch.span_s / looks)
+        context.wait(context.watch_s / looks)
         samples.append(context.broker.stuck(context.version))
     return samples
 

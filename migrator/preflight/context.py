@@ -42,15 +42,6 @@ class Satellites:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """How long levels are looked at, and how one waits."""
-
-    span_s: float
-    every_s: float = 2.0
-    wait: Callable[[float], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DelaysContext:
     """Everything that checks of the native delays may ask; no store is needed."""
 
@@ -61,8 +52,9 @@ class DelaysContext:
     """This machine's; aware, UTC."""
     hand_overs: SqlHandOvers | None = None
     """None: no store is configured."""
-    watch: Watch | None = None
-    """None: levels are looked at once."""
+    watch_s: float = 0.0
+    """How long a level that holds messages is looked at; 0: two looks, one after the other."""
+    wait: Callable[[float], None] = lambda _s: None
 
     @property
     def delays(self) -> DelaysVersion | None:

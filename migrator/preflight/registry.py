@@ -70,14 +70,14 @@ def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequen
 
     Whatever a check cannot ask becomes a finding; only bugs raise.
     """
-    names = sorted(set(CHECKS if only is None else only))
+    names = sorted(CHECKS if only is None else only)
     return [f for name in names for f in _found(name, partial(CHECKS[name], context))]
 
 
 def check_delays(context: DelaysContext) -> Sequence[Finding]:
     """Return what all checks of the delays found, as ``run_checks`` does."""
-    checks = {name: partial(check, context) for name, check in DELAY_CHECKS.items()}
-    return [found for name, check in checks.items() for found in _found(name, check)]
+    checks = DELAY_CHECKS.items()
+    return [f for name, check in checks for f in _found(name, partial(check, context))]
 
 
 @dataclass(frozen=True, slots=True)

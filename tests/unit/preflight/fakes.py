@@ -19,7 +19,7 @@ from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.broker import BrokerFacts
-from migrator.preflight.context import Context, DelaysContext, Satellites, Watch
+from migrator.preflight.context import Context, DelaysContext, Satellites
 from migrator.preflight.findings import Finding
 from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found
@@ -260,7 +260,8 @@ def delays_context(**changed: Any) -> DelaysContext:
         accepts_suffix_collisions=False,
         hand_overs=FakeHandOvers(),
         wall_clock=lambda: NOW,
-        watch=Watch(span_s=10, wait=lambda _s: None),
+        watch_s=10,
+        wait=lambda _s: None,
     )
     return replace(usual, **changed)
 

@@ -25,7 +25,7 @@ from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, Lane, QueueName
 from migrator.preflight.checks_broker import FACTOR, HARMFUL, OVERHEAD_BYTES
 from migrator.preflight.checks_store import STAGING_QUEUE
-from migrator.preflight.context import DISPATCH, Watch
+from migrator.preflight.context import DISPATCH
 from migrator.preflight.findings import Finding, Level
 from migrator.rabbitmq.entities import PolicyRule
 from migrator.stores.endpoints import Quarantinable
@@ -490,10 +490,9 @@ def test_of_the_delays(name: str, given: Given, expected: Expected) -> None:
 def test_levels_are_looked_at_for_as_long_as_was_asked() -> None:
     """In steps, so that a short gap is noticed; nobody waits when nothing is held."""
     waits: list[float] = []
-    watch = Watch(span_s=10, wait=waits.append)
-    found_of_delays("frozen-levels", watch=watch)
+    found_of_delays("frozen-levels", wait=waits.append)
     assert waits == []
-    found_of_delays("frozen-levels", watch=watch, broker=FakeBroker(hanging={1: 40}))
+    found_of_delays("frozen-levels", wait=waits.append, broker=FakeBroker(hanging={1: 40}))
     assert waits == [2.0] * 5
 
 
