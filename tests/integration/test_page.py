@@ -128,23 +128,16 @@ def test_there_is_nothing_but_the_page(visitor: Visitor) -> None:
     assert visitor.get("/status").json()["schema"] == "migrator/daemon/1"
 
 
-def test_through_a_proxy_even_looking_needs_the_login(visitor: Visitor) -> None:
-    """It connects from this machine, and says for whom it does."""
-    header = {"x-forwarded-for": "203.0.113.9"}
-    found = visitor.client.get("/", headers=header)
-    assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-    assert visitor.client.get("/page/live", headers=header).status_code == 401
-    assert visitor.client.get("/status", headers=header).status_code == 401
-    visitor.log_in()
-    assert visitor.client.get("/", headers=header).status_code == 200
-
-
-def test_from_elsewhere_even_looking_needs_the_login() -> None:
-    """When others can reach it, whoever comes has to give the token first."""
-    with visiting(MemoryPanel(), host=EVERYWHERE) as visitor:
+@pytest.mark.parametrize(
+    ("host", "header"), [(HERE, {"x-forwarded-for": "203.0.113.9"}), (EVERYWHERE, {})]
+)
+def test_from_elsewhere_even_looking_needs_the_login(host: str, header: dict[str, str]) -> None:
+    """Through a proxy, which says for whom it asks, or where others can reach it themselves."""
+    with visiting(MemoryPanel(), host=host) as visitor:
+        visitor.client.headers.update(header)
         found = visitor.get("/")
         assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-        assert visitor.get("/page/live").status_code == 401
+        assert visitor.get("/page/live").status_code == visitor.get("/status").status_code == 401
         visitor.log_in()
         assert visitor.get("/").status_code == visitor.get("/page/live").status_code == 200
 

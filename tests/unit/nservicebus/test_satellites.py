@@ -162,19 +162,19 @@ OTHER_LENGTHS = [
     "2026-03-15T08:00:00.123456Z",
     "2026-03-15T08:00:00.123456+00:00",
 ]
+BARE = without(h.ROUTE_EXPIRED_TO, h.REPLY_TO_ADDRESS)
 NOWHERE: list[tuple[dict[str, Any], str]] = [
-    ({h.ROUTE_EXPIRED_TO: "", h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
-    ({h.ROUTE_EXPIRED_TO: None, h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
-    ({h.ROUTE_EXPIRED_TO: "@APP01", h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
-    ({h.ROUTE_EXPIRED_TO: None, h.REPLY_TO_ADDRESS: " "}, h.ROUTE_EXPIRED_TO),
+    *(({**HEADERS, h.ROUTE_EXPIRED_TO: to}, h.ROUTE_EXPIRED_TO) for to in ("", None, "@APP01")),
+    ({**BARE, h.ROUTE_EXPIRED_TO: None, h.REPLY_TO_ADDRESS: " "}, h.ROUTE_EXPIRED_TO),
+    ({**BARE, h.REPLY_TO_ADDRESS: " "}, h.REPLY_TO_ADDRESS),
+    (BARE, h.REPLY_TO_ADDRESS),
 ]
-UNREADABLE = incoming(problem="unknown field type")
 REFUSED = [
     *(
         (incoming(message_id=each), "property message-id is missing or blank")
         for each in [None, "", " \t"]
     ),
-    (UNREADABLE, "properties cannot be read: unknown field type"),
+    (incoming(problem="unknown field type"), "properties cannot be read: unknown field type"),
     *(
         (
             incoming({**each, CLEAR_TIMEOUTS: "True"}),
@@ -193,18 +193,8 @@ REFUSED = [
         for each in OTHER_LENGTHS
     ),
     *(
-        (
-            incoming({**HEADERS, **each}),
-            f"no destination: header {key} is missing or names no queue",
-        )
-        for each, key in NOWHERE
-    ),
-    *(
-        (
-            incoming({**without(h.ROUTE_EXPIRED_TO, h.REPLY_TO_ADDRESS), **each}),
-            f"no destination: header {h.REPLY_TO_ADDRESS} is missing or names no queue",
-        )
-        for each in ({h.REPLY_TO_ADDRESS: " "}, {})
+        (incoming(headers), f"no destination: header {key} is missing or names no queue")
+        for headers, key in NOWHERE
     ),
     (
         incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "q" * 201}),

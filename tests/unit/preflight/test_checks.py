@@ -154,8 +154,8 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "retry queues that may not be made": (
         "broker-rights", {**DISPATCHING, **broker(forbidden=[RETRY])},
         [(REFUSED, RETRY, "set dispatch.retry_delays = []")]),
-    "a dispatcher without retries makes nothing": (
-        "broker-rights", WITHOUT_RETRIES, [(OK, USER, "nothing has to be made")]),
+    "a dispatcher without retries makes and binds nothing": (
+        "broker-rights", {**BINDING, **WITHOUT_RETRIES}, [(OK, USER, "nothing has to be made")]),
     "destinations that may not be bound are one finding": (
         "broker-rights", {**BINDING, "version": V1},
         [(OK, USER, ""),
@@ -163,8 +163,6 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
           "grant it `write` on each destination and `read` on nsb.delay-delivery")]),
     "who may not bind need not be able to": (
         "broker-rights", {**BINDING, "may_bind": False}, [(OK, USER, "")]),
-    "a dispatcher binds nothing": (
-        "broker-rights", {**BINDING, **WITHOUT_RETRIES}, [(OK, USER, "")]),
     # version
     "3.10 is new enough": (
         "broker-version", broker(version="3.10.0", enabled={"quorum_queue": True}),
@@ -444,8 +442,6 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
         "bound-names",
         {"accepts_suffix_collisions": True, **broker(bound=["My.Sales", "Sales"])},
         [(WARNING, "My.Sales", "")]),
-    "an old broker has no other way": (
-        "broker-version", OLD, [(REFUSED, "RabbitMQ 3.9.29", "or use --delays v1 --mode direct")]),
     # levels that stand still
     "what does not move": ("frozen-levels", held({1: 20}, {1: 20}), [(REFUSED, LEVEL_1, FIND)]),
     "and of which more comes": ("frozen-levels", held({1: 20}, {1: 60}), [(REFUSED, LEVEL_1, "")]),
