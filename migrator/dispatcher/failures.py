@@ -111,7 +111,7 @@ class RecoverabilityPolicy:
                 return None
             retries = retries_so_far(delivery.message, limit=len(self._given.retry_queues))
             if retries < len(self._given.retry_queues) and self._may_wait(delivery):
-                return self._retried(delivery, failure, retries)
+                return self._retried(delivery, failure, retries + 1)
         return self._failed(delivery, failure, now)
 
     def forget(self, tags: Collection[int]) -> None:
@@ -146,26 +146,28 @@ class RecoverabilityPolicy:
         )
         if not self._given.retry_queues or not self._may_wait(delivery):
             return None
-        message = retry_copy(delivery.message, retries=len(self._given.retry_queues))
-        queue = self._given.retry_queues[-1]
-        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+        return self._retry_copy(delivery, len(self._given.retry_queues))
 
     def _may_wait(self, delivery: Delivery) -> bool:
         return can_be_retried_later(delivery.message, frame_max_bytes=self._frame_max_bytes)
 
-    def _retried(self, delivery: Delivery, failure: Failure, retries: int) -> Copy:
-        queue = self._given.retry_queues[retries]
+    def _retry_copy(self, delivery: Delivery, retry: int) -> Copy:
+        message = retry_copy(delivery.message, retries=retry)
+        queue = self._given.retry_queues[retry - 1]
+        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+
+    def _retried(self, delivery: Delivery, failure: Failure, retry: int) -> Copy:
+        copy = self._retry_copy(delivery, retry)
         self._log(
             logging.WARNING,
             "a message failed and is tried again later",
             delivery,
             action="message_retried",
-            retry=retries + 1,
-            retry_queue=queue,
+            retry=retry,
+            retry_queue=copy.queue,
             reason=failure.text,
         )
-        message = retry_copy(delivery.message, retries=retries + 1)
-        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+        return copy
 
     def _failed(self, delivery: Delivery, failure: Failure, now: datetime) -> Copy:
         given = self._given

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, address, delay_s
-from migrator.dispatcher.link import Delivery, Route, Routed
-from migrator.dispatcher.rules import sent_at
+from migrator.dispatcher.link import Delivery, Route
 from migrator.errors import ClockInDoubt
 from migrator.ledger.work import Clock
 from migrator.nservicebus.incoming import RawMessage
@@ -127,21 +125,3 @@ class Outbox:
         while self._waiting and self._waiting[0][0] <= now and len(taken) < MOST_AT_ONCE:
             taken.append(heapq.heappop(self._waiting)[2])
         return taken
-
-
-def routed(
-    items: Iterable[Item], *, version: DelaysVersion, now: Callable[[], datetime]
-) -> Iterator[Routed]:
-    """Yield what is published for each item, made when it is asked for."""
-    for item in items:
-        match item:
-            case Copy():
-                yield Route(exchange="", routing_key=item.queue), item.message
-            case Forwarded(message=message):
-                delay = delay_s(message.due_at, now=now())
-                where = address(version, delay, message.destination)
-                yield Route(exchange=where.exchange, routing_key=where.routing_key), message
-            case StoredRow():
-                yield item.route, sent_at(item.message, now())
-            case PassedOn():
-                yield item.route, item.message

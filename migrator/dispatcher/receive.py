@@ -60,12 +60,10 @@ class Handled:
     failed: list[tuple[Delivery, Failure]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """One message that was understood."""
-
-    delivery: Delivery
-    asks: DelayedMessage | ClearTimeouts
+_Read = tuple[Delivery, DelayedMessage | ClearTimeouts]
+"""One message that was understood, and what it asks for."""
+_Ready = tuple[Delivery, NativeMessage]
+"""One message that was taken, and what is to be sent for it."""
 
 
 @dataclass(kw_only=True)
@@ -96,15 +94,15 @@ class DelayedMessageHandler(ABC):
         if not reads:
             return _NOTHING
         try:
-            applied = self.intake.apply(self.endpoint, [read.asks for read in reads], lease)
+            applied = self.intake.apply(self.endpoint, [asks for _, asks in reads], lease)
         except RowRefused as exc:
             if len(reads) > 1:
                 return sum((self._apply([read], lease, handled) for read in reads), _NOTHING)
             failure = Failure(kind="migrator.RowRefused", text=str(exc))
-            handled.failed.append((reads[0].delivery, failure))
+            handled.failed.append((reads[0][0], failure))
             return _NOTHING
         self.fault("intake.stored")
-        handled.settled += [read.delivery for read in reads]
+        handled.settled += [delivery for delivery, _ in reads]
         return applied
 
 
@@ -120,11 +118,11 @@ class Storing(DelayedMessageHandler):
         soon_until = self.clock.now() + _AT_ONCE
         soon: list[tuple[Delivery, DelayedMessage]] = []
         rest: list[_Read] = []
-        for read in _understood(deliveries, handled):
-            if isinstance(read.asks, DelayedMessage) and _goes_on(read, read.asks, soon_until):
-                soon.append((read.delivery, read.asks))
+        for delivery, asks in _understood(deliveries, handled):
+            if isinstance(asks, DelayedMessage) and _goes_on(delivery, asks, soon_until):
+                soon.append((delivery, asks))
             else:
-                rest.append(read)
+                rest.append((delivery, asks))
         self._pass_on(soon, handled)
         applied = self._apply(rest, lease, handled)
         _log.debug(
@@ -141,13 +139,8 @@ class Storing(DelayedMessageHandler):
         return handled
 
     def _pass_on(self, soon: Sequence[tuple[Delivery, DelayedMessage]], handled: Handled) -> None:
-        ready: list[tuple[Delivery, NativeMessage]] = []
-        for delivery, delayed in soon:
-            found = to_pass_on(delayed, rules=self.rules)
-            if isinstance(found, Quarantine):
-                handled.failed.append((delivery, _never_sent(found)))
-            else:
-                ready.append((delivery, found))
+        found = [(delivery, to_pass_on(delayed, rules=self.rules)) for delivery, delayed in soon]
+        ready = _sendable(found, handled)
         if not ready:
             return
         routes = self.routes.answers({message.destination for _, message in ready})
@@ -178,19 +171,15 @@ class Forwarding(DelayedMessageHandler):
         handled = Handled()
         now = self.clock.now()
         for_store: list[_Read] = []
-        ready: list[tuple[Delivery, NativeMessage]] = []
-        for read in _understood(deliveries, handled):
-            if isinstance(read.asks, ClearTimeouts) or read.asks.due_at > now + LONGEST_DELAY:
-                for_store.append(read)
-                continue
-            found = to_forward(read.asks, rules=self.rules, now=now)
-            if isinstance(found, Quarantine):
-                handled.failed.append((read.delivery, _never_sent(found)))
+        found: list[tuple[Delivery, NativeMessage | Quarantine]] = []
+        for delivery, asks in _understood(deliveries, handled):
+            if isinstance(asks, ClearTimeouts) or asks.due_at > now + LONGEST_DELAY:
+                for_store.append((delivery, asks))
             else:
-                ready.append((read.delivery, found))
-        self._forward(ready, handled)
+                found.append((delivery, to_forward(asks, rules=self.rules, now=now)))
+        self._forward(_sendable(found, handled), handled)
         applied = self._apply(for_store, lease, handled)
-        sagas = sum(isinstance(read.asks, ClearTimeouts) for read in for_store)
+        sagas = sum(isinstance(asks, ClearTimeouts) for _, asks in for_store)
         if sagas:
             _log.info(
                 "timeouts of completed sagas were removed from the store; those already in the "
@@ -199,7 +188,7 @@ class Forwarding(DelayedMessageHandler):
             )
         return handled
 
-    def _forward(self, ready: Sequence[tuple[Delivery, NativeMessage]], handled: Handled) -> None:
+    def _forward(self, ready: Sequence[_Ready], handled: Handled) -> None:
         unreachable = self.destinations.unreachable({m.destination for _, m in ready})
         now = self.clock.now()
         for delivery, message in ready:
@@ -210,13 +199,13 @@ class Forwarding(DelayedMessageHandler):
                 handled.items.append((Forwarded(delivery=delivery, message=message), now))
 
 
-def _goes_on(read: _Read, asks: DelayedMessage, until: datetime) -> bool:
+def _goes_on(delivery: Delivery, asks: DelayedMessage, until: datetime) -> bool:
     """Return whether a message goes on as it is.
 
     One that somebody had before may have been stored: only the store can tell, and a row that is
     due is claimed within half a second.
     """
-    had_before = read.delivery.is_redelivered or is_renewed(read.delivery.message)
+    had_before = delivery.is_redelivered or is_renewed(delivery.message)
     return asks.due_at <= until and not had_before
 
 
@@ -225,7 +214,7 @@ def _understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[_R
     found: list[_Read] = []
     for delivery in deliveries:
         try:
-            found.append(_Read(delivery, read_delayed(delivery.message, queue=delivery.queue)))
+            found.append((delivery, read_delayed(delivery.message, queue=delivery.queue)))
         except NotUnderstood as exc:
             handled.failed.append((delivery, not_understood(exc)))
     return found
@@ -236,9 +225,19 @@ def not_understood(exc: NotUnderstood) -> Failure:
     return Failure(kind="migrator.NotUnderstood", text=str(exc), is_final=True)
 
 
-def _never_sent(found: Quarantine) -> Failure:
-    """Return why a message can never be sent."""
-    return Failure(kind="migrator.Unfit", text=f"{found.reason}: {found.detail}", is_final=True)
+def _sendable(
+    converted: Iterable[tuple[Delivery, NativeMessage | Quarantine]], handled: Handled
+) -> Sequence[_Ready]:
+    """Return what became a message; the others can never be sent, and fail for good."""
+    ready: list[_Ready] = []
+    for delivery, found in converted:
+        if isinstance(found, Quarantine):
+            text = f"{found.reason}: {found.detail}"
+            failure = Failure(kind="migrator.Unfit", text=text, is_final=True)
+            handled.failed.append((delivery, failure))
+        else:
+            ready.append((delivery, found))
+    return ready
 
 
 def _not_reached(why: Unreachable) -> Failure:

@@ -8,19 +8,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, Unreachable
+from migrator.delays.routing import DelaysVersion, Unreachable, address, delay_s
 from migrator.dispatcher.due import DueRows
 from migrator.dispatcher.failures import PoisonMessageDetector
-from migrator.dispatcher.link import Delivery, Routed
-from migrator.dispatcher.outbox import (
-    Copy,
-    Forwarded,
-    Item,
-    PassedOn,
-    StoredRow,
-    routed,
-)
+from migrator.dispatcher.link import Delivery, Route, Routed
+from migrator.dispatcher.outbox import Copy, Forwarded, Item, PassedOn, StoredRow
 from migrator.dispatcher.receive import LinkContext, Receiver
+from migrator.dispatcher.rules import sent_at
 from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.recoverability import Failure
@@ -106,13 +100,26 @@ class Sender:
     def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
         """Yield what is published of *items*, with a step to be killed at in the middle."""
         half = len(items) // 2
-        for key, message in enumerate(
-            routed(items, version=self.version, now=self.context.time.now)
-        ):
+        for key, item in enumerate(items):
+            routed = self._routed_item(item)
             self.context.guard()
             if key == half and any(isinstance(item, StoredRow) for item in items):
                 self.context.fault("dispatch.publishing")
-            yield message
+            yield routed
+
+    def _routed_item(self, item: Item) -> Routed:
+        now = self.context.time.now()
+        match item:
+            case Copy():
+                return Route(exchange="", routing_key=item.queue), item.message
+            case Forwarded(message=message):
+                delay = delay_s(message.due_at, now=now)
+                where = address(self.version, delay, message.destination)
+                return Route(exchange=where.exchange, routing_key=where.routing_key), message
+            case StoredRow():
+                return item.route, sent_at(item.message, now)
+            case PassedOn():
+                return item.route, item.message
 
     def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
         """Remember which rows were sent, also when the link is gone."""

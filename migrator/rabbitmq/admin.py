@@ -11,12 +11,14 @@ from typing import Any, Final, TypeVar
 
 import pika
 
+from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
     EntityAbsent,
     closing_error,
-    open_blocking,
+    opening_error,
+    pika_parameters,
 )
 from migrator.rabbitmq.entities import Binding, QueueFacts, ServerFacts, queue_entity
 
@@ -55,18 +57,18 @@ class AdminSession:
 
     def declare_exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange; nothing happens when it is there already."""
-        self._do(lambda channel: channel.exchange_declare(name, kind, durable=True))
+        self.call(lambda channel: channel.exchange_declare(name, kind, durable=True))
 
     def declare_queue(self, name: str, arguments: Mapping[str, object]) -> QueueFacts:
         """Declare a durable queue; nothing happens when it is there already."""
         given = dict(arguments)
-        return _facts(self._do(lambda ch: ch.queue_declare(name, durable=True, arguments=given)))
+        return _facts(self.call(lambda ch: ch.queue_declare(name, durable=True, arguments=given)))
 
     def bind(self, binding: Binding) -> None:
         """Make *binding*, arguments too; repeating is harmless."""
         ends = binding.target.name, binding.source, binding.key, dict(binding.arguments)
         is_queue = binding.target_is_queue
-        self._do(lambda ch: ch.queue_bind(*ends) if is_queue else ch.exchange_bind(*ends))
+        self.call(lambda ch: ch.queue_bind(*ends) if is_queue else ch.exchange_bind(*ends))
 
     def bind_queue(
         self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None
@@ -79,25 +81,27 @@ class AdminSession:
         """Cut *binding*; harmless where it, or an end of it, is not there."""
         ends = binding.target.name, binding.source, binding.key, dict(binding.arguments)
         is_queue = binding.target_is_queue
-        self._do(lambda ch: ch.queue_unbind(*ends) if is_queue else ch.exchange_unbind(*ends))
+        self.call(lambda ch: ch.queue_unbind(*ends) if is_queue else ch.exchange_unbind(*ends))
 
     def delete_queue(self, name: str, *, if_empty: bool, if_unused: bool = False) -> None:
         """Delete a queue; repeating is harmless.
 
         A quorum queue takes neither condition: the broker closes the connection (measured, 3.10).
         """
-        self._do(lambda channel: channel.queue_delete(name, if_unused=if_unused, if_empty=if_empty))
+        self.call(
+            lambda channel: channel.queue_delete(name, if_unused=if_unused, if_empty=if_empty)
+        )
 
     def delete_exchange(self, name: str, *, if_unused: bool = True) -> None:
         """Delete an exchange, unless something is bound from it; repeating is harmless."""
-        self._do(lambda channel: channel.exchange_delete(name, if_unused=if_unused))
+        self.call(lambda channel: channel.exchange_delete(name, if_unused=if_unused))
 
     def queue(self, name: str) -> QueueFacts | None:
         """Return what is known about a queue, or None when it does not exist; creates nothing."""
         if not can_exist(name):
             return None
         try:
-            return _facts(self._do(lambda channel: channel.queue_declare(name, passive=True)))
+            return _facts(self.call(lambda channel: channel.queue_declare(name, passive=True)))
         except EntityAbsent:
             return None
 
@@ -106,7 +110,7 @@ class AdminSession:
         if not can_exist(name):
             return False
         try:
-            self._do(lambda channel: channel.exchange_declare(name, passive=True))
+            self.call(lambda channel: channel.exchange_declare(name, passive=True))
         except EntityAbsent:
             return False
         return True
@@ -157,13 +161,14 @@ class AdminSession:
                     break
             channel.cancel()
 
-        self._do(consume)
+        self.call(consume)
 
-    def _do(self, call: Callable[[Any], T]) -> T:
+    def call(self, work: Callable[[Any], T]) -> T:
+        """Return what *work* does with one of pika's channels."""
         try:
             if self._channel is None or not self._channel.is_open:
                 self._channel = self._connection.channel()
-            return call(self._channel)
+            return work(self._channel)
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._settings.address) from exc
 
@@ -202,7 +207,15 @@ def admin_session(settings: ConnectionSettings, *, purpose: str) -> Iterator[Adm
         AccessRefused: Wrong user, password or virtual host.
         TargetUnavailable: Nobody answers.
     """
-    connection = open_blocking(settings, f"migrator {purpose}")
+
+    def connect(address: BrokerAddress) -> Any:
+        try:
+            parameters = pika_parameters(settings, address, f"migrator {purpose}")
+            return pika.BlockingConnection(parameters)
+        except PIKA_FAILURES as exc:
+            raise opening_error(exc, address) from exc
+
+    connection = settings.try_nodes(connect)
     try:
         yield AdminSession(connection, settings)
     finally:

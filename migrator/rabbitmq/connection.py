@@ -146,23 +146,6 @@ def try_each(
     raise TargetUnavailable(f"none of {len(failures)} nodes can be reached: {said}")
 
 
-def open_blocking(settings: ConnectionSettings, name: str) -> Any:
-    """Return a connection of pika's simple kind, shown by the broker as *name*.
-
-    Raises:
-        AccessRefused: Wrong user, password or virtual host.
-        TargetUnavailable: No node answers.
-    """
-
-    def connect(address: BrokerAddress) -> Any:
-        try:
-            return pika.BlockingConnection(pika_parameters(settings, address, name))
-        except PIKA_FAILURES as exc:
-            raise opening_error(exc, address) from exc
-
-    return settings.try_nodes(connect)
-
-
 def pika_parameters(settings: ConnectionSettings, address: BrokerAddress, name: str) -> Any:
     """Return pika's parameters for a connection to one node that the broker shows as *name*.
 

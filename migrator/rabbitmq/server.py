@@ -6,17 +6,13 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from migrator.errors import AccessRefused
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import (
-    PIKA_FAILURES,
     ConnectionSettings,
-    closing_error,
-    open_blocking,
 )
 from migrator.rabbitmq.entities import QueueFacts, ServerFacts
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -169,16 +165,10 @@ def is_our_clock(settings: ConnectionSettings, now: Callable[[], datetime]) -> b
     Raises:
         TargetUnavailable, AccessRefused: The broker cannot be asked.
     """
-    connection = open_blocking(settings, "migrator clock")
-    try:
+    with admin_session(settings, purpose="clock") as admin:
         before = now()
-        death = _death(connection.channel())
+        death = admin.call(_death)
         after = now()
-    except PIKA_FAILURES as exc:
-        raise closing_error(exc, settings.address) from exc
-    finally:
-        with suppress(*PIKA_FAILURES):
-            connection.close()
     if death is None:
         return None
     # whole seconds, cut off: it was within the second that began then
