@@ -218,10 +218,13 @@ SELECT migrator.lease.position
 FROM migrator.lease
 WHERE migrator.lease.position IS NOT NULL;
 
--- ledger/failover.py record_position
+-- ledger/failover.py insert_lane
 INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
 
--- ledger/failover.py record_position
+-- ledger/failover.py insert_lane
+INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
+
+-- ledger/failover.py insert_lane
 SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/failover.py record_position
@@ -274,15 +277,6 @@ UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1),
 SELECT migrator.lease.name
 FROM migrator.lease
 WHERE migrator.lease.name = :name_1;
-
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
-
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
-
--- ledger/leases.py SqlLeases._insert
-SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/leases.py SqlLeases._is_recalling
 SELECT CASE WHEN (migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME()) THEN 1 ELSE 0 END AS anon_1
@@ -337,65 +331,65 @@ SELECT SYSUTCDATETIME() AS anon_1;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator.lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- ledger/operator_actions.py SqlUpkeep._delete
+-- ledger/operator_actions.py OperatorActions._delete
 DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
 
--- ledger/operator_actions.py SqlUpkeep._ever_claimed_documents
+-- ledger/operator_actions.py OperatorActions._ever_claimed_documents
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.claiming_at IS NOT NULL;
 
--- ledger/operator_actions.py SqlUpkeep._locked
+-- ledger/operator_actions.py OperatorActions._locked
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.batch.id = :id_1 AND migrator.batch.state IN (:state_1);
 
--- ledger/operator_actions.py SqlUpkeep._owner
+-- ledger/operator_actions.py OperatorActions._owner
 SELECT migrator.lease.name
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1;
 
--- ledger/operator_actions.py SqlUpkeep._owner
+-- ledger/operator_actions.py OperatorActions._owner
 SELECT migrator.lease.owner
 FROM migrator.lease
 WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
 
--- ledger/operator_actions.py SqlUpkeep._step
+-- ledger/operator_actions.py OperatorActions._step
 UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- ledger/operator_actions.py SqlUpkeep._step
+-- ledger/operator_actions.py OperatorActions._step
 UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- ledger/operator_actions.py SqlUpkeep.going_back
+-- ledger/operator_actions.py OperatorActions.going_back
 SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
 
--- ledger/operator_actions.py SqlUpkeep.going_back
+-- ledger/operator_actions.py OperatorActions.going_back
 SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
 
--- ledger/operator_actions.py SqlUpkeep.ids_going_back
+-- ledger/operator_actions.py OperatorActions.ids_going_back
 SELECT migrator.timeout.store_id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
 
--- ledger/operator_actions.py SqlUpkeep.purge
+-- ledger/operator_actions.py OperatorActions.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL;
 
--- ledger/operator_actions.py SqlUpkeep.purge
+-- ledger/operator_actions.py OperatorActions.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL AND migrator.batch.run_id = :run_id_1;
@@ -461,61 +455,61 @@ SELECT SYSUTCDATETIME() AS anon_1;
 SELECT max(migrator.batch.id) AS max_1
 FROM migrator.batch;
 
--- ledger/queries.py SqlBooks._count
+-- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.source IN (:source_1);
 
--- ledger/queries.py SqlBooks._count
+-- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source IN (:source_1);
 
--- ledger/queries.py SqlBooks._doubtful
+-- ledger/queries.py LedgerQueries._doubtful
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.doubtful_at, migrator.batch.id;
 
--- ledger/queries.py SqlBooks._endpoints
+-- ledger/queries.py LedgerQueries._endpoints
 SELECT migrator.progress.endpoint, migrator.progress.state, migrator.progress.rows
 FROM migrator.progress;
 
--- ledger/queries.py SqlBooks._held
+-- ledger/queries.py LedgerQueries._held
 SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
 FROM migrator.held_destination;
 
--- ledger/queries.py SqlBooks._oldest_open_age
+-- ledger/queries.py LedgerQueries._oldest_open_age
 SELECT min(migrator.batch.claimed_at) AS min_1
 FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1);
 
--- ledger/queries.py SqlBooks._quarantine
+-- ledger/queries.py LedgerQueries._quarantine
 SELECT migrator.timeout.endpoint, migrator.timeout.reason, count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 GROUP BY migrator.timeout.endpoint, migrator.timeout.reason ORDER BY migrator.timeout.endpoint, migrator.timeout.reason;
 
--- ledger/queries.py SqlBooks.commits_of_others
+-- ledger/queries.py LedgerQueries.commits_of_others
 SELECT migrator.batch.id, migrator.batch.lane, migrator.run.options
 FROM migrator.batch JOIN migrator.run ON migrator.run.id >= migrator.batch.run_id
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id;
 
--- ledger/queries.py SqlBooks.latest_event
+-- ledger/queries.py LedgerQueries.latest_event
 SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 ORDER BY migrator.event.id DESC;
 
--- ledger/queries.py SqlBooks.latest_event_of_each
+-- ledger/queries.py LedgerQueries.latest_event_of_each
 SELECT migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
 
--- ledger/queries.py SqlBooks.latest_events
+-- ledger/queries.py LedgerQueries.latest_events
 SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event ORDER BY migrator.event.id DESC;
 
--- ledger/queries.py SqlBooks.progress
+-- ledger/queries.py LedgerQueries.progress
 SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/queries.py SqlHandOvers.handed_over

@@ -221,10 +221,13 @@ SELECT migrator_lease.position
 FROM migrator_lease
 WHERE migrator_lease.position IS NOT NULL;
 
--- ledger/failover.py record_position
+-- ledger/failover.py insert_lane
 INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
 
--- ledger/failover.py record_position
+-- ledger/failover.py insert_lane
+INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
+
+-- ledger/failover.py insert_lane
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/failover.py record_position
@@ -279,15 +282,6 @@ SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
 
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
-
--- ledger/leases.py SqlLeases._insert
-INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
-
--- ledger/leases.py SqlLeases._insert
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
-
 -- ledger/leases.py SqlLeases._is_recalling
 SELECT CASE WHEN (migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 1 ELSE 0 END AS anon_1
 FROM migrator_lease
@@ -341,65 +335,65 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator_lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1;
 
--- ledger/operator_actions.py SqlUpkeep._delete
+-- ledger/operator_actions.py OperatorActions._delete
 DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
 
--- ledger/operator_actions.py SqlUpkeep._ever_claimed_documents
+-- ledger/operator_actions.py OperatorActions._ever_claimed_documents
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
 
--- ledger/operator_actions.py SqlUpkeep._locked
+-- ledger/operator_actions.py OperatorActions._locked
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1 AND migrator_batch.state IN (:state_1) FOR UPDATE OF migrator_batch.id WAIT 5;
 
--- ledger/operator_actions.py SqlUpkeep._owner
+-- ledger/operator_actions.py OperatorActions._owner
 SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- ledger/operator_actions.py SqlUpkeep._owner
+-- ledger/operator_actions.py OperatorActions._owner
 SELECT migrator_lease.owner
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
--- ledger/operator_actions.py SqlUpkeep._step
+-- ledger/operator_actions.py OperatorActions._step
 UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- ledger/operator_actions.py SqlUpkeep._step
+-- ledger/operator_actions.py OperatorActions._step
 UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- ledger/operator_actions.py SqlUpkeep.close_going_back
+-- ledger/operator_actions.py OperatorActions.close_going_back
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- ledger/operator_actions.py SqlUpkeep.going_back
+-- ledger/operator_actions.py OperatorActions.going_back
 SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
 
--- ledger/operator_actions.py SqlUpkeep.going_back
+-- ledger/operator_actions.py OperatorActions.going_back
 SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
 
--- ledger/operator_actions.py SqlUpkeep.ids_going_back
+-- ledger/operator_actions.py OperatorActions.ids_going_back
 SELECT migrator_timeout.store_id
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
 
--- ledger/operator_actions.py SqlUpkeep.purge
+-- ledger/operator_actions.py OperatorActions.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- ledger/operator_actions.py SqlUpkeep.purge
+-- ledger/operator_actions.py OperatorActions.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND migrator_batch.run_id = :run_id_1 AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
@@ -460,63 +454,63 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 SELECT max(migrator_batch.id) AS max_1
 FROM migrator_batch;
 
--- ledger/queries.py SqlBooks._count
+-- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.source IN (:source_1);
 
--- ledger/queries.py SqlBooks._count
+-- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source IN (:source_1);
 
--- ledger/queries.py SqlBooks._doubtful
+-- ledger/queries.py LedgerQueries._doubtful
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.doubtful_at, migrator_batch.id;
 
--- ledger/queries.py SqlBooks._endpoints
+-- ledger/queries.py LedgerQueries._endpoints
 SELECT migrator_progress.endpoint, migrator_progress.state, migrator_progress."rows"
 FROM migrator_progress;
 
--- ledger/queries.py SqlBooks._held
+-- ledger/queries.py LedgerQueries._held
 SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
 FROM migrator_held_destination;
 
--- ledger/queries.py SqlBooks._oldest_open_age
+-- ledger/queries.py LedgerQueries._oldest_open_age
 SELECT min(migrator_batch.claimed_at) AS min_1
 FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1);
 
--- ledger/queries.py SqlBooks._quarantine
+-- ledger/queries.py LedgerQueries._quarantine
 SELECT migrator_timeout.endpoint, migrator_timeout.reason, count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 GROUP BY migrator_timeout.endpoint, migrator_timeout.reason ORDER BY migrator_timeout.endpoint, migrator_timeout.reason;
 
--- ledger/queries.py SqlBooks.commits_of_others
+-- ledger/queries.py LedgerQueries.commits_of_others
 SELECT migrator_batch.id, migrator_batch.lane, migrator_run.options
 FROM migrator_batch JOIN migrator_run ON migrator_run.id >= migrator_batch.run_id
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id;
 
--- ledger/queries.py SqlBooks.latest_event
+-- ledger/queries.py LedgerQueries.latest_event
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 ORDER BY migrator_event.id DESC
  FETCH FIRST :param_1 ROWS ONLY;
 
--- ledger/queries.py SqlBooks.latest_event_of_each
+-- ledger/queries.py LedgerQueries.latest_event_of_each
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
 
--- ledger/queries.py SqlBooks.latest_events
+-- ledger/queries.py LedgerQueries.latest_events
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event ORDER BY migrator_event.id DESC
  FETCH FIRST :param_1 ROWS ONLY;
 
--- ledger/queries.py SqlBooks.progress
+-- ledger/queries.py LedgerQueries.progress
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/queries.py SqlHandOvers.handed_over
