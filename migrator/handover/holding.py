@@ -61,7 +61,7 @@ class Holding:
     ``begin`` reads what an earlier process held.
     """
 
-    books: SqlHeldDestinations
+    ledger: SqlHeldDestinations
     """Where the ledger keeps what is held."""
     batches: Batches
     """For what has to go to quarantine."""
@@ -188,7 +188,7 @@ class Holding:
     def _of(self, endpoint: StoreEndpoint) -> HeldDestinations:
         found = self._held.get(endpoint.source)
         if found is None:
-            found = HeldDestinations(self.books, endpoint, longest_wait=_LONGEST_WAIT)
+            found = HeldDestinations(self.ledger, endpoint, longest_wait=_LONGEST_WAIT)
             self._held[endpoint.source] = found
         return found
 

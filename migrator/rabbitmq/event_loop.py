@@ -3,7 +3,7 @@
 Rules, each learned from how pika works:
 
 * pika's loop is run step by step, as its own BlockingConnection does it; nothing happens on
-  a connection (heartbeats, confirms, deliveries) unless somebody pumps;
+  a connection (heartbeats, confirms, deliveries) unless somebody runs the loop;
 * callbacks only note what happened and never raise: pika would turn an exception in one into a
   lost connection. What was noted is judged after the step;
 * the first thing that goes wrong with any connection fails the loop for good, with its reason;

@@ -210,7 +210,7 @@ class _Daemon:
 
         # the workers
         self._holding = Holding(
-            books=app.held_destinations,
+            ledger=app.held_destinations,
             batches=app.batches,
             claims=app.side.claims if isinstance(app.side, SqlBackend) else None,
             look_for=lambda names: app.new_destinations().unreachable(names),

@@ -134,9 +134,9 @@ def test_a_management_api_for_somebody_else_is_an_answer(
         with pytest.raises(NotChecked):
             found.alarms()
         assert found.delay_entities(V2).not_checked
-        ladder = found.level_depths(V2)
-        assert (ladder.totals["ready"], ladder.totals["held"]) == (0, None)
-        assert "refused" in ladder.gap
+        depths = found.level_depths(V2)
+        assert (depths.totals["ready"], depths.totals["held"]) == (0, None)
+        assert "refused" in depths.gap
         assert found.server().product == "RabbitMQ"
 
 

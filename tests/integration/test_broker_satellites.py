@@ -54,7 +54,7 @@ def _opened(url: str, **limits: Any) -> Iterator[RabbitSatelliteLink]:
         link.close()
 
 
-def _envelope(body: bytes = b"{}", **changes: Any) -> RawMessage:
+def _message(body: bytes = b"{}", **changes: Any) -> RawMessage:
     fields: dict[str, Any] = {
         "message_id": "m-1",
         "correlation_id": None,
@@ -68,7 +68,7 @@ def _envelope(body: bytes = b"{}", **changes: Any) -> RawMessage:
 
 
 def _to(queue: str, *, exchange: str = "", **changes: Any) -> Routed:
-    return Route(exchange=exchange, routing_key=queue), _envelope(**changes)
+    return Route(exchange=exchange, routing_key=queue), _message(**changes)
 
 
 def _put(url: str, *bodies: bytes, queue: str = QUEUE) -> None:

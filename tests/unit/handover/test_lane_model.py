@@ -94,7 +94,7 @@ class World:
     ) -> tuple[LaneSession, MemoryLink, LaneSetup]:
         """Start a process: everything but ledger and broker is new."""
         self.holding = Holding(
-            books=self.ledger.held,
+            ledger=self.ledger.held,
             batches=self.ledger,
             claims=self.ledger if self.gives_back else None,  # type: ignore[arg-type]  # the same
             look_for=self.destinations.unreachable,
