@@ -55,7 +55,7 @@ def test_a_row_comes_back_as_it_was(site: AnySite) -> None:
 def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
     """Nothing of it is changed."""
     lease = handed_over(site)
-    nobodys = RowTag(batch=BatchId(7), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
+    nobodys = RowTag(batch=BatchId(10**6), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
     stranger = Sighting(row=nobodys, body_bytes=7)
     forged = sighting(site, 0, extra_bytes=1)
     # a ledger that was restored from a backup gives the same numbers to other rows
