@@ -168,8 +168,6 @@ def test_what_else_there_is_to_wait_for_is_told(bench: Bench) -> None:
             Adjust(setting=RuntimeSetting.CUTOFF, value="60"),
             "cutoff cannot be '60': must be a durati",
         ),
-        (Adjust(setting=RuntimeSetting.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
-        (Adjust(setting=RuntimeSetting.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: str) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -17,9 +16,8 @@ import psutil
 import pytest
 
 from migrator.config import Hooks as Given
-from migrator.config.load import from_environment
 from migrator.errors import ExitCode, StoreUnavailable
-from migrator.ledger.report import EndpointProgress, PauseReason, Progress, QuarantineCount, Signal
+from migrator.ledger.report import EndpointProgress, Progress, QuarantineCount
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import hooks as module
 from migrator.service.hooks import HookEvent, HookEvents, Hooks, fire_exit, hooked
@@ -112,11 +110,6 @@ def test_a_program_reads_the_event_and_gets_nothing_else_of_ours(
         "throttle",
         str(path),
     )
-
-
-def test_a_hook_may_call_migrator() -> None:
-    """The variables it gets are no unknown settings."""
-    assert from_environment({"MIGRATOR_EVENT": "start", "MIGRATOR_EVENT_TEXT": "x"}) == ({}, [])
 
 
 def test_passwords_are_masked_and_long_texts_cut(write: Write, tmp_path: Path) -> None:
@@ -334,20 +327,6 @@ def progress(endpoint: EndpointName, **rows: int) -> Progress:
         oldest_open_age=None,
         lanes=(),
     )
-
-
-def test_a_reason_to_wait_is_told_when_it_comes_and_when_it_goes(world: World) -> None:
-    """With all that is known of it."""
-    reason = PauseReason(
-        signal=Signal.LEVEL_DEPTH, endpoint=None, observed="12", limit="at most 10", since=NOW
-    )
-    facts = asdict(reason) | {"since": NOW.isoformat()}
-    for began in (True, False):
-        world.events.throttled(reason, began)
-    assert world.told == [
-        (THROTTLE, f"waits: {reason.text}", {"began": True, **facts}),
-        (THROTTLE, f"no longer waits: {reason.text}", {"began": False, **facts}),
-    ]
 
 
 def test_quarantine_is_told_once_for_several_rows(world: World) -> None:

@@ -33,7 +33,7 @@ CLOSED = Finding(check="ways-out", level=Level.REFUSED, subject="Billing", text=
 class Bench:
     """One recheck and everything it acts on."""
 
-    def __init__(self, *, may_pause: bool = True, minutes: float = 10) -> None:
+    def __init__(self, *, minutes: float = 10) -> None:
         self.throttle, self.events = Throttle(), Events()
         self.refusing: list[Finding] | Exception = [FINE]
         self.ways: list[Finding] | Exception = [OPEN]
@@ -49,7 +49,7 @@ class Bench:
             every=timedelta(minutes=minutes),
             checks=checks,
             bind=self._bind,
-            may_pause=may_pause,
+            may_pause=True,
         )
 
     @property
@@ -96,11 +96,7 @@ def test_a_refusal_holds_until_it_is_gone_and_was_looked_at(lines: Lines) -> Non
     assert outcomes == ["fine", "refused", "refused", "refused", "fine", "not_checked"]
     levels = [line.levelno for line in lines("recheck_changed")]
     assert levels.count(logging.WARNING) == 3
-
-
-def test_without_hand_over_nothing_is_held() -> None:
-    """It is told all the same."""
-    bench = Bench(may_pause=False)
+    bench.recheck.may_pause = False  # nothing is handed over here
     assert bench.look(BAD) == ("refused", False)
     assert not bench.throttle.reasons()
 
@@ -135,17 +131,6 @@ def test_while_it_refuses_it_looks_more_often_but_not_at_ways() -> None:
     assert bench.text == "cannot be reached: Billing: not bound"
     bench.look()
     assert "Billing" not in bench.text
-
-
-def test_another_look_at_a_refusal_is_not_missed_while_one_goes_on() -> None:
-    """A broker that answers slowly is told once, by the look itself."""
-    bench = Bench()
-    bench.look(BAD)
-    _, refused = bench.recheck.jobs
-    with bench.recheck._turn:  # as long as the usual look lasts
-        refused.run()
-        refused.run()
-    assert (refused.end(), refused.view().runs, refused.view().missed) == (True, 2, 0)
 
 
 def test_how_many_wait_is_no_news() -> None:

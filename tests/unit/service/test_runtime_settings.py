@@ -21,10 +21,8 @@ BEFORE = {"handover": {"mode": "staged", "batch_size": 100}}
         ({}, [], []),
         ({"handover": {"mode": "direct", "batch_size": 200}}, ["batch_size"], ["handover.mode"]),
         ({"hooks": {"start": "/bin/true", "timeout": "5s"}}, [], ["hooks.start", "hooks.timeout"]),
-        ({"web": {"socket": "/run/x.sock"}}, [], ["web.socket"]),
         ({"web": {"token": "a-secret-of-some-length"}}, [], ["web.token"]),
         ({"store": {"url": "sqlite:///a-secret"}}, [], ["store.url"]),
-        ({"probe": {"every": "1m"}}, [], ["probe.every"]),
         ({"endpoints": [{"name": "Sales"}]}, [], ["endpoints"]),
     ],
 )

@@ -8,11 +8,10 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from apscheduler import events
 
 from migrator.config.values import parse_cron
-from migrator.service.schedule import Job, left_out, scheduled
+from migrator.service.schedule import Job, scheduled
 from tests.unit.service.conftest import Lines, WaitFor
 
 SHORT = timedelta(milliseconds=20)
@@ -93,14 +92,3 @@ def test_what_the_scheduler_leaves_out_is_counted() -> None:
     hear(events.EVENT_JOB_MISSED, 4)
     hear(events.EVENT_JOB_MAX_INSTANCES, 4)
     assert (job.view().missed, job.view().when) == (4, "0 3 * * *")
-
-
-@pytest.mark.parametrize(
-    ("passed_s", "count"),
-    [(10, 0), (9.9, 0), (20, 1), (3600, 359), (0, 0), (-50, 0)],
-    ids=["in time", "nearly", "one", "an hour asleep", "the same", "clock put back"],
-)
-def test_times_between_two_are_counted(passed_s: float, count: int) -> None:
-    """Of a job that runs every ten seconds."""
-    this = DAY + timedelta(seconds=passed_s)
-    assert left_out(DAY, this, every=timedelta(seconds=10)) == count

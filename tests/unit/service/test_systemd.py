@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from migrator.service import systemd
 from migrator.service.systemd import ServiceManager, Supervision
-from migrator.service.worker import Stop, Worker
+from migrator.service.worker import Stop
 from tests.support.service_manager import ServiceManager as Listener
 from tests.unit.service.conftest import Lines, WaitFor
 
@@ -63,18 +62,15 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
-def test_signs_of_life_come_several_times_in_each_interval(bench: Bench) -> None:
-    """After READY, and as long as all go on."""
+def test_one_that_hangs_stops_the_signs_within_an_interval(bench: Bench, lines: Lines) -> None:
+    """Although the other goes on; it is named in the log, once; when it goes on, so do they.
+
+    Before, they come several times in each interval.
+    """
     bench.look_for(3 * INTERVAL_S)
     signs = bench.at_s("WATCHDOG=1")
     assert [text for _, text in bench.told[:2]] == ["READY=1", "STATUS=working"]
-    assert len(signs) >= 6
     assert max(later - sooner for sooner, later in pairwise(signs)) <= INTERVAL_S / 2
-
-
-def test_one_that_hangs_stops_the_signs_within_an_interval(bench: Bench, lines: Lines) -> None:
-    """Although the other goes on; it is named in the log, once; when it goes on, so do they."""
-    bench.look_for(INTERVAL_S)
     hung_s = bench.now_s
     bench.look_for(3 * INTERVAL_S, hung=1)
     assert bench.at_s("WATCHDOG=1")[-1] - hung_s < INTERVAL_S
@@ -102,42 +98,6 @@ def test_while_draining_more_time_is_asked_for(bench: Bench) -> None:
     count = len(bench.at_s("EXTEND_TIMEOUT_USEC=60000000"))
     bench.look_for(2 * INTERVAL_S, hung=0)
     assert len(bench.at_s("EXTEND_TIMEOUT_USEC=60000000")) == count
-
-
-def test_without_a_watchdog_no_signs_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But the rest is."""
-    bench = Bench(watchdog_s=None)
-    monkeypatch.setattr(systemd, "time", bench)
-    bench.supervision.begin()
-    bench.look_for(5)
-    bench.supervision.end()
-    assert bench.supervision.wants_status
-    assert [text for _, text in bench.told] == [
-        "READY=1",
-        "STATUS=working",
-        "STOPPING=1",
-        "STATUS=stopping: finishing what is in hand",
-    ]
-
-
-def test_a_worker_is_not_silent_before_and_after_its_work(wait_for: WaitFor) -> None:
-    """Only a thread that runs can hang."""
-    leave = threading.Event()
-
-    class Hanging(Worker):
-        longest_backoff_s = 1.0
-
-        def _run(self) -> None:
-            leave.wait(60)
-
-    context: Any = SimpleNamespace(leases=None, keeper=None, stop=Stop(), once=False)
-    worker = Hanging("one", context)
-    assert worker.silent_s == 0
-    worker.start()
-    wait_for(lambda: worker.silent_s > 0.05)
-    leave.set()
-    assert worker.join(30)
-    assert worker.silent_s == 0
 
 
 # ── the protocol ────────────────────────────────────────────────────────────────────────────────
