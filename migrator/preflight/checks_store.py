@@ -79,10 +79,10 @@ def endpoints(context: Context) -> Iterator[Finding]:
     Look for each endpoint; without names, for any.
     """
     known = ", ".join(endpoint.name for endpoint in context.store.endpoints())
-    if not known:
+    unknown = [name for name in context.endpoint_names if not _has(context.store, name)]
+    if not known and (unknown or not context.endpoint_names):
         yield refused("store", "it has no timeouts table", "check database and store.schema")
         return
-    unknown = [name for name in context.endpoint_names if not _has(context.store, name)]
     for name in unknown:
         yield refused(
             name,
@@ -90,7 +90,7 @@ def endpoints(context: Context) -> Iterator[Finding]:
             "correct the name, or set its table in [[endpoints]]",
         )
     if not unknown:
-        yield ok("store", f"it has timeouts of {known}")
+        yield ok("store", f"it has timeouts of {known or 'nobody'}")
 
 
 def _has(store: Store, name: str) -> bool:

@@ -217,6 +217,29 @@ def test_kill_at_step(rig: DocumentRig, mode: str, step: str) -> None:
     assert rig.contents() == {}
 
 
+@pytest.mark.parametrize(
+    ("rig", "which"),
+    [
+        ("azure", ["--endpoint", "Sales"]),
+        slow("azure", ["--all-endpoints"]),
+        slow("ravendb", ["--endpoint", "Sales"]),
+        slow("ravendb", ["--all-endpoints"]),
+    ],
+    indirect=["rig"],
+)
+def test_killed_when_the_last_was_claimed(rig: DocumentRig, which: list[str]) -> None:
+    """Nothing in the store names the endpoint any more; it is gone on with."""
+    rig.prepare()
+    rows = [rig.new_row() for _ in range(BATCH)]
+    rig.insert(rows)
+    killed = rig.run("run", *which, "--once", fault="claim.done:1")
+    assert killed.returncode == KILLED, killed.stderr
+    assert rig.contents() == {}
+    rig.must("run", *which, "--once")
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rig", ["azure", "ravendb"], indirect=True)
 @pytest.mark.parametrize("mode", ["staged", "direct"])

@@ -54,7 +54,7 @@ def test_an_alarm_is_shown_soon(rig: Rig, vhost: Vhost, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_panic_limit_drains_the_daemon(rig: Rig, tmp_path: Path) -> None:
+def test_a_panic_limit_drains_without_an_alarm(rig: Rig, tmp_path: Path) -> None:
     """It ends with code 3 and says why; what was claimed is handed over."""
     rig.settings |= {
         "MIGRATOR_THROTTLE__PANIC_LEVEL_DEPTH": "150",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine, inspect, select
 
@@ -34,6 +34,7 @@ from migrator.stores.ports import (
 from migrator.stores.sql.legacy_table import LATEST
 
 _MOST: Final = 20_000
+T = TypeVar("T")
 _KEPT_FOR_S: Final = 60.0
 """A document store is not listed more often than that for a page."""
 
@@ -64,16 +65,21 @@ class DocumentStoreView:
         return self._documents.kind
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that owns a timeout; see ``Store``."""
-        return self._documents.endpoints()
+        """Return every endpoint that owns a timeout, or did; see ``Store``.
+
+        One whose last timeout was claimed is in the ledger only, and may have to be gone on with.
+        """
+        found = {each.source: each for each in self._documents.endpoints()}
+        found |= {each.source: each for each in self._in_ledger()}
+        return sorted(found.values(), key=lambda each: each.name)
 
     def find(self, name: str) -> StoreEndpoint:
         """Return the endpoint called *name*; see ``Store``.
 
         One without a timeout is known if the settings name it, or the ledger has met it.
         """
-        endpoint = StoreEndpoint(name=EndpointName(name), source=self._documents.source_of(name))
-        if name in self._named or self._is_in_ledger(endpoint):
+        endpoint = self._endpoint(name)
+        if name in self._named or endpoint in self._in_ledger():
             return endpoint
         known = self.endpoints()
         if endpoint not in known:
@@ -147,14 +153,21 @@ class DocumentStoreView:
             return took_s
         return time.monotonic() - began_s
 
-    def _is_in_ledger(self, endpoint: StoreEndpoint) -> bool:
+    def _endpoint(self, name: str) -> StoreEndpoint:
+        return StoreEndpoint(name=EndpointName(name), source=self._documents.source_of(name))
+
+    def _in_ledger(self) -> Sequence[StoreEndpoint]:
+        """Return the endpoints of this store that the ledger has met."""
         if not self._has_ledger():
-            return False
+            return ()
         run = self._ledger.run
-        known = select(run.c.id).where(run.c.source == endpoint.source).limit(1)
-        return self._asked(
-            "looking for an endpoint in the ledger", lambda c: c.execute(known).first() is not None
+        met = self._asked(
+            "looking for endpoints in the ledger",
+            lambda c: c.execute(select(run.c.endpoint, run.c.source).distinct()).tuples().all(),
         )
+        return [
+            self._endpoint(name) for name, source in met if self._endpoint(name).source == source
+        ]
 
     def _has_ledger(self) -> bool:
         table = self._ledger.timeout
@@ -163,7 +176,7 @@ class DocumentStoreView:
             lambda c: inspect(c).has_table(table.name, schema=table.schema),
         )
 
-    def _asked(self, doing: str, work: Callable[[Connection], bool]) -> bool:
+    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
 
