@@ -345,6 +345,7 @@ class PacedTransport(RequestsTransport):  # type: ignore[misc]  # it exports its
     def __init__(self, *, connections: int, pace: Pace) -> None:
         """Send to one service of an account."""
         session = requests.Session()
+        session.auth = lambda request: request  # else ~/.netrc would replace the signature
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
         super().__init__(session=session, session_owner=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+import requests
 
-from migrator.stores.azure.account import MOST_S, Account, AccountSettings, Pace
+from migrator.stores.azure.account import MOST_S, Account, AccountSettings, Pace, PacedTransport
 
 REQUESTS = 3
 
@@ -108,3 +110,16 @@ def test_a_busy_account_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) 
         time.sleep(61)
         time.pace.learn(503, "1")
     assert [getattr(each, "count", None) for each in caplog.records] == [1, 3]
+
+
+def test_netrc_does_not_replace_the_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account's own key signs each request, whatever the environment knows of the host."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    session = PacedTransport(connections=1, pace=Pace()).session
+    headers = {"Authorization": "SharedKey account:signature"}
+    sent = session.prepare_request(requests.Request("GET", "http://localhost/", headers=headers))
+    assert sent.headers["Authorization"] == headers["Authorization"]
