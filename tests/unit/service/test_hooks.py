@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -17,7 +18,7 @@ import pytest
 
 from migrator.config import Hooks as Given
 from migrator.errors import ExitCode, StoreUnavailable
-from migrator.ledger.report import EndpointProgress, Progress, QuarantineCount
+from migrator.ledger.report import EndpointProgress, PauseReason, Progress, QuarantineCount, Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import hooks as module
 from migrator.service.hooks import HookEvent, HookEvents, Hooks, fire_exit, hooked
@@ -327,6 +328,19 @@ def progress(endpoint: EndpointName, **rows: int) -> Progress:
         oldest_open_age=None,
         lanes=(),
     )
+
+
+@pytest.mark.parametrize(("began", "words"), [(True, "waits"), (False, "no longer waits")])
+def test_a_reason_to_wait_is_told_when_it_comes_and_goes(
+    world: World, began: bool, words: str
+) -> None:
+    """With all that is known of it."""
+    reason = PauseReason(
+        signal=Signal.LEVEL_DEPTH, endpoint=SALES, observed="12", limit="at most 10", since=NOW
+    )
+    world.events.throttled(reason, began)
+    facts = {"began": began, **asdict(reason), "since": NOW.isoformat()}
+    assert world.told == [(THROTTLE, f"{words}: {reason.text}", facts)]
 
 
 def test_quarantine_is_told_once_for_several_rows(world: World) -> None:
