@@ -163,7 +163,7 @@ class DocumentStoreView:
         run = self._ledger.run
         met = self._asked(
             "looking for endpoints in the ledger",
-            lambda c: c.execute(select(run.c.endpoint, run.c.source).distinct()).tuples().all(),
+            lambda c: c.execute(select(run.c.endpoint, run.c.source).distinct()).all(),
         )
         return [
             self._endpoint(name) for name, source in met if self._endpoint(name).source == source

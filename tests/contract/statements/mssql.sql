@@ -44,10 +44,6 @@ WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME
 
 -- decommission/queries.py DecommissionDatabase._rows
 SELECT count(*) AS count_1
-FROM [public].plain;
-
--- decommission/queries.py DecommissionDatabase._rows
-SELECT count(*) AS count_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
@@ -505,10 +501,6 @@ WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
 
--- ledger/queries.py LedgerQueries.latest_events
-SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
-FROM migrator.event ORDER BY migrator.event.id DESC;
-
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYSUTCDATETIME() AS anon_1;
 
@@ -536,61 +528,12 @@ WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves, migrator.lease.position
 FROM migrator.lease;
 
--- ledger/runs.py SqlRuns.end
-UPDATE migrator.run SET status=:status, ended_at=SYSUTCDATETIME() WHERE migrator.run.id = :id_1;
-
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator.alembic_version;
-
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
-
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1) AS anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
-FROM migrator.timeout AS timeout_1
-WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
-FROM migrator.timeout AS timeout_1
-WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
-FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
-FROM migrator.timeout
-WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1) AS anon_1;
 
 -- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
@@ -622,12 +565,58 @@ SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- recall/restore.py SqlRecalls._put_back
+-- recall/queries.py Forecaster._of_rows
+SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
+
+-- recall/queries.py Forecaster._of_rows
+SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1) AS anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
+FROM migrator.timeout AS timeout_1
+WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
+FROM migrator.timeout AS timeout_1
+WHERE timeout_1.batch_id = migrator.batch.id AND timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
+FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
+WHERE migrator.batch.state = :state_1) AS anon_1;
+
+-- recall/restore.py SqlRecalls._begin
 SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.id IN (:Id_1);
 
--- recall/restore.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._begin
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
 FROM timeouts
 WHERE timeouts.[Id] IN (:Id_1);
@@ -725,10 +714,9 @@ WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NUL
 -- stores/documents/ledger.py insert_claim
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) OUTPUT inserted.id VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra);
 
--- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
-SELECT TOP :param_1 migrator.run.id
-FROM migrator.run
-WHERE migrator.run.source = :source_1;
+-- stores/documents/store.py DocumentStoreView._in_ledger.<locals>.<lambda>
+SELECT DISTINCT migrator.run.endpoint, migrator.run.source
+FROM migrator.run;
 
 -- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].[my.own timeouts] ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version

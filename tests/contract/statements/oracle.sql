@@ -51,10 +51,6 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
 
 -- decommission/queries.py DecommissionDatabase._rows
 SELECT count(*) AS count_1
-FROM plain;
-
--- decommission/queries.py DecommissionDatabase._rows
-SELECT count(*) AS count_1
 FROM timeouts;
 
 -- decommission/queries.py DecommissionDatabase._unfinished
@@ -505,11 +501,6 @@ WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
 
--- ledger/queries.py LedgerQueries.latest_events
-SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
-FROM migrator_event ORDER BY migrator_event.id DESC
- FETCH FIRST :param_1 ROWS ONLY;
-
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
@@ -537,61 +528,12 @@ WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves, migrator_lease.position
 FROM migrator_lease;
 
--- ledger/runs.py SqlRuns.end
-UPDATE migrator_run SET status=:status, ended_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_run.id = :id_1;
-
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator_alembic_version;
-
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL;
-
--- recall/queries.py Forecaster._add_rows
-SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_4;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
-FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout
-WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
-FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout
-WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1) anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
-FROM migrator_timeout migrator_timeout_1
-WHERE migrator_timeout_1.batch_id = migrator_batch.id AND migrator_timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
-FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout
-WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
-
--- recall/queries.py Forecaster._add_whole
-SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
-FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
-FROM migrator_timeout migrator_timeout_1
-WHERE migrator_timeout_1.batch_id = migrator_batch.id AND migrator_timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
-FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
-FROM migrator_timeout
-WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1) anon_1;
 
 -- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
@@ -623,6 +565,52 @@ SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
 
+-- recall/queries.py Forecaster._of_rows
+SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL;
+
+-- recall/queries.py Forecaster._of_rows
+SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_4;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
+FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
+FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1) anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
+FROM migrator_timeout migrator_timeout_1
+WHERE migrator_timeout_1.batch_id = migrator_batch.id AND migrator_timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
+FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
+
+-- recall/queries.py Forecaster._of_whole_batches
+SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
+FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
+FROM migrator_timeout migrator_timeout_1
+WHERE migrator_timeout_1.batch_id = migrator_batch.id AND migrator_timeout_1.state IS NULL))) THEN 1 ELSE 0 END AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
+FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
+WHERE migrator_batch.state = :state_1) anon_1;
+
 -- recall/queries.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
@@ -638,12 +626,12 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_inde
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- recall/restore.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._begin
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Id" IN (:Id_1);
 
--- recall/restore.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._begin
 SELECT timeouts."Id"
 FROM timeouts
 WHERE timeouts."Id" IN (:Id_1);
@@ -723,10 +711,9 @@ WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NUL
 -- stores/documents/ledger.py insert_claim
 INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
 
--- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
-SELECT migrator_run.id
-FROM migrator_run
-WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
+-- stores/documents/store.py DocumentStoreView._in_ledger.<locals>.<lambda>
+SELECT DISTINCT migrator_run.endpoint, migrator_run.source
+FROM migrator_run;
 
 -- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
