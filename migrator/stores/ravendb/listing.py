@@ -227,7 +227,7 @@ class SoonestEntries:
         """List with *listing*, in any order."""
         self._listing = listing
         self._monotonic_s = monotonic_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._owners: Container[str] = ()
         """Who has timeouts, as long as the last listing is remembered."""
         self._stale_at_s = 0.0
@@ -245,9 +245,10 @@ class SoonestEntries:
             return self._listed(owner, due, at_most) if found is None else found
 
     def forget(self) -> None:
-        """List again when asked next."""
-        self.recent.forget()
-        self._stale_at_s = 0.0
+        """List again when asked next; a listing that is under way ends before."""
+        with self._lock:
+            self.recent.forget()
+            self._stale_at_s = 0.0
 
     def _listed(self, owner: str, due: DueRange, at_most: int) -> Sequence[Entry]:
         self.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -166,6 +167,25 @@ def test_what_is_remembered_is_remembered_for_a_while(monkeypatch: pytest.Monkey
     listing.soonest.forget()
     listing.soonest.between("a", ALWAYS, 3)
     assert listing.times == 3
+
+
+def test_what_is_put_back_during_a_listing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing may not have met it, so it is not remembered."""
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    listing = Listed({"a": [1]})
+    putting_back = Thread(target=lambda: soonest.forget())
+
+    def pages() -> Iterator[ListedPage]:
+        if listing.times == 0:
+            putting_back.start()
+            putting_back.join(0.1)
+        yield from listing.pages()
+
+    soonest = SoonestEntries(pages, lambda: listing.now_s)
+    soonest.between("a", ALWAYS, 2)
+    putting_back.join()
+    listing.due["a"].append(2)
+    assert len(soonest.between("a", ALWAYS, 2)) == 2
 
 
 def test_a_small_collection_is_never_remembered() -> None:
