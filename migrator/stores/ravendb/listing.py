@@ -175,11 +175,12 @@ class RavenReader:
         for each in ids:
             (request,) = self._family.reads((each,))
             try:
-                yield from self._documents(request, ONE_DOCUMENT_BYTES)
+                found = self._documents(request, ONE_DOCUMENT_BYTES)
             except AnswerTooLarge:
                 raise StoreError(
                     f"{self._http.where}: {each!r} has more than {ONE_DOCUMENT_BYTES} bytes"
                 ) from None
+            yield from (raw for raw in found if raw.id == each)
 
     def _documents(self, request: Request, at_most_bytes: int) -> list[RawDocument]:
         def work() -> Any:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Thread
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.ports import DueRange, Entry
 from migrator.stores.ravendb import listing as module
-from migrator.stores.ravendb.families import RawDocument
-from migrator.stores.ravendb.listing import ListedPage, Listing, SoonestEntries
+from migrator.stores.ravendb.families import Modern, RawDocument, Request
+from migrator.stores.ravendb.http import ONE_DOCUMENT_BYTES, AnswerTooLarge
+from migrator.stores.ravendb.listing import ListedPage, Listing, RavenReader, SoonestEntries
 
 
 def raw(number: int) -> RawDocument:
@@ -63,6 +65,26 @@ def test_all_that_stays_is_told_once(
     assert listing.is_done
     assert len(told) == len(set(told))
     assert {name(n) for n in stayed} <= set(told)
+
+
+class TooLarge:
+    """A server whose answers are too large, but of one document at a time; it ignores case."""
+
+    def send(self, request: Request, *, at_most_bytes: int) -> dict[str, Any]:
+        """Answer a request for documents by id."""
+        if at_most_bytes < ONE_DOCUMENT_BYTES:
+            raise AnswerTooLarge
+        found = [
+            {"@metadata": {"@id": each.upper(), "@change-vector": "v"}}
+            for _, each in request.query[:1]
+        ]
+        return {"Results": found}
+
+
+def test_large_documents_read_singly_are_those_that_were_asked_for() -> None:
+    """As when they are read together, one whose id is written otherwise is another."""
+    reader = RavenReader(cast("Any", TooLarge()), Modern())
+    assert [each.id for each in reader.by_id([name(1), name(2).lower()])] == [name(1)]
 
 
 NOW = datetime(2026, 11, 3, tzinfo=UTC)
