@@ -444,16 +444,16 @@ def test_too_few_messages_are_found() -> None:
     found = world.verified(is_scan=False)
     assert found.counts == {Discrepancy.TOO_FEW: 1}
     assert "hold 4 messages" in found.discrepancies[0].detail
-    assert sum(world.waited) == pytest.approx(8.0)
+    assert sum(world.waited) == pytest.approx(20.0)
 
     def renew() -> None:
-        if world.elapsed >= 11:
+        if world.elapsed >= 23:
             world.levels[16] += message
             message.clear()
 
     world.on_wait = renew
     assert counts(world, is_scan=False) == {}
-    assert sum(world.waited) == pytest.approx(11.0)
+    assert sum(world.waited) == pytest.approx(23.0)
 
 
 def test_what_need_not_be_there_all_the_time_is_not_demanded() -> None:
