@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
@@ -81,7 +82,10 @@ class Guard:
         answer = self._app
         if refused is not None:
             headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else {}
-            # a body that is not read must not be taken for the next request
+            # closed over a body that nobody read, a connection is reset, and the answer may be lost
+            with suppress(HTTPException):
+                await read_body(Request(scope, receive))
+            # what is left of a body must not be taken for the next request
             answer = _error(refused.status_code, refused.detail, {**headers, "connection": "close"})
 
         async def send_with_headers(message: Message) -> None:
