@@ -165,9 +165,8 @@ class DocumentStoreView:
             "looking for endpoints in the ledger",
             lambda c: c.execute(select(run.c.endpoint, run.c.source).distinct()).all(),
         )
-        return [
-            self._endpoint(name) for name, source in met if self._endpoint(name).source == source
-        ]
+        endpoints = [(self._endpoint(name), source) for name, source in met]
+        return [endpoint for endpoint, source in endpoints if endpoint.source == source]
 
     def _has_ledger(self) -> bool:
         table = self._ledger.timeout
