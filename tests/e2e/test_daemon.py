@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +19,7 @@ from dev.processes import free_port, wait_until
 from tests.conftest import Vhost
 from tests.e2e.daemon import jobs, listen, listens, noted, signals, status, told
 from tests.e2e.rig import Rig
-from tests.e2e.rows import row
+from tests.e2e.rows import nameless, row
 from tests.support.proxy import Proxy
 from tests.support.service_manager import ServiceManager
 
@@ -71,6 +73,19 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     assert told(rig, command="set", setting="lanes", value="2", who="Jo")["is_done"]
     wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
     assert status(rig)["settings"]["lanes"] == "2"
+    rig.insert([nameless("Nobody")])
+    base = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=base, trust_env=False, headers={"origin": base}) as browser:
+        browser.post("/page/login", data={"token": TOKEN, "name": "alice"})
+        aside = partial(browser.get, "/page/quarantine")
+        wait_until(lambda: "Try again" in aside().text, what="a row set aside")
+        rig.create_receivers("Nobody")
+        time.sleep(3.1)  # that it was missing is remembered for three seconds
+        (secret, *_) = re.findall(r'name="csrf" value="([^"]+)"', aside().text)
+        browser.post("/page/retry", data={"csrf": secret, "endpoint": "Sales"})
+        assert "1 row of the quarantine tried again" in aside().text
+    wait_until(lambda: bool(noted(rig, "quarantine_retried")), what="a note of it")
+    assert noted(rig, "quarantine_retried")[0]["rows"] == 1
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
     wait_until(lambda: jobs(rig)["probe"]["last"] is not None, what="a probe that came back")
     assert [probe["level"] for probe in noted(rig, "probe")[0]["probes"]] == [0]
@@ -95,9 +110,12 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     assert not (tmp_path / "control.sock").exists()
     commands = noted(rig, "command")
     assert sorted(each["command"] for each in commands) == [
-        *("drain", "pause", "pause", "pause", "resume", "resume", "set")
+        *("drain", "pause", "pause", "pause", "resume", "resume", "retry", "set")
     ]
     assert any("Jo" in each["who"] for each in commands)
+    assert {each["who"] for each in commands if each["command"] == "retry"} == {
+        "alice, status page from 127.0.0.1"
+    }
     assert all(each["who"] and each["answer"] for each in commands)
     assert len(noted(rig, "hold_began")) == 4  # of one, of all, and of each after the restart
     assert len(noted(rig, "hold_ended")) == 3
