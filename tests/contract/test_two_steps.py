@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -101,6 +102,24 @@ def test_what_a_manager_took_meanwhile_is_not_ours(site: DocumentSite) -> None:
     assert (resumed.size, resumed.state) == (2, BatchState.CLAIMED)
     assert [row.store_id for row in site.ledger_rows()] == [rows[1].id, rows[2].id]
     assert (site.legacy_rows(), site.remains()) == ([], [])
+
+
+def test_a_claim_goes_on_where_its_last_row_was_listed(
+    site: DocumentSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where that was found when it was read: it was put off meanwhile, others were not."""
+    rows = hours(3)
+    endpoint, lease, read = site.create(rows), site.lease(), site.documents.read
+
+    def put_off(*args: Any) -> Any:
+        monkeypatch.undo()
+        for document in read(*args):
+            yield replace(document, due_at=document.due_at + timedelta(hours=1, minutes=30))
+
+    monkeypatch.setattr(site.documents, "read", put_off)
+    first = site.claim(endpoint, lease, max_rows=1)
+    second = site.claim(endpoint, lease, max_rows=1, cursor=first.cursor)
+    assert [site.ids(each) for each in (first, second)] == [[row.id] for row in rows[:2]]
 
 
 def test_a_claim_of_which_all_is_gone_leaves_no_batch(site: DocumentSite) -> None:

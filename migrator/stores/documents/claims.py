@@ -68,8 +68,8 @@ class DocumentClaims:
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due timeouts into a new batch; see ``Claims``."""
         for _ in range(_TRIES):
-            chosen = self._chosen(request)
-            if not chosen:
+            chosen, cursor = self._chosen(request)
+            if cursor is None:
                 return None
             recorded = self._records.record_claim(request, chosen)
             if recorded is None:
@@ -78,8 +78,7 @@ class DocumentClaims:
             batch, documents = recorded
             claimed = self._finish_claim(batch, request.endpoint, documents, request.lease)
             if claimed is not None:
-                last = chosen[-1]
-                return Claim(batch=claimed, cursor=Cursor(due_at=last.due_at, id=last.id))
+                return Claim(batch=claimed, cursor=cursor)
         return None
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
@@ -224,15 +223,23 @@ class DocumentClaims:
 
     # ── choosing ────────────────────────────────────────────────────────────────────────────
 
-    def _chosen(self, request: ClaimRequest) -> Sequence[Document]:
-        """Return the soonest due documents that may be claimed, within the request's limits."""
+    def _chosen(self, request: ClaimRequest) -> tuple[Sequence[Document], Cursor | None]:
+        """Return the soonest due documents that may be claimed, within the request's limits.
+
+        Beside them where the next claim goes on: behind the last of them as it was listed. Since
+        then it may have been changed and be due later, and what lies between is not claimed yet.
+        None: there is nothing.
+        """
         at_most = request.max_rows
         while True:
             due = DueRange(_after(request), request.due_until)
             listed = self._documents.soonest(request.endpoint, due, at_most)
             chosen = self._read(request, self._free(request, listed))
-            if chosen or len(listed) < at_most:
-                return chosen
+            if chosen:
+                last = next(each for each in listed if each.id == chosen[-1].id)
+                return chosen, Cursor(due_at=last.due_at, id=last.id)
+            if len(listed) < at_most:
+                return (), None
             at_most *= _MORE
 
     def _free(self, request: ClaimRequest, listed: Sequence[Entry]) -> Sequence[TimeoutId]:
