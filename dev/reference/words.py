@@ -118,7 +118,6 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "stop_requested": "a signal asked the process to end",
     "store_busy": "the store takes requests more slowly; they are repeated when it says so",
     "surrender_failed": "a lease could not be given back; it expires by itself",
-    "traces_failed": "a bug: no span could be made of what was done; the work goes on",
     "traces_lost": "the collector did not take spans, or not in time at the end; the work goes on",
     "traces_sent_again": "the collector takes spans again; it says how many were lost",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",

@@ -6,6 +6,5 @@ each kind of legacy store. What only a daemon needs, ``service`` makes of these 
 """
 
 from migrator.app.app import App
-from migrator.app.telemetry import tracing
 
-__all__ = ["App", "tracing"]
+__all__ = ["App"]

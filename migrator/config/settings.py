@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import SecretStr, field_validator, model_validator
 
 from migrator.config.servers import Broker, Ledger, Store, StoreKind
 from migrator.config.values import (
@@ -40,7 +40,6 @@ from migrator.config.work import (
 )
 
 AUTO: Final = "auto"
-_MOST_SPANS: Final = 10_000
 _LONGEST_FLUSH: Final = timedelta(seconds=30)
 
 
@@ -150,16 +149,13 @@ _COLLECTOR: Final = demand(
 
 
 class Telemetry(Section):
-    """Whether spans of what is done go to an OpenTelemetry collector; wants migrator[otel]."""
+    """Whether spans of batches go to an OpenTelemetry collector; wants migrator[otel]."""
 
     traces: bool = False
-    """true: spans of what is handed over and sent go to a collector"""
+    """true: a span of each batch that is handed over or dispatched goes to a collector"""
     endpoint: Annotated[str | None, EMPTY_IS_NONE, _COLLECTOR] = None
     """address of the collector's OTLP over HTTP, such as http://127.0.0.1:4318; empty:
     OTEL_EXPORTER_OTLP_* of the environment"""
-    spans_per_batch: int = Field(default=100, ge=0, le=_MOST_SPANS)
-    """most messages of a batch that have a span of their own, of those whose sender recorded its
-    trace; 0: none"""
     flush_timeout: Annotated[Duration, at_most(_LONGEST_FLUSH)] = timedelta(seconds=2)
     """at the end, the last spans are sent for so long and no longer"""
 

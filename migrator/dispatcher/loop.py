@@ -29,11 +29,10 @@ from migrator.dispatcher.receive import DelayedMessageHandler, LinkContext, Rece
 from migrator.dispatcher.send import AGAIN_AFTER, Sender
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.publisher import WindowLimits
-from migrator.telemetry.ports import Tracer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,10 +81,9 @@ class Dispatcher:
     claiming: Executor
     """Runs the poller, one claim or batch after the other."""
     fault: FaultPoint
-    tracer: Tracer
     sent: Callable[[float], None]
     """Told of each stored row that the broker took: how many seconds after its due time."""
-    settled: Callable[[int, float], None]
+    settled: Callable[[BatchId, int, float], None]
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:
@@ -199,7 +197,6 @@ class DispatcherSession:
             detector=dispatcher.detector,
             version=plan.version,
             sent=dispatcher.sent,
-            tracer=dispatcher.tracer,
         )
         dispatcher.poller.limit_frames(link.frame_max_bytes)
         if dispatcher.handler is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,17 +17,13 @@ from migrator.dispatcher.rules import sent_at
 from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.recoverability import Failure
-from migrator.nservicebus.timeouts import BatchId, EndpointName, NativeMessage
 from migrator.rabbitmq.messages import PublishResult
-from migrator.telemetry.ports import Passage, Tracer
 
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""
 _REFUSED: Final = Unreachable(
     reason=Reason.REFUSED, detail="the broker refused it: its queue is full, or in trouble"
 )
-_DISPATCH: Final = "dispatch"
-_FORWARD: Final = "forward"
 
 
 @dataclass(kw_only=True)
@@ -42,7 +37,6 @@ class Sender:
     version: DelaysVersion
     sent: Callable[[float], None]
     """Told of each stored row that the broker took: how many seconds after its due time."""
-    tracer: Tracer
 
     def send(self) -> None:
         """Publish what is due and deal with each answer.
@@ -54,14 +48,14 @@ class Sender:
         items = self._chosen(self.context.outbox.take(self.context.time.now()))
         if not items:
             return
-        answers, began_s = PublishResult(), self.context.time.monotonic_s()
+        answers = PublishResult()
         try:
             self.context.link.publish(self._routed(items), answers)
         except TargetError as exc:
             self._look_for_poison(items, answers, exc)
             raise
         finally:
-            self._note(items, answers, began_s)
+            self._note(items, answers)
         self.detector.clear(items)
         sent = _sorted_out(items, answers)
         self._confirmed(sent.confirmed)
@@ -121,19 +115,13 @@ class Sender:
             case PassedOn():
                 return item.route, item.message
 
-    def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
+    def _note(self, items: Sequence[Item], answers: PublishResult) -> None:
         """Remember which rows were sent, also when the link is gone."""
         confirmed, now = _sorted_out(items, answers).confirmed, self.context.time.now()
         for item in confirmed:
             if isinstance(item, StoredRow):
                 self.rows.sending(item).note_sent(item.row)
                 self.sent((now - item.message.due_at).total_seconds())
-        trace(
-            confirmed,
-            tracer=self.tracer,
-            endpoint=self.rows.poller.endpoint.name,
-            seconds=self.context.time.monotonic_s() - began_s,
-        )
 
     def _confirmed(self, items: Sequence[Item]) -> None:
         """Acknowledge the deliveries whose message, or copy, is confirmed elsewhere."""
@@ -216,25 +204,3 @@ def _unroutable(item: Item) -> Unreachable:
     where = item.queue if isinstance(item, Copy) else item.message.destination
     detail = f"the broker returned it: nothing is bound for {where!r}"
     return Unreachable(reason=Reason.UNROUTABLE, detail=detail)
-
-
-def trace(items: Sequence[Item], *, tracer: Tracer, endpoint: EndpointName, seconds: float) -> None:
-    """Tell *tracer* of *items*, all of which the broker has; most are of no trace at all."""
-    groups = defaultdict[tuple[str, BatchId | None], list[NativeMessage]](list)
-    for item in items:
-        if not isinstance(item, Copy):  # which goes to no endpoint
-            work = _FORWARD if isinstance(item, Forwarded) else _DISPATCH
-            groups[work, item.batch if isinstance(item, StoredRow) else None].append(item.message)
-    for (work, batch), messages in groups.items():
-        if traced := tracer.pick(messages):
-            passage = Passage(
-                work=work,
-                endpoint=endpoint,
-                batch=batch,
-                mode=work,
-                rows=len(messages),
-                seconds=seconds,
-                traced=traced,
-                is_whole=False,
-            )
-            tracer.tell(passage)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from migrator.errors import MessageTooLarge, SourceGone
@@ -23,7 +23,6 @@ from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.timeouts import BatchId
-from migrator.telemetry.ports import NoTracer, Passage, Traced, Tracer
 
 T = TypeVar("T")
 
@@ -33,8 +32,6 @@ _DEPTH: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
 _SERVE_EVERY_S: Final = 0.2
 """A receipt that comes meanwhile is read about when it came: how long it took is measured."""
-_WORK: Final = "hand over"
-"""As traces name it."""
 
 HandedOver = Callable[[Batch, int, float], None]
 """Called with a batch that is handed over, how many of its rows went to the broker, and how many
@@ -69,7 +66,6 @@ class LaneSetup:
     """A commit without its receipt is doubtful then."""
     fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
-    tracer: Tracer = field(default_factory=NoTracer)
 
 
 class Prefetcher:
@@ -211,7 +207,6 @@ class LaneSession:
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
-        self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
         self.stuck: SourceGone | None = None
         """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
@@ -295,9 +290,7 @@ class LaneSession:
         batch, unroutable = self._setup.direct.hand_over(
             prepared, self._link, self._lease, tell=self._tell
         )
-        taken = [each for each in prepared.messages if each.row_index not in unroutable]
-        self._traced[batch.id] = self._setup.tracer.pick(taken)
-        self._count(batch, len(taken))
+        self._count(batch, len(prepared.messages) - len(unroutable))
 
     def _tell(self, doing: str) -> None:
         self.doing = doing
@@ -317,7 +310,6 @@ class LaneSession:
                 },
             )
             prepared = self._setup.preparer.prepare(abandoned, self._lease)
-        self._traced[prepared.batch.id] = self._setup.tracer.pick(prepared.messages)
         self._count_settled(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
@@ -419,18 +411,6 @@ class LaneSession:
         now_s = self._setup.clock.monotonic_s()
         seconds = now_s - self._prefetcher.claimed_s.pop(batch.id, now_s)
         self._setup.handed_over(batch, rows, seconds)
-        self._setup.tracer.tell(
-            Passage(
-                work=_WORK,
-                endpoint=batch.endpoint,
-                batch=batch.id,
-                mode=str(batch.mode),
-                rows=rows,
-                seconds=seconds,
-                traced=self._traced.pop(batch.id, ()),
-                is_whole=True,
-            )
-        )
         _log.info(
             "batch handed over",
             extra={

@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -30,11 +30,10 @@ from migrator.ledger.lease_keeper import HeldLease
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import QueueName, RunId
+from migrator.nservicebus.timeouts import BatchId, QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
 from migrator.service.worker import Worker, WorkerContext, one_by_one
 from migrator.stores.sql.intake import SqlIntake
-from migrator.telemetry.ports import Tracer
 from migrator.web.metrics import Instruments
 
 _log = logging.getLogger(__name__)
@@ -55,12 +54,13 @@ def new_dispatchers(
     *,
     ends: ExitStack,
     instruments: Instruments,
-    tracer: Tracer,
+    settled: Callable[[str, str, BatchId, int, float], None],
 ) -> Iterator[DispatcherThread]:
     """Yield a thread for each endpoint whose stored or new timeouts we send ourselves.
 
     An endpoint that is no longer dispatched may have rows that a kill left in flight. *ends* ends
-    the threads that a dispatcher works with.
+    the threads that a dispatcher works with; *settled* is told of each batch that is: endpoint,
+    mode, batch, rows sent and seconds since they were claimed.
     """
     given = app.settings
     routes = RabbitRoutes(
@@ -86,8 +86,7 @@ def new_dispatchers(
             storing=one_by_one(ends, "storing"),
             claiming=one_by_one(ends, "dispatching"),
             sent=partial(instruments.sent, name),
-            settled=partial(instruments.batch_settled, name, mode),
-            tracer=tracer,
+            settled=partial(settled, name, mode),
         )
         yield DispatcherThread(
             dispatcher,

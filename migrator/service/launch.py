@@ -14,16 +14,16 @@ from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
-from migrator.app import App, tracing
+from migrator.app import App
 from migrator.app.stores import SqlBackend
-from migrator.config import Settings
+from migrator.config import Settings, Telemetry
 from migrator.config.settings import AUTO
 from migrator.config.work import EndpointMode
-from migrator.errors import ExitCode, MigratorError
+from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
@@ -32,7 +32,7 @@ from migrator.handover.prepare import Preparer
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import HeldRows, PauseReason
 from migrator.ledger.work import Batch, StoreEndpoint
-from migrator.nservicebus.timeouts import RunId
+from migrator.nservicebus.timeouts import BatchId, RunId
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
@@ -54,10 +54,12 @@ from migrator.service.throttle import (
 )
 from migrator.service.throttle_signals import build_throttles
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
-from migrator.telemetry.ports import Tracer
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
+
+if TYPE_CHECKING:
+    from migrator.service.spans import BatchSpans
 
 for _name in (  # else they are imported when they are asked for
     "apscheduler.triggers.cron",
@@ -121,7 +123,7 @@ def run(
     """
     tune_interpreter()
     with ExitStack() as ends:
-        tracer = ends.enter_context(tracing(app.settings.telemetry))
+        spans = _new_spans(app.settings.telemetry, ends)
         options = _run_options(app.settings)
         runs = [(endpoint, app.runs.begin(endpoint, options)) for endpoint in endpoints]
         try:
@@ -133,7 +135,7 @@ def run(
                 describe=describe,
                 fire=fire,
                 checks=checks,
-                tracer=tracer,
+                spans=spans,
             )
             daemon.prepare()
         except MigratorError:
@@ -141,6 +143,29 @@ def run(
                 app.runs.end(each, "failed")
             raise
         return daemon.work(watch=watch, load=load, held=held)
+
+
+def _new_spans(given: Telemetry, ends: ExitStack) -> BatchSpans | None:
+    """Return what makes spans, None where none are wanted; *ends* sends the last of them.
+
+    Raises:
+        ConfigError: They are wanted, and OpenTelemetry is not installed or is set up wrongly.
+    """
+    if not given.traces:
+        return None
+    try:
+        from migrator.service.spans import BatchSpans
+    except ImportError as exc:
+        raise ConfigError(
+            "telemetry.traces is true, but OpenTelemetry is not installed: install migrator[otel]"
+        ) from exc
+    try:
+        spans = BatchSpans(given.endpoint, flush_s=given.flush_timeout.total_seconds())
+    except (OSError, ValueError) as exc:
+        # what they hold may be a secret, so only the kind of trouble is told
+        raise ConfigError(f"an OTEL_* variable is wrong: {type(exc).__name__}") from exc
+    ends.callback(spans.close)
+    return spans
 
 
 def _run_options(settings: Settings) -> dict[str, str | int | bool]:
@@ -178,14 +203,14 @@ class _Daemon:
         describe: Callable[[], str],
         fire: Fire,
         checks: Rechecks,
-        tracer: Tracer,
+        spans: BatchSpans | None,
     ) -> None:
         given = app.settings
         self._app = app
         self._runs = runs
         self._ends = ends
         self._once = once
-        self._tracer = tracer
+        self._spans = spans
         endpoints = [endpoint for endpoint, _ in runs]
         self._moved = [
             each
@@ -234,7 +259,12 @@ class _Daemon:
             else None
         )
         dispatchers = new_dispatchers(
-            app, runs, context, ends=ends, instruments=self._instruments, tracer=tracer
+            app,
+            runs,
+            context,
+            ends=ends,
+            instruments=self._instruments,
+            settled=self._batch_settled,
         )
         self._workers = WorkerPool(
             [*dispatchers, *filter(None, [self._adopter])],
@@ -375,8 +405,8 @@ class _Daemon:
         """Return what one thread of a lane hands over with; *ends* ends its pools."""
         app, given = self._app, self._app.settings.handover
 
-        def settled(batch: Batch, rows: int, seconds: float) -> None:
-            self._instruments.batch_settled(str(batch.endpoint), str(batch.mode), rows, seconds)
+        def handed_over(batch: Batch, rows: int, seconds: float) -> None:
+            self._batch_settled(str(batch.endpoint), str(batch.mode), batch.id, rows, seconds)
 
         return LaneSetup(
             batches=app.batches,
@@ -409,9 +439,15 @@ class _Daemon:
             pace=self._runtime.pace,
             receipt_deadline_s=given.receipt_deadline.total_seconds(),
             fault=app.fault,
-            handed_over=settled,
-            tracer=self._tracer,
+            handed_over=handed_over,
         )
+
+    def _batch_settled(
+        self, endpoint: str, mode: str, batch: BatchId, rows: int, seconds: float
+    ) -> None:
+        self._instruments.batch_settled(endpoint, mode, rows, seconds)
+        if self._spans is not None:
+            self._spans.settled(endpoint, mode, batch, rows, seconds)
 
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 

@@ -7,19 +7,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from dev.servers import wait_until
-from migrator.app import tracing
 from migrator.config import Telemetry
 from migrator.errors import ConfigError
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
-from migrator.telemetry.ports import Passage, Traced, trace_context
+from migrator.nservicebus.timeouts import BatchId
+from migrator.service.launch import _new_spans
+from migrator.service.spans import BatchSpans
 from tests.support.collector import Collector, collecting
-
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-SPAN = "b7ad6b7169203331"
 
 
 @pytest.fixture
@@ -35,32 +33,18 @@ def telemetry(collector: Collector, **more: object) -> Telemetry:
     return Telemetry.model_validate(given)
 
 
-def passage(*states: str, batch: int = 7, rows: int = 2) -> Passage:
-    """Return a batch with a traced message for each of *states*."""
-    return Passage(
-        work="hand over",
-        endpoint=EndpointName("Sales"),
-        batch=BatchId(batch),
-        mode="staged",
-        rows=rows,
-        seconds=1.5,
-        traced=[_traced(index, state) for index, state in enumerate(states)],
-        is_whole=True,
-    )
+@contextmanager
+def batch_spans(given: Telemetry) -> Iterator[BatchSpans]:
+    """Yield what a daemon makes spans with, and end it as a daemon does."""
+    with ExitStack() as ends:
+        spans = _new_spans(given, ends)
+        assert spans is not None
+        yield spans
 
 
-def _traced(index: int, state: str) -> Traced:
-    context = trace_context(f"00-{TRACE}-{SPAN}-01", state)
-    assert context is not None
-    return Traced(
-        context=context,
-        row_index=index,
-        timeout_id=TimeoutId("t"),
-        message_id="m",
-        conversation_id=None,
-        destination="Billing",
-        body_bytes=3,
-    )
+def settle(spans: BatchSpans, batch: int = 7) -> None:
+    """Tell of a batch of two rows."""
+    spans.settled("Sales", "staged", BatchId(batch), 2, 1.5)
 
 
 def threads() -> set[str]:
@@ -68,19 +52,17 @@ def threads() -> set[str]:
     return {each.name for each in threading.enumerate() if "Otel" in each.name}
 
 
-def test_a_message_continues_the_trace_of_its_sender(collector: Collector) -> None:
-    """Its span is a child of the sender's; the batch has a trace of its own, linked both ways."""
-    with tracing(telemetry(collector)) as tracer:
-        tracer.tell(passage("vendor=1", "this is = no, state ="))
-    batch, *messages = sorted(collector.spans, key=lambda each: each.parent_id)
-    assert [(each.trace_id, each.parent_id) for each in messages] == 2 * [(TRACE, SPAN)]
-    assert {each.links for each in messages} == {frozenset({(batch.trace_id, batch.span_id)})}
-    assert messages[0].name == "hand over Billing"
-    assert messages[0].attributes["messaging.system"] == "rabbitmq"
-    assert messages[0].attributes["migrator.batch"] == 7
-    assert (batch.name, batch.parent_id, batch.trace_id == TRACE) == ("hand over Sales", "", False)
-    assert batch.links == {(TRACE, SPAN)}
+def test_a_batch_has_a_span_in_a_trace_of_its_own(collector: Collector) -> None:
+    """From its claim to its receipt, with what finds it in the ledger; no thread stays."""
+    with batch_spans(telemetry(collector)) as spans:
+        settle(spans)
+        settle(spans, batch=8)
+    batch, other = collector.spans
+    assert (batch.name, batch.parent_id) == ("staged Sales", "")
+    assert batch.trace_id != other.trace_id
+    assert batch.attributes["messaging.system"] == "rabbitmq"
     assert batch.attributes["messaging.batch.message_count"] == 2
+    assert [each.attributes["migrator.batch"] for each in (batch, other)] == [7, 8]
     assert batch.seconds == pytest.approx(1.5, abs=0.01)
     assert batch.resource["service.name"] == "migrator"
     wait_until(lambda: not threads(), seconds=30, what="the end of the last thread")
@@ -93,8 +75,8 @@ def test_the_environment_of_opentelemetry_is_honoured(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "sales-migrator")
-    with tracing(telemetry(collector, endpoint="")) as tracer:
-        tracer.tell(passage())
+    with batch_spans(telemetry(collector, endpoint="")) as spans:
+        settle(spans)
     assert collector.headers[0]["api-key"] == "secret"
     assert [each.resource["service.name"] for each in collector.spans] == ["sales-migrator"]
 
@@ -106,7 +88,7 @@ def test_a_wrong_environment_is_told_before_anything_begins(
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1000000")
     with (
         pytest.raises(ConfigError, match=r"OTEL_\* variable is wrong") as raised,
-        tracing(telemetry(collector)),
+        batch_spans(telemetry(collector)),
     ):
         pass
     assert "1000000" not in str(raised.value)
@@ -121,9 +103,9 @@ def test_no_trouble_of_a_collector_reaches_those_who_work(
     if trouble == "silent":
         collector.gate.clear()
     endpoint = "http://127.0.0.1:1" if trouble == "gone" else collector.url
-    with tracing(telemetry(collector, flush_timeout="0.5s", endpoint=endpoint)) as tracer:
+    with batch_spans(telemetry(collector, flush_timeout="0.5s", endpoint=endpoint)) as spans:
         for number in range(3_000):  # more than the queue holds
-            tracer.tell(passage(batch=number))
+            settle(spans, batch=number)
         end_s = time.monotonic()
     assert time.monotonic() - end_s < 20  # the collector would answer after 30
     collector.gate.set()
@@ -139,11 +121,11 @@ def test_it_goes_on_when_the_collector_is_back(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     caplog.set_level(logging.INFO, "migrator")
     collector.status = 400
-    with tracing(telemetry(collector)) as tracer:
-        tracer.tell(passage())
+    with batch_spans(telemetry(collector)) as spans:
+        settle(spans)
         wait_until(lambda: collector.requests > 0, seconds=30, what="a refusal")
         collector.status = 200
-        tracer.tell(passage(batch=8))
+        settle(spans, batch=8)
     assert [each.attributes["migrator.batch"] for each in collector.spans] == [8]
     lost = [each.__dict__.get("lost_spans") for each in caplog.records]
     assert [count for count in lost if count is not None] == [1]
@@ -151,7 +133,7 @@ def test_it_goes_on_when_the_collector_is_back(
 
 def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything begins."""
-    monkeypatch.delitem(sys.modules, "migrator.telemetry.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "migrator.service.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=r"migrator\[otel\]"), tracing(Telemetry(traces=True)):
+    with pytest.raises(ConfigError, match=r"migrator\[otel\]"), batch_spans(Telemetry(traces=True)):
         pass

@@ -21,8 +21,6 @@ class SeenSpan:
     span_id: str
     parent_id: str
     """Empty: it begins a trace."""
-    links: frozenset[tuple[str, str]]
-    """Trace and span ids."""
     attributes: Mapping[str, str | int]
     resource: Mapping[str, str | int]
     seconds: float
@@ -94,9 +92,6 @@ def _spans(body: bytes) -> Iterator[SeenSpan]:
                     trace_id=span.trace_id.hex(),
                     span_id=span.span_id.hex(),
                     parent_id=span.parent_span_id.hex(),
-                    links=frozenset(
-                        (each.trace_id.hex(), each.span_id.hex()) for each in span.links
-                    ),
                     attributes=_values(span.attributes),
                     resource=_values(resource.resource.attributes),
                     seconds=(span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,

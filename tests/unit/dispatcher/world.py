@@ -44,7 +44,6 @@ from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.ports import Claim, ClaimRequest
 from migrator.stores.sql.intake import Applied
-from migrator.telemetry.ports import NoTracer
 from tests.unit.handover.memory import (
     ENDPOINT,
     START,
@@ -386,9 +385,8 @@ class World:
             storing=AtOnce(),
             claiming=AtOnce(),
             fault=fault,
-            tracer=NoTracer(),
             sent=lambda _late_s: None,
-            settled=lambda _rows, _seconds: None,
+            settled=lambda _batch, _rows, _seconds: None,
         )
 
     def _handler(self, fault: Callable[[str], None]) -> DelayedMessageHandler:
