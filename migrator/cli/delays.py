@@ -11,12 +11,19 @@ from rich.text import Text
 
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.output import say, write_drawn, write_json, write_table
-from migrator.cli.session import Delays, Json, duration, session_of
+from migrator.cli.session import Delays, Json, Session, duration, session_of
+from migrator.delays.capacity import (
+    CAPACITY_MEASURED,
+    Burst,
+    MeasuredCapacity,
+    capacity_document,
+    measure_capacity,
+)
 from migrator.delays.depths import LevelDepth, LevelDepths, span_text
 from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
-from migrator.errors import ConfigError, ExitCode
+from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.web.status import levels_document
 
 
@@ -102,23 +109,34 @@ def probe(
     context: typer.Context,
     levels: Levels = "0,1,2,3",
     patience: Patience = "30s",
+    capacity: Annotated[
+        bool,
+        typer.Option(
+            "--capacity", help="Measure how fast levels let go, and keep that in the ledger."
+        ),
+    ] = False,
     delays: Delays = None,
     as_json: Json = False,
 ) -> None:
     """Send one probe through each level into a queue of its own, and tell how late each came.
 
     The queue is removed; when a probe is lost it stays for a day, in case the probe still comes.
+    With --capacity, two bursts of 500 messages are sent instead, at most three times.
 
     Examples:
       migrator delays probe
       migrator delays probe --levels 0,5 --patience 1m --json
+      migrator delays probe --capacity
 
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not right; 4 broker unreachable.
     """
+    session = session_of(context)
+    if capacity:
+        _measure_capacity(session)
+        return
     patience_s = duration("--patience", patience).total_seconds()
     chosen = _probed(levels, patience, patience_s)
-    session = session_of(context)
     with session.opened() as app:
         run = send_probes(
             app.connection,
@@ -173,6 +191,57 @@ def _document(run: ProbeRun) -> dict[str, object]:
         "left_queue": run.left_queue or None,
         "probes": [probe_document(probe) for probe in run.probes],
     }
+
+
+# ── how fast they let go ───────────────────────────────────────────────────────────────────────
+
+
+_KINDS: Final = range(1, 8)
+"""Exchanges passed, for the table: what a message of up to 64 seconds can pass."""
+
+
+def _measure_capacity(session: Session) -> None:
+    with session.opened() as app:
+        measured = measure_capacity(
+            app.connection,
+            app.settings.broker.delays,
+            find_bindings=app.management.bindings_from if app.management else None,
+        )
+        document = capacity_document(measured)
+        problem: MigratorError | None = None
+        try:
+            app.ledger_facts.verify()
+            app.runs.record(CAPACITY_MEASURED, detail=document, batch=None)
+        except MigratorError as exc:
+            problem = exc
+    if session.wants_json:
+        write_json("delays-capacity", {**document, "is_kept": problem is None})
+    else:
+        _show_capacity(measured)
+    if problem is not None:
+        say(f"not kept in the ledger: {problem}")
+        raise typer.Exit(problem.exit_code)
+
+
+def _show_capacity(measured: MeasuredCapacity) -> None:
+    bursts = {burst.exchanges: burst for burst in measured.bursts}
+    write_table(
+        ("exchanges passed", "such as a delay of", "let go", "measured"),
+        (
+            (
+                str(exchanges),
+                f"{probe_delay_s(exchanges - 1)} s",
+                f"{_count(round(measured.per_second(exchanges)))}/s",
+                _burst_text(bursts[exchanges]) if exchanges in bursts else "",
+            )
+            for exchanges in _KINDS
+        ),
+    )
+    say(f"each exchange costs a level {measured.exchange_cost_s * 1000:.3f} ms")
+
+
+def _burst_text(burst: Burst) -> str:
+    return f"{_count(round(burst.per_second))}/s" + ("" if burst.is_released_slower else " or more")
 
 
 # ── the levels as a picture ────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ from migrator.delays.routing import (
     probe_delay_s,
 )
 from migrator.delays.topology import FindBindings, inspect_delays
-from migrator.errors import PreflightRefused, TargetError
+from migrator.errors import MigratorError, PreflightRefused, TargetError
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
@@ -172,20 +172,12 @@ def send_probes(
         TargetError: The broker did not do what was asked. What was sent comes into our queue.
         Whatever *guard* raises: Our queue stays for what was sent, and removes itself.
     """
-    if not inspect_delays(settings, version, find_bindings=find_bindings).is_usable:
-        raise PreflightRefused(
-            f"the delays {version} are not as they must be, so nothing was sent; "
-            f"`migrator delays verify --delays {version}` says what is wrong"
-        )
+    refuse_unusable(settings, version, find_bindings)
     patient = replace(settings, blocked_deadline_s=max(patience_s, 1.0))
-    name = QueueName(f"{PREFIX}probe.{secrets.token_hex(12)}")
     sent_s, back_s = dict[int, float](), dict[int, float]()
     with admin_session(patient, purpose="probe") as admin:
-        admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
-        admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
+        name = new_probe_queue(admin, version, find_bindings)
         try:
-            if find_bindings is not None:
-                _refuse_listeners(version, name, find_bindings)
             deadline_s = time.monotonic() + patience_s
             for level in sorted(levels, reverse=True):
                 sent_s[level] = time.monotonic()  # before it entered: never too favourable
@@ -222,6 +214,44 @@ def are_back(settings: ConnectionSettings, run: ProbeRun) -> bool:
         if found is not None:
             admin.delete_queue(run.left_queue, if_empty=False)
         return True
+
+
+def refuse_unusable(
+    settings: ConnectionSettings, version: DelaysVersion, find_bindings: FindBindings | None
+) -> None:
+    """Return if the delays are as they must be.
+
+    Raises:
+        PreflightRefused: They are not. Nothing was sent.
+    """
+    if not inspect_delays(settings, version, find_bindings=find_bindings).is_usable:
+        raise PreflightRefused(
+            f"the delays {version} are not as they must be, so nothing was sent; "
+            f"`migrator delays verify --delays {version}` says what is wrong"
+        )
+
+
+def new_probe_queue(
+    admin: AdminSession, version: DelaysVersion, find_bindings: FindBindings | None
+) -> QueueName:
+    """Return the name of a queue that gets what is sent to it through the levels of *version*.
+
+    It outlives us, and expires by itself; whoever sends removes it when all is back.
+
+    Raises:
+        PreflightRefused: Somebody else would get the same. The queue is removed.
+    """
+    name = QueueName(f"{PREFIX}probe.{secrets.token_hex(12)}")
+    admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
+    admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
+    if find_bindings is not None:
+        try:
+            _refuse_listeners(version, name, find_bindings)
+        except MigratorError:
+            if admin.is_open:
+                admin.delete_queue(name, if_empty=False)
+            raise
+    return name
 
 
 def _refuse_listeners(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pika.compat import long as as_int64
 
 from dev.servers import wait_until
+from migrator.delays.capacity import find_broker, measure_capacity
 from migrator.delays.destinations import Destinations
 from migrator.delays.probe import Arrival, are_back, send_probes
 from migrator.delays.routing import DelaysVersion, Topology
@@ -338,4 +340,51 @@ def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSet
         channel.queue_unbind(level, level, f"{STARS}1.#")
     with pytest.raises(TargetError, match="level 0"):
         send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
+    assert ours(vhost) == []
+
+
+# ── how fast levels let go ──────────────────────────────────────────────────────────────────
+
+
+@BOTH
+def test_the_cost_of_an_exchange_is_measured(
+    vhost: Vhost, settings: ConnectionSettings, api: ManagementApi, version: DelaysVersion
+) -> None:
+    """By bursts that all come back; nothing of ours stays in the virtual host."""
+    create_delays(settings, version)
+    found = measure_capacity(
+        settings, version, find_bindings=api.bindings_from, messages=200, delays_s=(2, 1), rounds=1
+    )
+    assert 1e-6 < found.exchange_cost_s < 1e-2
+    assert [(burst.exchanges, burst.messages) for burst in found.bursts] == [(2, 200), (1, 200)]
+    assert found.broker == find_broker(settings, version)
+    assert (found.broker.delays, found.broker.vhost) == (version, vhost.name)
+    assert found.broker.broker_version == ".".join(map(str, vhost.node.release))
+    assert ours(vhost) == []
+
+
+def test_a_measurement_that_is_broken_off_leaves_a_queue_that_expires(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """Whatever was sent by then finds it, and hangs in no level for want of a queue."""
+    create_delays(settings, V2)
+    looks = itertools.count()
+
+    def guard() -> None:
+        if next(looks) == 10:
+            raise Interrupted("enough")
+
+    with pytest.raises(Interrupted):
+        measure_capacity(settings, V2, find_bindings=None, guard=guard)
+    (left,) = ours(vhost)
+    queue = vhost.node.api("GET", f"queues/{quote(vhost.name, safe='')}/{left}")
+    assert queue["arguments"]["x-expires"] == 24 * 3600 * 1000
+
+
+def test_a_measurement_where_the_levels_are_missing_sends_nothing(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """And says what finds out more."""
+    with pytest.raises(PreflightRefused, match="delays verify"):
+        measure_capacity(settings, V2, find_bindings=None)
     assert ours(vhost) == []

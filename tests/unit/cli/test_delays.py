@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 
 from migrator.cli import delays
 from migrator.cli.delays import level_table
+from migrator.delays.capacity import Burst, MeasuredBroker, MeasuredCapacity, read_capacity
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
@@ -108,6 +112,43 @@ def test_what_cannot_end_in_time_is_not_begun(
 ) -> None:
     """Exit code 2; the broker of this address does not exist."""
     assert said in program(*PROBE, *options, codes=[2]).err
+
+
+def test_a_measured_capacity_is_shown_and_kept(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As releases a second by exchanges passed; without a ledger it is shown, and ends with 3."""
+    measured = MeasuredCapacity(
+        exchange_cost_s=0.0001,
+        measured_at=datetime(2026, 3, 10, 9, 30, tzinfo=UTC),
+        broker=MeasuredBroker(
+            delays=DelaysVersion.V2, broker_version="3.10.8", cluster="rabbit@one", vhost="/"
+        ),
+        bursts=(
+            Burst(delay_s=8, messages=1001, published_s=0.1, released_s=0.4),
+            Burst(delay_s=2, messages=1001, published_s=0.2, released_s=0.2),
+        ),
+    )
+    monkeypatch.setattr(delays, "measure_capacity", lambda *_, **__: measured)
+    ended = program(*PROBE, "--capacity", codes=[3])
+    assert "not kept in the ledger" in ended.err
+    program("db", "upgrade")
+    ended = program(*PROBE, "--capacity")
+    assert ended.err == "each exchange costs a level 0.100 ms\n"
+    lines = [line.split("  ") for line in ended.out.splitlines()[1:]]
+    cells = [[cell.strip() for cell in line if cell] for line in lines]
+    assert cells[:4] == [
+        ["1", "1 s", "10 000/s"],
+        ["2", "2 s", "5 000/s", "5 000/s or more"],
+        ["3", "4 s", "3 333/s"],
+        ["4", "8 s", "2 500/s", "2 500/s"],
+    ]
+    document = program(*PROBE, "--capacity", "--json").document
+    assert (document["schema"], document["is_kept"]) == ("migrator/delays-capacity/1", True)
+    kept = program.rows("SELECT detail FROM migrator_event WHERE kind = 'capacity_measured'")
+    assert [read_capacity(json.loads(detail)) for (detail,) in kept] == [
+        replace(measured, bursts=())
+    ] * 2
 
 
 def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[str]:
