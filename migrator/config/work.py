@@ -176,7 +176,7 @@ class Dispatch(Section):
     """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
 
     poll_interval: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(milliseconds=500)
-    """how often stored rows are looked for"""
+    """how often stored rows are looked for; less often, at most 1.5 s apart, while none gets due"""
     look_ahead: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(seconds=1)
     """rows due within it are fetched, and sent when due"""
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)

@@ -2,7 +2,8 @@
 
 Rules of this file: a row is claimed (it leaves the legacy table for the ledger) before it is
 sent, so that no second program sends it; the batch is ``publishing`` before its first row is;
-what cannot be sent goes back to the legacy table as it was; what is committed and not in hand (an
+what cannot be sent goes back to the legacy table as it was; a claim writes even where it finds
+nothing, so a look that leaves no trace comes before it; what is committed and not in hand (an
 earlier session's, or one whose answer was lost) is looked for before anything new is claimed; a
 batch in hand is settled once, when each of its rows has an answer. ``Poller`` runs in one
 background thread, in order, so that the thread that serves the broker, which has ``DueRows``,
@@ -48,6 +49,12 @@ _log = logging.getLogger(__name__)
 
 _DUE_TIMES_AGAIN_S: Final = 600.0
 """After rows that were read in the right zone."""
+_DUE_TIMES_AT_REST_S: Final = 10.0
+"""While there is nothing to claim; before a claim they are read in any case."""
+LONGEST_PAUSE: Final = timedelta(seconds=1.5)
+"""Between two looks, unless they are wanted less often. A row that was there at the last look is
+known before it is due. One that another program writes meanwhile, due at once, is late by that
+much: less than the two seconds that docs/promise.md allows, with half a second to send it."""
 _MOST_BATCHES: Final = 8
 """Claimed and not settled; more would only wait here instead of in the store."""
 _PRUNE_EVERY_S: Final = 60.0
@@ -119,7 +126,7 @@ class Poller:
     routes: RabbitRoutes
     clock: Clock
     every: timedelta
-    """How often rows are looked for."""
+    """How often rows are looked for while there are some; less often while there are none."""
     look_ahead: timedelta
     """Rows due within this are claimed, and wait in memory."""
     max_rows: int
@@ -134,6 +141,8 @@ class Poller:
     def __post_init__(self) -> None:
         """Begin with nothing in hand."""
         self._due_times_at_s = float("-inf")
+        self.pause = self.every
+        """Until the next look, by what the last one saw."""
         self.sending: dict[BatchId, Sending] = {}
         """Batches that are being sent, by what this process knows; the broker's thread has it."""
 
@@ -170,6 +179,9 @@ class Poller:
         self._try_held()
         now = self.clock.now()
         not_for = self.held.not_now(now)
+        if not self._is_any_due(lease, now, not_for):
+            self._check_due_times(again_s=_DUE_TIMES_AT_REST_S)
+            return ()
         found = []
         for until in (now, now + self.look_ahead):
             claimed = self._claim(lease, until=until, only=None, not_for=not_for)
@@ -179,22 +191,38 @@ class Poller:
                     break
         return found
 
+    def _is_any_due(self, lease: Lease, now: datetime, not_for: Collection[str]) -> bool:
+        """Look, without a trace, whether a row is due within the look-ahead; choose the next pause.
+
+        That grows only while no row gets due within it and the look-ahead behind it.
+        """
+        longer = min(self.pause * 2, max(LONGEST_PAUSE, self.every))
+        soon, later = (
+            self._request(lease, until=now + span, only=None, not_for=not_for)
+            for span in (self.look_ahead, self.look_ahead + longer)
+        )
+        found = self.claims.promising([soon, later])
+        self.pause = self.every if found else longer
+        return soon in found
+
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Sequence[Claimed]:
         """Claim exactly these rows, as far as they exist and are due; empty when there is none."""
         until = self.clock.now() + self.look_ahead
         claimed = self._claim(lease, until=until, only=ids, not_for=())
         return () if claimed is None else (claimed,)
 
-    def _check_due_times(self) -> None:
-        """Refuse to claim while due times are of another zone than they are read in."""
+    def _check_due_times(self, *, again_s: float = 0.0) -> None:
+        """Refuse to claim while due times are of another zone than they are read in.
+
+        Where no row can tell, the next call with *again_s* reads them anew after so long.
+        """
         now_s = self.clock.monotonic_s()
-        if now_s < self._due_times_at_s:
+        if now_s < self._due_times_at_s + again_s:
             return
         reading = self.read_due_times(self.endpoint)
         if reading.is_refused:
             raise PreflightRefused(f"time_zone: {reading.text}; {reading.remedy}")
-        if reading.comparable:
-            self._due_times_at_s = now_s + _DUE_TIMES_AGAIN_S
+        self._due_times_at_s = now_s + (_DUE_TIMES_AGAIN_S if reading.comparable else 0.0)
 
     def _claim(
         self,
@@ -205,7 +233,21 @@ class Poller:
         not_for: Collection[str],
     ) -> Claimed | None:
         self._check_due_times()
-        request = ClaimRequest(
+        claim = self.claims.claim(self._request(lease, until=until, only=only, not_for=not_for))
+        if claim is None:
+            return None
+        self.fault("dispatch.claimed")
+        return self._prepared(claim.batch, lease)
+
+    def _request(
+        self,
+        lease: Lease,
+        *,
+        until: datetime,
+        only: Collection[TimeoutId] | None,
+        not_for: Collection[str],
+    ) -> ClaimRequest:
+        return ClaimRequest(
             run=self.run,
             endpoint=self.endpoint,
             lease=lease,
@@ -218,11 +260,6 @@ class Poller:
             only=only,
             not_for=not_for,
         )
-        claim = self.claims.claim(request)
-        if claim is None:
-            return None
-        self.fault("dispatch.claimed")
-        return self._prepared(claim.batch, lease)
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
         was_full = batch.size >= self.max_rows or batch.body_bytes >= self.max_bytes
@@ -324,6 +361,8 @@ class DueRows:
         self.error: MigratorError | None = None
         """What keeps the store from doing its part; it is tried again."""
         self._next_poll_s = float("-inf")
+        self._is_awaited = False
+        """Rows may have been written since the last look began."""
         self._next_prune_s = self.context.time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
         """The store has answered this session."""
@@ -350,6 +389,13 @@ class DueRows:
     def add_control(self, delivery: Delivery) -> None:
         """Have the row dispatched that a control message names."""
         self._control.append(delivery)
+
+    def look_soon(self) -> None:
+        """Look again as soon as while there are rows: some may have just been written."""
+        self._is_awaited = True
+        self._next_poll_s = min(
+            self._next_poll_s, self._now_s() + self.poller.every.total_seconds()
+        )
 
     def finish(self) -> None:
         """Take up what was claimed, and forget what was settled.
@@ -380,6 +426,7 @@ class DueRows:
         elif self._control:
             self._begin_control()
         elif self._now_s() >= self._next_poll_s:
+            self._is_awaited = False
             self._claim = self.background.submit(self._poll)
 
     def _begin_looking_back(self) -> None:
@@ -456,7 +503,8 @@ class DueRows:
 
     def _has_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
-            self._next_poll_s = self._now_s() + self.poller.every.total_seconds()
+            pause = self.poller.every if self._is_awaited else self.poller.pause
+            self._next_poll_s = self._now_s() + pause.total_seconds()
         self.has_polled = True
 
     def _begin_sending(self, claimed: Claimed) -> None:

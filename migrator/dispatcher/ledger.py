@@ -55,13 +55,13 @@ class DispatchedBatches(LedgerPart):
         becomes a new row and is sent once more.
         """
         with self._writing(f"pruning batches of lane {lease.lane}") as connection:
-            hold_lease(connection, self._tables, lease)
             if connection.dialect.name == "postgresql":
                 connection.execute(_POSTGRESQL_SETTINGS)
             now = connection.execute(select(database_now())).scalar_one()
+            if not self._prunable(connection, lease, now - older_than):
+                return 0  # looked for first: the lock below would take a transaction id
+            hold_lease(connection, self._tables, lease)
             old = self._prunable(connection, lease, now - older_than)
-            if not old:
-                return 0
             forgotten = self._forget(connection, [row.id for row in old])
             self._merge(connection, lease, old)
         return forgotten

@@ -214,7 +214,8 @@ class DispatcherSession:
         """
         self._context.guard()
         self._look_again()
-        self._receiver.finish()
+        if self._receiver.finish():
+            self._rows.look_soon()
         self._rows.finish()
         self._consume()
         self._sort_deliveries()
@@ -225,6 +226,10 @@ class DispatcherSession:
         is_busy = self._is_busy(may_take=may_take)
         self._context.link.idle(self._rest(may_take=may_take).total_seconds())
         return is_busy
+
+    def look_soon(self) -> None:
+        """Look for stored rows again: an operator may have put some back."""
+        self._rows.look_soon()
 
     @property
     def has_polled(self) -> bool:

@@ -306,16 +306,17 @@ class Receiver:
             self._in_work = next_chunk(self._waiting)
             self.pending = self.background.submit(handler.handle, self._in_work, self.context.lease)
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         """Settle the chunk that was handled; what it wants sent waits in the outbox.
 
-        When store or broker did not do their part, the chunk stays in hand and is tried again.
+        Returns whether anything was written into the store. When store or broker did not do their
+        part, the chunk stays in hand and is tried again.
 
         Raises:
             LeaseLost: The lane is somebody else's.
         """
         if self.pending is None or not self.pending.done():
-            return
+            return False
         pending, self.pending = self.pending, None
         try:
             handled = pending.result()
@@ -325,7 +326,7 @@ class Receiver:
             self._backoff.failed()
             self.error = exc
             self._waiting.extendleft(reversed(self._in_work))
-            return
+            return False
         self._backoff.succeeded()
         self.error = None
         self.settle(handled.settled)
@@ -335,6 +336,7 @@ class Receiver:
             self.context.outbox.add(item, due_at=due_at)
         for delivery, failure in reversed(handled.failed):  # those tried again keep their order
             self.fail(delivery, failure)
+        return bool(handled.settled)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""

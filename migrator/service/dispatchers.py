@@ -250,6 +250,9 @@ class DispatcherThread(Worker):
     def _is_done(self, session: DispatcherSession) -> bool:
         """Do one turn; return whether it was the last."""
         self.beat()
+        if self.wake.is_set():
+            self.wake.clear()
+            session.look_soon()
         finishing = self.is_ending or self._finishes_only
         is_busy = session.turn(may_take=not finishing)
         if session.problem is not None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migrator.dispatcher.due import LONGEST_PAUSE
 from migrator.errors import ClockInDoubt, StoreUnavailable
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.recoverability import OFTEN
@@ -361,6 +362,57 @@ def test_overdue_rows_share_no_batch_with_rows_to_come() -> None:
     world.store(3, 0.9)
     world.run(3.0)
     assert [batch.size for batch in world.ledger.batches.values()] == [3, 1]
+
+
+def test_at_rest_a_dispatcher_only_looks_and_less_often() -> None:
+    """A claim that finds nothing takes a transaction id; rows due in an hour are nothing."""
+    world = World()
+    world.store(1, 3600.0)
+    world.run(60.0)
+    assert world.ledger.claims_in_vain == 0
+    assert world.ledger.looks <= 60 / LONGEST_PAUSE.total_seconds() + 2
+
+
+def test_rows_that_get_due_while_it_rests_are_sent_when_due() -> None:
+    """However long the pauses are by then: the last look saw them coming."""
+    world = World()
+    for number in range(40):
+        world.store(number, 20.0 + 1.3 * number)
+    world.run(80.0)
+    assert len(world.delivered()) == 40
+    assert not world.early()
+    assert world.most_late_s() < 0.2
+
+
+@pytest.mark.parametrize("after_s", [30.0, 30.3, 30.6, 30.9, 31.2, 31.5])
+def test_a_row_that_another_program_writes_while_it_rests_is_late_by_less_than_two_seconds(
+    after_s: float,
+) -> None:
+    """Its due time is now, and nobody tells us."""
+    world = World()
+    session = world.session(world.process())
+    while world.clock.elapsed < after_s:
+        session.turn(may_take=True)
+    world.store(1, 0.0)
+    while world.clock.elapsed < after_s + 5:
+        session.turn(may_take=True)
+    assert world.delivered() == {"m-1": 1}
+    assert world.most_late_s() < 2.0
+
+
+@pytest.mark.parametrize("after_s", [30.0, 30.3, 30.6, 30.9, 31.2, 31.5])
+def test_a_message_that_is_stored_while_it_rests_is_sent_when_due(after_s: float) -> None:
+    """It is due before the next look would have been."""
+    world = World()
+    session = world.session(world.process())
+    while world.clock.elapsed < after_s:
+        session.turn(may_take=True)
+    world.send(1, 1.1)
+    while world.clock.elapsed < after_s + 5:
+        session.turn(may_take=True)
+    assert world.delivered() == {"m-1": 1}
+    assert not world.early()
+    assert world.most_late_s() < 0.2
 
 
 def test_draining_finishes_what_is_claimed_and_takes_nothing_new() -> None:

@@ -72,6 +72,12 @@ class DispatchLedger(MemoryLedger):
         self.refused: set[str] = set()
         self.is_down = False
         self.lose_answer = False
+        self.looks = 0
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        self._up()
+        self.looks += 1
+        return super().promising(requests)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         self._up()
@@ -466,6 +472,14 @@ class World:
             for row in self.ledger.batch_rows[batch.id]
         }
         return set(self.delivered()) - settled
+
+    def most_late_s(self) -> float:
+        """Return how late the latest of stored and passed-on messages came, in seconds."""
+        return max(
+            (each.at - each.message.due_at).total_seconds()
+            for each in self.broker.arrived
+            if isinstance(each.message, NativeMessage)
+        )
 
     def early(self) -> Sequence[str]:
         """Return the message ids of stored and passed-on messages that came before their time."""

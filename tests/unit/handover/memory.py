@@ -90,15 +90,15 @@ class MemoryLedger:
         self.quarantined: dict[BatchId, set[int]] = {}
         self.held = MemoryHeld()
         self.token = LEASE.token
+        self.claims_in_vain = 0
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        return requests
+        return [request for request in requests if self._wanted(request)]
 
-    def claim(self, request: ClaimRequest) -> Claim | None:
-        self._fence(request.lease)
+    def _wanted(self, request: ClaimRequest) -> list[StoredTimeout]:
         floor = request.due_after or datetime.min.replace(tzinfo=UTC)
         cursor = request.cursor or Cursor(due_at=floor, id=TimeoutId("~"))
-        rows = [
+        return [
             row
             for row in sorted(self.stored.values(), key=lambda each: (each.due_at, each.id))
             if floor < row.due_at <= request.due_until
@@ -106,7 +106,12 @@ class MemoryLedger:
             and (request.only is None or row.id in request.only)
             and (row.due_at, row.id) > (cursor.due_at, cursor.id)
         ][: request.max_rows]
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        self._fence(request.lease)
+        rows = self._wanted(request)
         if not rows:
+            self.claims_in_vain += 1
             return None
         batch = Batch(
             id=BatchId(len(self.batches) + 1),
