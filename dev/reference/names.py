@@ -94,7 +94,7 @@ def log_actions() -> str:
 
 def quarantine_reasons() -> str:
     """Return every reason why a row is kept aside, and the way out."""
-    rows = [(f"`{reason}`", *word(words.REASONS, reason)) for reason in sorted(Reason)]
+    rows = [(f"`{reason}`", reason.meaning, reason.remedy) for reason in sorted(Reason)]
     return page(
         "Quarantine reasons",
         "A row that cannot be delayed natively is kept in the ledger with one of these codes.\n"

@@ -11,7 +11,6 @@ from typing import Final
 
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
-from migrator.nservicebus.conversion import Reason
 from migrator.web.auth import WRONG_SPAN_S
 from migrator.web.control import PATIENCE_S
 from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES, WRONG_TOKENS
@@ -163,77 +162,6 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ),
 }
 """Meaning, and what to do."""
-
-REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
-    Reason.UNREADABLE_HEADERS: (
-        "The headers are not a JSON object of texts.",
-        "Look at them with `migrator quarantine show`; repair the row in the store after "
-        "`migrator rollback --keep-handed-over`, or leave it here.",
-    ),
-    Reason.NO_DESTINATION: (
-        "Neither the destination column nor a header names a queue.",
-        "Give the row a destination in the store after `migrator rollback --keep-handed-over`.",
-    ),
-    Reason.DESTINATION_UNKNOWN: (
-        "The broker has no queue of that name, and the row could not wait in the store: only its "
-        "headers name the queue, or it was claimed from a document store.",
-        "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
-    ),
-    Reason.DESTINATION_UNBOUND: (
-        "The queue is there, but nothing leads to it from the delays and migrator shall not bind "
-        "it, or its exchange does not lead to it. A right that migrator misses is no reason.",
-        "Start that endpoint once, or set "
-        "`broker.all_endpoints_support_delayed_delivery = false`; then retry.",
-    ),
-    Reason.DESTINATION_NAME_TOO_LONG: (
-        "The queue's name does not fit into a routing key behind the delay.",
-        "Use a shorter queue with `--map old=new`; then retry.",
-    ),
-    Reason.PROPERTY_TOO_LONG: (
-        "A message id, type, correlation id, reply-to address or content type has more than the "
-        "255 bytes that AMQP allows.",
-        "Shorten it in the stored headers after `migrator rollback --keep-handed-over`, or leave "
-        "the row here.",
-    ),
-    Reason.HEADER_KEY_TOO_LONG: (
-        "The name of a header has more than the 255 bytes that AMQP allows.",
-        "Rename or remove it in the stored headers after `migrator rollback --keep-handed-over`.",
-    ),
-    Reason.HEADERS_TOO_LARGE: (
-        "All headers together leave no room in one AMQP frame for what the delays add; the "
-        "receiver's connection would break.",
-        "Shorten the stored headers after `migrator rollback --keep-handed-over`; large values "
-        "belong in the body.",
-    ),
-    Reason.BODY_TOO_LARGE: (
-        "The body is larger than `broker.max_message_bytes`.",
-        "Set that to the broker's own limit if it is higher; then retry.",
-    ),
-    Reason.UNROUTABLE: (
-        "The message was due, was published, and came back: nothing is bound for its destination; "
-        "and the row could not wait in the store, as above.",
-        "Put the destination's binding right; then retry.",
-    ),
-    Reason.REFUSED: (
-        "The broker ended the connection for this message, or its queue takes no more; the detail "
-        "has the broker's words.",
-        "Do what they say; then retry.",
-    ),
-    Reason.DELAY_TOO_LONG: (
-        "It is due more than 268435455 seconds from now, by the database's clock, which was set "
-        "back since it was claimed.",
-        "Put the clock right and try it again, or put it back with `migrator rollback`.",
-    ),
-    Reason.BODY_MISSING: (
-        "The store has the timeout, but not its body: the blob is gone.",
-        "There is nothing to send. Put it back with `migrator rollback`, and find the blob.",
-    ),
-    Reason.ID_TAKEN: (
-        "It was to go back, and the store has another timeout of the same id again.",
-        "Decide which of the two is right and remove the other; then roll back again.",
-    ),
-}
-"""What it means, and what to do."""
 
 BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.CLAIMING: "of a document store: being taken out of it",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
@@ -195,49 +195,30 @@ class OpenCommit:
 
 
 class Signal(StrEnum):
-    """What makes hand-over wait. Public: codes are stable."""
+    """What makes hand-over wait, each with its words. Public: codes are stable."""
 
-    PAUSED = "paused"
-    """An operator said so."""
-    WINDOW = "maintenance_window"
-    """It is not the time of day, or week, in which rows may be moved."""
-    CHECK = "broker_check"
-    """A check of the broker would refuse the start now."""
-    CLOCK = "database_clock"
-    """The database's clock jumped, and nobody knows yet which time is right."""
-    ALARM = "broker_alarm"
-    """Memory or disk of the broker."""
-    LEVEL_DEPTH = "level_depth"
-    """The delay levels hold too many messages."""
-    DESTINATION_DEPTH = "destination_depth"
-    """A destination's queue holds too many messages."""
-    LATENCY = "database_latency"
-    """The database answers slowly, or the legacy table is locked."""
-    REPLICA_LAG = "replica_lag"
-    """A replica of the database is behind."""
-    VETO = "veto"
-    """The address that is asked first said no, or did not answer."""
-    TOUCH_FILE = "touch_file"
-    """A file exists that says so."""
-    TIME_ZONE = "time_zone"
-    """Due times of the endpoint are of another zone than they are read in."""
+    words: str
+    """Why nothing new is claimed, for people."""
 
+    def __new__(cls, code: str, words: str) -> Self:
+        """Return the member of *code*."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.words = words
+        return member
 
-SIGNALS: Final[Mapping[Signal, str]] = {
-    Signal.PAUSED: "Paused by an operator",
-    Signal.WINDOW: "Not the time at which rows may be moved",
-    Signal.CLOCK: "The clock of the database jumped",
-    Signal.ALARM: "The broker raises an alarm",
-    Signal.LEVEL_DEPTH: "The delay levels are full",
-    Signal.DESTINATION_DEPTH: "A destination is full",
-    Signal.LATENCY: "The database is slow",
-    Signal.REPLICA_LAG: "A replica of the database is behind",
-    Signal.CHECK: "A check of the broker refuses",
-    Signal.VETO: "The veto address says no",
-    Signal.TOUCH_FILE: "A file says so",
-    Signal.TIME_ZONE: "Due times are of another time zone",
-}
-"""Why nothing new is claimed, for people."""
+    PAUSED = "paused", "Paused by an operator"
+    WINDOW = "maintenance_window", "Not the time at which rows may be moved"
+    CHECK = "broker_check", "A check of the broker refuses"
+    CLOCK = "database_clock", "The clock of the database jumped"
+    ALARM = "broker_alarm", "The broker raises an alarm"
+    LEVEL_DEPTH = "level_depth", "The delay levels are full"
+    DESTINATION_DEPTH = "destination_depth", "A destination is full"
+    LATENCY = "database_latency", "The database is slow"
+    REPLICA_LAG = "replica_lag", "A replica of the database is behind"
+    VETO = "veto", "The veto address says no"
+    TOUCH_FILE = "touch_file", "A file says so"
+    TIME_ZONE = "time_zone", "Due times are of another time zone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import (
@@ -35,41 +35,106 @@ _LAST_WITH_OWN_REPLY_TO: Final = 5
 
 
 class Reason(StrEnum):
-    """Why a timeout is in quarantine. Codes are public and stable."""
+    """Why a timeout is in quarantine, with what that means. Codes are public and stable."""
 
-    UNREADABLE_HEADERS = "unreadable-headers"
-    NO_DESTINATION = "no-destination"
-    DESTINATION_UNKNOWN = "destination-unknown"
-    DESTINATION_UNBOUND = "destination-unbound"
-    DESTINATION_NAME_TOO_LONG = "destination-name-too-long"
-    PROPERTY_TOO_LONG = "property-too-long"
-    HEADER_KEY_TOO_LONG = "header-key-too-long"
-    HEADERS_TOO_LARGE = "headers-too-large"
-    BODY_TOO_LARGE = "body-too-large"
-    DELAY_TOO_LONG = "delay-too-long"
-    UNROUTABLE = "unroutable"
-    REFUSED = "refused"
-    BODY_MISSING = "body-missing"
-    ID_TAKEN = "id-taken"
+    meaning: str
+    """For people."""
+    remedy: str
+    """What they can do; Markdown."""
 
+    def __new__(cls, code: str, meaning: str, remedy: str) -> Self:
+        """Return the member of *code*."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.meaning, member.remedy = meaning, remedy
+        return member
 
-REASONS: Final[Mapping[Reason, str]] = {
-    Reason.UNREADABLE_HEADERS: "what is stored about the message cannot be read",
-    Reason.NO_DESTINATION: "nothing says where the message has to go",
-    Reason.DESTINATION_UNKNOWN: "the broker has no queue of that name",
-    Reason.DESTINATION_UNBOUND: "the queue is there, but no way leads to it out of the delays",
-    Reason.DESTINATION_NAME_TOO_LONG: "the name of the queue is longer than the broker can route",
-    Reason.PROPERTY_TOO_LONG: "a property of the message is longer than the protocol allows",
-    Reason.HEADER_KEY_TOO_LONG: "the name of a header is longer than the protocol allows",
-    Reason.HEADERS_TOO_LARGE: "all headers together are larger than the broker passes on",
-    Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
-    Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
-    Reason.REFUSED: "the broker refused the message",
-    Reason.DELAY_TOO_LONG: "it is due later than the levels can hold",
-    Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
-    Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
-}
-"""What a code means, for people."""
+    @classmethod
+    def meanings(cls) -> Mapping[str, str]:
+        """Return what each code means."""
+        return {str(each): each.meaning for each in cls}
+
+    UNREADABLE_HEADERS = (
+        "unreadable-headers",
+        "The headers are not a JSON object of texts.",
+        "Look at them with `migrator quarantine show`; repair the row in the store after "
+        "`migrator rollback --keep-handed-over`, or leave it here.",
+    )
+    NO_DESTINATION = (
+        "no-destination",
+        "Neither the destination column nor a header names a queue.",
+        "Give the row a destination in the store after `migrator rollback --keep-handed-over`.",
+    )
+    DESTINATION_UNKNOWN = (
+        "destination-unknown",
+        "The broker has no queue of that name, and the row could not wait in the store: only its "
+        "headers name the queue, or it was claimed from a document store.",
+        "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
+    )
+    DESTINATION_UNBOUND = (
+        "destination-unbound",
+        "The queue is there, but nothing leads to it from the delays and migrator shall not bind "
+        "it, or its exchange does not lead to it. A right that migrator misses is no reason.",
+        "Start that endpoint once, or set "
+        "`broker.all_endpoints_support_delayed_delivery = false`; then retry.",
+    )
+    DESTINATION_NAME_TOO_LONG = (
+        "destination-name-too-long",
+        "The queue's name does not fit into a routing key behind the delay.",
+        "Use a shorter queue with `--map old=new`; then retry.",
+    )
+    PROPERTY_TOO_LONG = (
+        "property-too-long",
+        "A message id, type, correlation id, reply-to address or content type has more than the "
+        "255 bytes that AMQP allows.",
+        "Shorten it in the stored headers after `migrator rollback --keep-handed-over`, or leave "
+        "the row here.",
+    )
+    HEADER_KEY_TOO_LONG = (
+        "header-key-too-long",
+        "The name of a header has more than the 255 bytes that AMQP allows.",
+        "Rename or remove it in the stored headers after `migrator rollback --keep-handed-over`.",
+    )
+    HEADERS_TOO_LARGE = (
+        "headers-too-large",
+        "All headers together leave no room in one AMQP frame for what the delays add; the "
+        "receiver's connection would break.",
+        "Shorten the stored headers after `migrator rollback --keep-handed-over`; large values "
+        "belong in the body.",
+    )
+    BODY_TOO_LARGE = (
+        "body-too-large",
+        "The message is larger than the broker takes.",
+        "Set `broker.max_message_bytes` to the broker's own limit if that is higher; then retry.",
+    )
+    DELAY_TOO_LONG = (
+        "delay-too-long",
+        "It is due more than 268435455 seconds from now, by the database's clock, which was set "
+        "back since it was claimed.",
+        "Put the clock right and try it again, or put it back with `migrator rollback`.",
+    )
+    UNROUTABLE = (
+        "unroutable",
+        "It was due, was published, and came back: nothing is bound for its destination; and the "
+        "row could not wait in the store.",
+        "Put the destination's binding right; then retry.",
+    )
+    REFUSED = (
+        "refused",
+        "The broker ended the connection for this message, or its queue takes no more; the detail "
+        "has the broker's words.",
+        "Do what they say; then retry.",
+    )
+    BODY_MISSING = (
+        "body-missing",
+        "The store has the timeout, but not its body: the blob is gone.",
+        "There is nothing to send. Put it back with `migrator rollback`, and find the blob.",
+    )
+    ID_TAKEN = (
+        "id-taken",
+        "It was to go back, and the store has another timeout of the same id again.",
+        "Decide which of the two is right and remove the other; then roll back again.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

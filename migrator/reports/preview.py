@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.nservicebus.conversion import REASONS
+from migrator.nservicebus.conversion import Reason
 from migrator.reports import pictures
 from migrator.reports.pages import About, Document, Tone, page
 from migrator.reports.pictures import Bar, Share
@@ -84,7 +84,7 @@ def preview_page(
         rungs=_rungs(moved),
         destinations=_destinations(both),
         not_checked=[_BROKER, *parts, *about.not_checked],
-        reasons=REASONS,
+        reasons=Reason.meanings(),
         due_words=DUE,
         listed=LISTED,
         drawn=DRAWN,

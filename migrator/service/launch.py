@@ -45,14 +45,8 @@ from migrator.service.schedule import scheduled
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import periodic_jobs
-from migrator.service.throttle import (
-    ClaimGuard,
-    SignalThrottles,
-    Throttle,
-    end_for_critical_load,
-    log_pauses,
-)
-from migrator.service.throttle_signals import build_throttles
+from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
+from migrator.service.throttle_signals import SignalThrottles, build_throttles
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments

@@ -1,17 +1,29 @@
-"""The signals that make hand-over wait: how each is looked at, and which a process has."""
+"""The signals that make hand-over wait: which a process has, and how each is looked at.
+
+A new one is a member of ``Signal`` with its words, a setting in ``config/work.py``, and here a line
+in ``build_throttles`` with a function: ``check_…`` says yes or no, ``measure_…`` returns a value
+that ``threshold`` compares with limits. Rules of this file:
+
+* a look may take long, or never return, because it has a thread of its own; what it saw is
+  believed for a while, and after that hand-over waits, because nobody knows;
+* a value above its limit is a reason until it is a good deal lower.
+
+Source: docs/throttling.md.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 
@@ -19,20 +31,14 @@ from migrator.app import App
 from migrator.config import Throttle as Given
 from migrator.config.values import DAYS, Window
 from migrator.database.replicas import ReplicaLag
-from migrator.errors import StoreError, StoreUnavailable, TargetError
+from migrator.errors import MigratorError, StoreError, StoreUnavailable, TargetError
 from migrator.ledger.clock import DatabaseClock, Doubt
 from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
-from migrator.service.throttle import (
-    Look,
-    Sample,
-    SignalThrottle,
-    Throttle,
-    Verdict,
-    Whom,
-    threshold,
-)
+from migrator.service.schedule import BackgroundTask, Job
+from migrator.service.throttle import Throttle
 from migrator.service.worker import Worker
 from migrator.stores.ports import Store
 
@@ -42,6 +48,34 @@ _SOON_S: Final = 0.5
 """How often what costs nothing, and the broker's alarm, is looked at."""
 _PATIENCE: Final = 1.5
 """Of the highest limit that is set: so long a locked table is waited for."""
+RESUME_SHARE: Final = 0.8
+"""Of a limit: what is at most so much of it is no reason any more."""
+_TICK: Final = timedelta(milliseconds=250)
+_FIRST_S: Final = 3.0
+"""How long the start waits for the first look at each signal; a slower one pauses later."""
+
+Whom = EndpointName | None
+"""One endpoint; None: all of them."""
+
+
+class Verdict(NamedTuple):
+    """A no, with what was seen."""
+
+    observed: str
+    limit: str = ""
+
+
+Look = Callable[[], Mapping[Whom, Verdict]]
+"""Looks once, however long that takes, and says who has to wait; nobody: empty."""
+
+
+class Sample(NamedTuple):
+    """A measured value."""
+
+    value: float
+    """Infinite: it cannot be measured for this one endpoint, which is no critical load."""
+    text: str
+    """As people read it: ``Billing: 120000 messages``."""
 
 
 def build_throttles(
@@ -282,6 +316,39 @@ def _believe(clock: DatabaseClock, doubt: Doubt, *, witness: str) -> bool:
 
 # ── how much ────────────────────────────────────────────────────────────────────────────────────
 
+
+def threshold(
+    signal: Signal,
+    measure: Callable[[], Mapping[Whom, Sample]],
+    limits: tuple[float, float],
+    critical: Callable[[str], None],
+    *,
+    show: Callable[[float], str] = "{:.0f}".format,
+) -> Look:
+    """Return a look at values, of single endpoints or of all, and at two limits; 0: there is none.
+
+    One that is over the first limit counts until it is a good deal lower, so that hand-over does
+    not start and stop all the time. Over the second, *critical* is called.
+    """
+    most, critical_above = limits
+    over: Set[Whom] = frozenset()
+
+    def look() -> Mapping[Whom, Verdict]:
+        nonlocal over
+        found = measure()
+        for sample in found.values():
+            if critical_above and critical_above < sample.value < math.inf:
+                limit = show(critical_above)
+                critical(f"{signal}: {sample.text}, and {limit} is where the daemon gives up")
+        if not most:
+            return {}
+        limits = {whom: most * (RESUME_SHARE if whom in over else 1) for whom in found}
+        over = {whom for whom, sample in found.items() if sample.value > limits[whom]}
+        return {whom: Verdict(found[whom].text, f"at most {show(most)}") for whom in over}
+
+    return look
+
+
 _MOST_QUEUES: Final = 500
 """Destinations whose queues are looked at."""
 
@@ -335,3 +402,104 @@ def measure_lag(replicas: ReplicaLag) -> Mapping[Whom, Sample]:
 def seconds(value: float) -> str:
     """Return a number of seconds as people read it."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+# ── looked at again and again ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False)
+class SignalThrottle:
+    """Looks at one signal at intervals, and pauses when the last success is too old."""
+
+    signal: Signal
+    throttle: Throttle
+    look: Look
+    every_s: float
+    stale_after_s: float
+    close: Callable[[], None] = lambda: None
+    """Ends what *look* needs."""
+
+    def __post_init__(self) -> None:
+        """Look at nothing yet."""
+        self._next_s = float("-inf")
+        self._seen_s = time.monotonic()
+        self._error = "no answer yet"
+        self._is_over = False
+        self.task = BackgroundTask(f"throttle-{self.signal}", self._look)
+
+    def tick(self, now_s: float) -> None:
+        """Look again when it is time, at monotonic second *now_s*; returns at once."""
+        if now_s >= self._next_s and self.task.run_soon():
+            self._next_s = now_s + self.every_s
+        age_s = now_s - self._seen_s
+        if age_s > self.stale_after_s:
+            limit = f"not to be older than {self.stale_after_s:g} s"
+            self._pause(None, Verdict(f"not known for {age_s:.0f} s: {self._error}", limit))
+
+    def end(self) -> None:
+        """Stop looking, and close what was needed for it; what is paused stays so."""
+        self._is_over = True
+        if self.task.end():  # one that still waits for an answer keeps what it waits on
+            self.close()
+
+    def resume(self) -> None:
+        """Be a reason for nothing any more."""
+        self.throttle.resume_all(self.signal)
+
+    def _look(self) -> None:
+        try:
+            verdicts = self.look()
+        except MigratorError as exc:
+            self._error = str(exc)
+            return
+        self._seen_s = time.monotonic()
+        for whom, verdict in verdicts.items():
+            self._pause(whom, verdict)
+        for reason in self.throttle.reasons():
+            if reason.signal is self.signal and reason.endpoint not in verdicts:
+                self.throttle.resume(self.signal, reason.endpoint)
+
+    def _pause(self, whom: Whom, verdict: Verdict) -> None:
+        if not self._is_over:
+            self.throttle.pause(self.signal, whom, verdict.observed, verdict.limit)
+
+
+class SignalThrottles:
+    """Runs the throttles of one process, and changes them when settings are read anew."""
+
+    def __init__(self) -> None:
+        """Look at nothing yet."""
+        self._lock = threading.Lock()
+        self._throttles: Sequence[SignalThrottle] = ()
+        self.job = Job("throttle", _TICK, self._tick)
+
+    def replace(self, throttles: Sequence[SignalThrottle]) -> None:
+        """Look at *throttles* from now on; those before are no reason for anything any more.
+
+        Each is looked at once before this returns, or waited for for moments at most.
+        """
+        with self._lock:
+            for before in self._throttles:
+                before.end()
+                before.resume()
+            self._throttles = throttles
+            for throttle in throttles:
+                throttle.tick(time.monotonic())
+            deadline_s = time.monotonic() + _FIRST_S
+            while any(each.task.is_busy for each in throttles) and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+
+    def end(self) -> None:
+        """Look at nothing any more; what is paused stays so, for the process is at its end."""
+        with self._lock:
+            for throttle in self._throttles:
+                throttle.end()
+            self._throttles = ()
+
+    def _tick(self) -> None:
+        if self._lock.acquire(blocking=False):  # else they are being replaced
+            try:
+                for throttle in self._throttles:
+                    throttle.tick(time.monotonic())
+            finally:
+                self._lock.release()

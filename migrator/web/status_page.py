@@ -28,8 +28,8 @@ from starlette.routing import Route
 from migrator import __version__
 from migrator.config import HandOver
 from migrator.config.settings import is_loopback
-from migrator.ledger.report import SIGNALS, QuarantineFilter
-from migrator.nservicebus.conversion import REASONS, Reason
+from migrator.ledger.report import QuarantineFilter
+from migrator.nservicebus.conversion import Reason
 from migrator.reports.pages import new_environment
 from migrator.web.auth import (
     LIFE_S,
@@ -131,7 +131,7 @@ def _environment() -> Environment:
     environment = new_environment(_PACKAGE)
     filters = (event_text, host, moment)
     environment.filters.update({each.__name__: each for each in filters})
-    environment.globals.update(modes=MODES, reasons=REASONS, signals=SIGNALS)
+    environment.globals.update(modes=MODES, reasons=Reason.meanings())
     return environment
 
 

@@ -18,6 +18,7 @@ from migrator.cli.root import every_verb
 from migrator.config import Endpoint
 from migrator.config.load import leaves, variable
 from migrator.errors import ExitCode
+from migrator.ledger.report import Signal
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES
 from migrator.nservicebus.conversion import Reason
@@ -106,20 +107,25 @@ def test_two_writings_are_the_same(fresh: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sentences", "known"),
     [
-        (words.REASONS, set(Reason)),
         (words.EXIT_CODES, set(ExitCode)),
         (words.BATCH_STATES, set(BatchState)),
         (words.ROW_STATES, set(RowState)),
         (words.EVENTS, set(Event)),
         (words.CHECKS, {*CHECKS, *DELAY_CHECKS}),
     ],
-    ids=["reasons", "exit codes", "batch states", "row states", "events", "checks"],
+    ids=["exit codes", "batch states", "row states", "events", "checks"],
 )
 def test_sentences_are_about_names_that_exist(
     sentences: Mapping[Any, object], known: set[Any]
 ) -> None:
     """No name lacks its sentence, and no sentence has outlived its name."""
     assert set(sentences) == known
+
+
+def test_every_signal_is_on_the_page_of_throttling() -> None:
+    """And no signal there is gone."""
+    text = (DOCS / "throttling.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(Signal)
 
 
 def test_sentences_about_columns_are_about_columns_that_exist() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ from tests.unit.decommission.decommissions import (
     queue,
     queue_binding,
 )
+
+PAGE = Path(__file__).parents[3] / "docs" / "decommission.md"
 
 BILLS = [EndpointName("Bills")]
 THERE = broker()
@@ -259,11 +262,12 @@ def test_what_is_good_to_know_is_told(
 def test_each_reason_is_told(
     code: str, look: BrokerSnapshot | None, changes: dict[str, Any], told: str
 ) -> None:
-    """One by one, each with what to do."""
+    """One by one, each with what to do; the page has them all."""
     (found,) = plan(look, **changes).refusals
     assert found.code == code
     assert told in found.text
     assert found.remedy
+    assert f"`{code}`" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

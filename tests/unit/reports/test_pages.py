@@ -11,6 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.reports.pages import About, page
 from migrator.reports.preview import DRAWN, LISTED, preview_page
@@ -153,7 +154,7 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
         ["4.3 years", 0],
     )
     assert page.table("Messages by destination")["Billing"] == [11_000]
-    reason = "no-destination nothing says where the message has to go"
+    reason = f"no-destination {Reason.NO_DESTINATION.meaning}"
     assert page.table("To set aside, and why")[reason] == [3, "nothing", "a1 b2"]
     assert "11\u202f997 timeouts can be moved, 3 would be set aside" in page.text
     assert "Estimate for all of them: 6 seconds at 2000 messages a second" in page.text

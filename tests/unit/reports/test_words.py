@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from migrator.nservicebus.conversion import REASONS, Reason
 from migrator.preview.report import BEYOND, SPANS
 from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
 from migrator.reports.words import (
@@ -70,7 +69,6 @@ def test_backticks_mark_code() -> None:
 
 def test_every_code_has_its_words() -> None:
     """And no words are about a code that is gone."""
-    assert set(REASONS) == set(Reason)
     assert set(DISCREPANCIES) == set(Discrepancy)
     assert list(DUE) == [*(name for name, _ in SPANS), BEYOND]
 

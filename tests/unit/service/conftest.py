@@ -39,7 +39,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         "hooks._LAST_WAIT_S",
         "schedule._LAST_WAIT_S",
         "systemd._PATIENCE_S",
-        "throttle._FIRST_S",
+        "throttle_signals._FIRST_S",
         "audit_log._LAST_WAIT_S",
     ):
         monkeypatch.setattr(f"migrator.service.{where}", 30.0)

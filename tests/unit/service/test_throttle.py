@@ -13,10 +13,9 @@ from migrator.service.throttle import (
     AGAIN_S,
     REFUSED_AGAIN_S,
     ClaimGuard,
-    Sample,
     Throttle,
-    threshold,
 )
+from migrator.service.throttle_signals import Sample, threshold
 from migrator.service.worker import Stop
 from migrator.stores.due_times import DueTimeReading
 

@@ -19,16 +19,14 @@ from migrator.config.values import parse_window
 from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.throttle import (
+from migrator.service.throttle import Throttle
+from migrator.service.throttle_signals import (
+    ClockCheck,
     Look,
     SignalThrottle,
     SignalThrottles,
-    Throttle,
     Verdict,
     Whom,
-)
-from migrator.service.throttle_signals import (
-    ClockCheck,
     check_alarm,
     check_flag_file,
     check_veto,
