@@ -94,6 +94,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "message_retried": "a message failed; it comes back from a retry queue after a while",
     "messages_taken_in": "messages of a .Timeouts queue were stored, passed on or cleared (debug)",
     "notify_failed": "the service manager could not be told how this process is; work goes on",
+    "paced": "the delay levels let go of no more: how long batches waited since the last line",
     "panic": "a panic limit was passed; the process finishes what it has and ends",
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",
     "pause_kept": "an endpoint was paused before this start, and is still; who, why and since when",

@@ -87,7 +87,7 @@ def adjust(
     context: typer.Context,
     setting: Annotated[
         RuntimeSetting,
-        typer.Argument(metavar="batch_size|rate_limit|lanes|cutoff", help="What to change."),
+        typer.Argument(metavar="batch_size|rate_limit|pace|lanes|cutoff", help="What to change."),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="As in the settings file.")],
     socket: Socket = None,
@@ -98,6 +98,7 @@ def adjust(
     Examples:
       migrator set batch_size 200
       migrator set rate_limit 500
+      migrator set pace full
       migrator set lanes 4
       migrator set cutoff 5m
     """

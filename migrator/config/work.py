@@ -116,6 +116,15 @@ class NearDue(StrEnum):
     """Our dispatcher."""
 
 
+class HandOverPace(StrEnum):
+    """What the speed of hand-over keeps to."""
+
+    LEVELS = "levels"
+    """What the delay levels let go of, so that nobody's timeouts are late."""
+    FULL = "full"
+    """Nothing: as fast as it goes, for a maintenance window."""
+
+
 class HandOver(Section):
     """How timeouts are moved."""
 
@@ -134,6 +143,8 @@ class HandOver(Section):
     horizon: Annotated[MaybeTime, _FITS_THE_DELAYS] = None
     """rows due later stay in the store; empty: an hour less than the longest delay, about 8.5
     years"""
+    pace: HandOverPace = HandOverPace.LEVELS
+    """no faster than the delay levels let go of (levels), or as fast as it goes (full)"""
     rate_limit: int = Field(default=0, ge=0)
     """messages per second; 0: none"""
     window: int = Field(default=2000, ge=1, le=65_535)

@@ -14,9 +14,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from migrator.delays.releases import load
+from migrator.delays.routing import delay_s
 from migrator.errors import MessageTooLarge, SourceGone
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
+from migrator.handover.pace import Pacer
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.staged import StagedHandOver
@@ -32,6 +35,13 @@ _DEPTH: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
 _SERVE_EVERY_S: Final = 0.2
 """A receipt that comes meanwhile is read about when it came: how long it took is measured."""
+_PACED_SLICE_S: Final = 0.05
+"""Between two looks at receipts while the levels have no room; waits for them are short."""
+_SAY_PACED_EVERY_S: Final = 60.0
+_SOONEST_S: Final = 1.0
+"""A batch is not put off until less than this before its first row is due."""
+_WEIGHED_ROWS: Final = 128
+"""Of a large batch, the delays of about so many rows tell what all of them cost the broker."""
 
 HandedOver = Callable[[Batch, int, float], None]
 """Called with a batch that is handed over, how many of its rows went to the broker, and how many
@@ -62,10 +72,14 @@ class LaneSetup:
     """Prepares one batch after the other, and may wait for *claiming*."""
     pace: Callable[[], Pace]
     """Asked before every batch."""
+    pacer: Pacer
+    """Shared by all lanes of the process."""
     receipt_deadline_s: float
     """A commit without its receipt is doubtful then."""
     fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
+    paced: Callable[[float], None] = lambda _seconds: None
+    """Called with how many seconds a batch waited until the levels had room for it."""
 
 
 class Prefetcher:
@@ -207,6 +221,8 @@ class LaneSession:
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
+        self._paced_s, self._say_paced_s = 0.0, float("-inf")
+        """How long batches waited for the levels since that was logged, and when it is again."""
         self.doing = "starting"
         self.stuck: SourceGone | None = None
         """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
@@ -275,6 +291,7 @@ class LaneSession:
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._setup.clock.monotonic_s()
         self._prefetcher.claimed_s.setdefault(prepared.batch.id, began_s)
+        self._keep_pace(prepared)
         try:
             if prepared.batch.mode is Mode.STAGED and prepared.messages:
                 self._hand_over_staged(prepared)
@@ -422,6 +439,37 @@ class LaneSession:
                 "attempt": batch.attempt,
             },
         )
+
+    def _keep_pace(self, prepared: Prepared) -> None:
+        """Wait until the levels have room for *prepared*, before its delays are fixed."""
+        setup, messages = self._setup, prepared.messages
+        now, began_s = setup.clock.now(), setup.clock.monotonic_s()
+        # an odd step, or rows due at regular intervals would all have the same low bits
+        step = len(messages) // _WEIGHED_ROWS | 1
+        delays = [delay_s(each.due_at, now=now) for each in messages[::step]]
+        booking = setup.pacer.book(
+            load(delays, weight=len(messages) / max(len(delays), 1)),
+            now_s=began_s,
+            latest_s=began_s + min(delays, default=0) - _SOONEST_S,
+        )
+        while setup.pacer.is_on() and (left_s := booking.start_s - setup.clock.monotonic_s()) > 0:
+            self._guard()
+            self.doing = f"paced: {booking.reason}"
+            self._link.idle(min(left_s, _PACED_SLICE_S))
+            self._count_settled(wait_s=0.0)
+        if booking.start_s > began_s:
+            self._note_pace(setup.clock.monotonic_s() - began_s, booking.reason)
+
+    def _note_pace(self, waited_s: float, reason: str) -> None:
+        self._setup.paced(waited_s)
+        self._paced_s += waited_s
+        now_s = self._setup.clock.monotonic_s()
+        if now_s >= self._say_paced_s:
+            _log.info(
+                "the delay levels set the pace",
+                extra={"action": "paced", "why": reason, "seconds": round(self._paced_s, 1)},
+            )
+            self._say_paced_s, self._paced_s = now_s + _SAY_PACED_EVERY_S, 0.0
 
     def _hold_rate(self, rows: int, began_s: float) -> None:
         """Wait until *rows* are no more than the rate allows; a new rate counts at once."""

@@ -28,6 +28,7 @@ from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
+from migrator.handover.pace import Pacer
 from migrator.handover.prepare import Preparer
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import HeldRows, PauseReason
@@ -216,6 +217,7 @@ class _Daemon:
         self._owner = current_owner()
         self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=given.handover.lease)
         self._runtime = RuntimeSettings(given.handover)
+        self._pacer = Pacer(is_on=self._runtime.keeps_to_levels)
         self._instruments = Instruments()
 
         # whatever changes is logged, noted in the ledger, and may have a hook run
@@ -431,9 +433,11 @@ class _Daemon:
             claiming=one_by_one(ends, "claiming"),
             preparing=one_by_one(ends, "preparing"),
             pace=self._runtime.pace,
+            pacer=self._pacer,
             receipt_deadline_s=given.receipt_deadline.total_seconds(),
             fault=app.fault,
             handed_over=handed_over,
+            paced=self._instruments.paced,
         )
 
     def _batch_settled(

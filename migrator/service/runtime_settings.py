@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from migrator.config import HandOver, Settings
 from migrator.config.values import build_duration
+from migrator.config.work import HandOverPace
 from migrator.errors import ConfigError, MigratorError
 from migrator.handover.lane import Pace
 from migrator.service.audit_log import AuditLog
@@ -49,6 +50,10 @@ class RuntimeSettings:
         # a second's worth at most, so that a slow rate does not make a stop slow
         rows = min(now.batch_size, now.rate_limit or now.batch_size)
         return Pace(batch_rows=rows, rate_limit_per_s=now.rate_limit)
+
+    def keeps_to_levels(self) -> bool:
+        """Return whether hand-over is as slow as the delay levels are."""
+        return self._now.pace is HandOverPace.LEVELS
 
     def selection(self) -> Selection:
         """Return which rows are to be migrated."""

@@ -27,6 +27,7 @@ class RuntimeSetting(StrEnum):
 
     BATCH_SIZE = "batch_size"
     RATE_LIMIT = "rate_limit"
+    PACE = "pace"
     LANES = "lanes"
     CUTOFF = "cutoff"
 

@@ -114,6 +114,12 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
             "histogram",
         ),
         Measure(
+            "migrator_paced_seconds_total",
+            (),
+            "How long batches waited for room in the delay levels, all lanes together.",
+            "counter",
+        ),
+        Measure(
             "migrator_lateness_seconds",
             ("endpoint",),
             "How long after its due time a dispatcher sent a timeout.",
@@ -201,6 +207,8 @@ class Instruments:
         self._lateness = self._histogram("migrator_lateness_seconds", _LATENESS_BUCKETS_S)
         settled = MEASURES["migrator_settled_rows_total"]
         self._settled = Counter(settled.name, settled.what, settled.labels, registry=self.registry)
+        paced = MEASURES["migrator_paced_seconds_total"]
+        self._paced = Counter(paced.name, paced.what, paced.labels, registry=self.registry)
 
     def _histogram(self, name: str, buckets: Sequence[float]) -> Histogram:
         measure = MEASURES[name]
@@ -212,6 +220,10 @@ class Instruments:
         """Count a batch whose *rows* are handed over or dispatched, *seconds* after its claim."""
         self._batch_seconds.labels(endpoint, mode).observe(seconds)
         self._settled.labels(endpoint, mode).inc(rows)
+
+    def paced(self, seconds: float) -> None:
+        """Count the time that a batch waited until the levels had room for it."""
+        self._paced.inc(seconds)
 
     def sent(self, endpoint: str, lateness_s: float) -> None:
         """Count a timeout that was sent so long after its due time."""

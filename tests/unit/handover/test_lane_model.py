@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migrator.delays.releases import load
 from migrator.delays.routing import Unreachable
 from migrator.errors import (
     ClockInDoubt,
@@ -28,6 +29,7 @@ from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
+from migrator.handover.pace import Pacer
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
@@ -86,6 +88,7 @@ class World:
         self.link: MemoryLink | None = None
         self.gives_back = True
         self.unroutable: frozenset[str] = frozenset()
+        self.pacer = Pacer()
         self.counted = 0
         """Rows that were told to be handed over."""
 
@@ -133,6 +136,7 @@ class World:
             claiming=AtOnce(),
             preparing=AtOnce(),
             pace=lambda: Pace(batch_rows=self.batch),
+            pacer=self.pacer,
             receipt_deadline_s=60.0,
             fault=fault,
             handed_over=self._count,
@@ -680,3 +684,28 @@ def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
     assert not resumed
     session.close()
     assert (len(resumed), len(world.ledger.batches)) == (is_resumed, 1)
+
+
+@pytest.mark.parametrize("mode", FAULTS)
+def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
+    """600 rows that all enter level 6 take it 0.42 s to let go of, and 60 % of that are used."""
+    world = World(rows=0, batch=100)
+    world.ledger = MemoryLedger([timeout(n, 64.0) for n in range(600)])
+    _, _, parts = world.process(mode)
+    waits, said = list[float](), set[str]()
+    session, _ = world.session(replace(parts, paced=waits.append), lambda: said.add(session.doing))
+    work(session)
+    taken_s = 500 * 7 * 1e-4 / 0.6  # the last batch waits for those before it
+    assert world.clock.elapsed == pytest.approx(taken_s, abs=0.2)
+    assert sum(waits) == pytest.approx(taken_s, abs=0.2)
+    assert "paced: level 06 lets go of 1429/s" in said
+
+
+@pytest.mark.parametrize("mode", FAULTS)
+def test_rows_that_are_due_wait_for_no_level(mode: Mode) -> None:
+    """They enter none."""
+    world = World(rows=600, overdue=600, batch=100)
+    world.pacer.book(load([8] * 90_000), now_s=0.0, latest_s=1e9)
+    world.run_to_the_end(mode)
+    assert world.clock.elapsed < 1.0
+    assert len(world.broker.delivered) == 600

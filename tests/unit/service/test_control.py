@@ -203,6 +203,7 @@ def test_settings_are_changed_while_it_runs(bench: Bench) -> None:
     assert (bench.lanes.wanted, bench.lanes.woken) == ([3], 4)
     assert bench.runtime.texts() == {
         "batch_size": "500",
+        "pace": "levels",
         "rate_limit": "200",
         "lanes": "3",
         "cutoff": "5m",

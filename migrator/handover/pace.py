@@ -1,0 +1,160 @@
+"""Never hand over faster than the levels let go: when the next batch may go, and how many rows.
+
+What enters level k at t leaves it at t + 2ᵏ, so a level lets go at the rate at which it was filled.
+Each entry level is filled at 60 % of what it lets go of, and no second gets releases, of whichever
+level, beyond 60 % of what the broker can do in it. Bookings are in memory: after a restart they are
+forgotten, which harms no level, because what enters it later leaves it later.
+
+Shared by all lanes of a process, from any thread; several processes divide what there is.
+Source: docs/adr/0010-pacing.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, Load
+
+FRACTION: Final = 0.6
+"""Of its capacity, a level is used by us so much; the rest is for native messages and error."""
+BURST_S: Final = 0.2
+"""A batch enters its level at once, and leaves it at once: it may take the level so long."""
+ROOM_S: Final = 0.4
+"""A level that has more than that to do, of what is claimed already, has no room for now."""
+_USUAL_EXCHANGES: Final = 2.0
+"""Passed by each message of a batch in its busiest level, on average over random delays."""
+_SECONDS_AHEAD: Final = 30
+"""A batch is put off by so many full seconds of the broker at most; then the burst is not ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """When a batch may go to the broker."""
+
+    start_s: float
+    """Monotonic."""
+    reason: str
+    """What it waits for, if it does: ``level 07 lets go of 2100/s``."""
+
+
+class Pacer:
+    """Books releases of the delay levels, batch after batch."""
+
+    def __init__(
+        self,
+        *,
+        exchange_cost_s: Callable[[], float] = lambda: EXCHANGE_COST_S,
+        is_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Have booked nothing.
+
+        Args:
+            exchange_cost_s: Returns the broker's time for one exchange; may change at any time.
+            is_on: Whether to keep to the levels at all; asked each time.
+        """
+        self._exchange_cost_s = exchange_cost_s
+        self.is_on = is_on
+        self.processes = 1
+        """How many hand over into these levels, this one included; each takes its share."""
+        self.slowness = 1.0
+        """By how much the levels are slower now than what was measured."""
+        self._lock = threading.Lock()
+        self._free_s: dict[int, float] = {}
+        """By entry level: when it has room for the next batch."""
+        self._planned_s: dict[int, float] = {}
+        """The same with what is claimed; estimated, it only serves to choose what to claim."""
+        self._busiest: dict[int, float] = {}
+        """By entry level: exchanges that each row of the last batch passed in its busiest level."""
+        self._booked: dict[int, float] = {}
+        """By second: the broker's time for what all levels let go of in it."""
+        self._trimmed_s = 0
+
+    def book(self, load: Load, *, now_s: float, latest_s: float) -> Booking:
+        """Book *load* for the soonest moment at which there is room, and return that.
+
+        Args:
+            load: What has no delay needs no room.
+            now_s: Monotonic.
+            latest_s: It goes then, room or not: it would be late by waiting. Monotonic.
+        """
+        if not load.entering or not self.is_on():
+            return Booking(start_s=now_s, reason="")
+        with self._lock:
+            cost_s = self._cost_s
+            self._forget_before(int(now_s))
+            level = max(load.busiest, key=lambda each: self._free_s.get(each, now_s))
+            start_s = max(self._free_s.get(level, now_s), now_s)
+            reason = f"level {level:02d} lets go of {self._lets_go_per_s(level, load):.0f}/s"
+            in_room_s = self._with_room(load, start_s, cost_s)
+            if in_room_s > start_s:
+                reason = "all levels together let go of what the broker can do"
+            start_s = max(min(in_room_s, latest_s), now_s)
+            for each, exchanges in load.busiest.items():
+                begins_s = max(self._free_s.get(each, start_s), start_s)
+                self._free_s[each] = begins_s + exchanges * cost_s / FRACTION
+                self._busiest[each] = load.busiest_per_row
+            for after_s, exchanges in load.after.items():
+                second = int(start_s + after_s)
+                self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
+        return Booking(start_s=start_s, reason=reason)
+
+    def has_room(self, level: int, *, now_s: float) -> bool:
+        """Return whether rows that enter *level* would go about as soon as they are claimed."""
+        if not self.is_on():
+            return True
+        with self._lock:
+            free_s = max(self._free_s.get(level, now_s), self._planned_s.get(level, now_s))
+            return free_s - now_s < ROOM_S
+
+    def rows_at_once(self, level: int) -> float:
+        """Return how many rows may enter *level* in one batch, at least 1."""
+        if not self.is_on():
+            return float("inf")
+        with self._lock:
+            per_row_s = self._busiest.get(level, _USUAL_EXCHANGES) * self._cost_s
+            return max(BURST_S / per_row_s, 1.0)
+
+    def plan(self, level: int, rows: int, *, now_s: float) -> None:
+        """Note that so many rows are claimed which will enter *level*, about."""
+        if not self.is_on():
+            return
+        with self._lock:
+            exchanges = rows * self._busiest.get(level, _USUAL_EXCHANGES)
+            begins_s = max(self._planned_s.get(level, now_s), now_s)
+            self._planned_s[level] = begins_s + exchanges * self._cost_s / FRACTION
+
+    @property
+    def _cost_s(self) -> float:
+        """An exchange, for us: what others use of the broker makes it dearer."""
+        return self._exchange_cost_s() * self.processes * self.slowness
+
+    def _lets_go_per_s(self, level: int, load: Load) -> float:
+        per_row = self._busiest.get(level, load.busiest_per_row)
+        return 1.0 / (per_row * self._cost_s)
+
+    def _with_room(self, load: Load, start_s: float, cost_s: float) -> float:
+        """Return when, from *start_s* on, all entry levels may let go of what enters them then.
+
+        What leaves the levels below is booked, and not waited for: its second hardly depends on
+        when it is handed over, and its last one, when it is due, not at all.
+        """
+        room_s = BROKER_CORES * FRACTION
+        for _ in range(_SECONDS_AHEAD):
+            full = [
+                level
+                for level, exchanges in load.entering.items()
+                if (booked_s := self._booked.get(int(start_s + 2**level), 0.0))
+                and booked_s + exchanges * cost_s > room_s
+            ]
+            if not full:
+                break
+            start_s = float(int(start_s + 1))  # 2ᵏ is whole: all their seconds end with this one
+        return start_s
+
+    def _forget_before(self, second: int) -> None:
+        if second > self._trimmed_s:
+            self._trimmed_s = second
+            self._booked = {each: s for each, s in self._booked.items() if each >= second}

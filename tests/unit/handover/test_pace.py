@@ -1,0 +1,156 @@
+"""Tests of ``migrator.handover.pace``: no level and no second gets more than its room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, HORIZON_S, load
+from migrator.handover.pace import BURST_S, FRACTION, ROOM_S, Pacer
+
+NEVER_S = 1e12
+ROOM = BROKER_CORES * FRACTION
+
+
+def fill(pacer: Pacer, delays_s: list[int], *, seconds: float) -> int:
+    """Hand over batches of these delays as fast as the pacer lets; return how many in *seconds*."""
+    batches, now_s = 0, 100.0
+    while now_s < 100.0 + seconds:
+        now_s = pacer.book(load(delays_s), now_s=now_s, latest_s=NEVER_S).start_s
+        batches += 1
+    return batches
+
+
+@pytest.mark.parametrize(("delay_s", "per_s"), [(32, 1000), (64, 857), (2**20, 286)])
+def test_a_level_is_filled_at_a_part_of_what_it_lets_go_of(delay_s: int, per_s: int) -> None:
+    """At 0.1 ms for each exchange; native messages find the rest of it free."""
+    assert fill(Pacer(), [delay_s] * 50, seconds=20) * 50 / 20 == pytest.approx(per_s, rel=0.02)
+
+
+def test_a_stream_through_a_narrow_level_below_is_as_slow_as_that() -> None:
+    """96 s passes one exchange when it leaves level 6, and six when it leaves level 5."""
+    assert fill(Pacer(), [96] * 50, seconds=20) * 50 / 20 == pytest.approx(1000, rel=0.02)
+
+
+def test_levels_fill_side_by_side() -> None:
+    """Batches of two levels, in turns, are handed over at the rate of both together."""
+    pacer, now_s, rows = Pacer(), 0.0, 0
+    while now_s < 20.0:
+        for delay_s in (2**20, 2**21):
+            now_s = pacer.book(load([delay_s] * 50), now_s=now_s, latest_s=NEVER_S).start_s
+            rows += 50
+    assert rows / 20 == pytest.approx(600 / 2.1 + 600 / 2.2, rel=0.05)
+
+
+@given(
+    batches=st.lists(
+        st.tuples(st.integers(0, 27), st.integers(1, 60), st.floats(0.0, 2.0)), max_size=80
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_no_second_of_any_level_and_of_the_broker_gets_more_than_its_room(
+    batches: list[tuple[int, int, float]],
+) -> None:
+    """Whatever comes when: a level's releases are spread, and full seconds are left out."""
+    pacer, now_s = Pacer(), 0.0
+    started: dict[int, list[tuple[float, float]]] = {}
+    by_second = Counter[int]()
+    largest = Counter[int]()
+    for level, rows, wait_s in batches:
+        now_s += wait_s
+        found = load([2**level] * rows)
+        start_s = pacer.book(found, now_s=now_s, latest_s=NEVER_S).start_s
+        assert start_s >= now_s
+        work_s = found.entering[level] * EXCHANGE_COST_S
+        started.setdefault(level, []).append((start_s, work_s))
+        if 2**level <= HORIZON_S:
+            second = int(start_s + 2**level)
+            by_second[second] += round(work_s * 1e6)
+            largest[second] = max(largest[second], round(work_s * 1e6))
+    for each in started.values():
+        for (before_s, work_s), (after_s, _) in pairwise(each):
+            assert after_s - before_s >= work_s / FRACTION - 1e-6
+    assert all(us <= max(ROOM * 1e6, largest[second]) + 1 for second, us in by_second.items())
+
+
+def test_a_full_second_is_left_out() -> None:
+    """Whichever levels fill it, the broker has to do it all."""
+    pacer = Pacer()
+    pacer.book(load([64] * 1000), now_s=0.0, latest_s=NEVER_S)  # 0.7 s of work in second 64
+    found = pacer.book(load([32] * 500), now_s=32.5, latest_s=NEVER_S)
+    assert (found.start_s, found.reason) == (
+        33.0,
+        "all levels together let go of what the broker can do",
+    )
+
+
+def test_nothing_waits_until_it_is_late_and_what_is_due_waits_for_nothing() -> None:
+    """Rows without a delay enter no level."""
+    pacer = Pacer()
+    pacer.book(load([8] * 10_000), now_s=0.0, latest_s=NEVER_S)
+    assert pacer.book(load([8] * 10), now_s=0.5, latest_s=2.0).start_s == 2.0
+    assert pacer.book(load([8] * 10), now_s=3.0, latest_s=2.5).start_s == 3.0
+    assert pacer.book(load([0] * 10), now_s=0.5, latest_s=NEVER_S).start_s == 0.5
+
+
+def test_a_wait_has_its_reason() -> None:
+    """As the status tells it."""
+    pacer = Pacer()
+    pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
+    found = pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
+    assert found.reason == "level 06 lets go of 1429/s"
+    assert found.start_s == pytest.approx(100 * 7 * EXCHANGE_COST_S / FRACTION)
+
+
+def test_several_processes_and_slow_levels_count_at_once() -> None:
+    """Two processes have half each; levels that turned out twice as slow halve it again."""
+    pacer, cost_s = Pacer(), [EXCHANGE_COST_S]
+    alone = fill(pacer, [2**20] * 50, seconds=20)
+    pacer = Pacer(exchange_cost_s=lambda: cost_s[0])
+    pacer.processes = 2
+    assert fill(pacer, [2**20] * 50, seconds=20) == pytest.approx(alone / 2, rel=0.05)
+    pacer = Pacer(exchange_cost_s=lambda: cost_s[0])
+    pacer.slowness, cost_s[0] = 2.0, 2 * EXCHANGE_COST_S
+    assert fill(pacer, [2**20] * 50, seconds=40) == pytest.approx(alone / 2, rel=0.05)
+
+
+def test_rows_at_a_time_are_learned_from_the_last_batch() -> None:
+    """A batch enters its level at once, and must leave it soon."""
+    pacer = Pacer()
+    assert pacer.rows_at_once(6) == pytest.approx(1000)
+    pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
+    assert pacer.rows_at_once(6) == pytest.approx(BURST_S / (7 * EXCHANGE_COST_S))
+    assert pacer.rows_at_once(7) == pytest.approx(1000)
+
+
+def test_a_level_has_no_room_while_what_is_claimed_for_it_waits() -> None:
+    """Booked or only planned; room comes back with time."""
+    pacer = Pacer()
+    assert pacer.has_room(6, now_s=0.0)
+    pacer.plan(6, 1000, now_s=0.0)
+    assert pacer.has_room(6, now_s=0.0)  # a third of a second
+    pacer.plan(6, 1000, now_s=0.0)
+    assert not pacer.has_room(6, now_s=0.0)
+    assert pacer.has_room(7, now_s=0.0)
+    assert pacer.has_room(6, now_s=1.0)
+    pacer.book(load([128] * 1000), now_s=1.0, latest_s=NEVER_S)
+    free_s = 1.0 + 1000 * 8 * EXCHANGE_COST_S / FRACTION
+    assert not pacer.has_room(7, now_s=free_s - ROOM_S - 0.01)
+    assert pacer.has_room(7, now_s=free_s - ROOM_S + 0.01)
+
+
+def test_at_full_speed_nothing_is_booked_and_nothing_waits() -> None:
+    """For a maintenance window; turned on again, it begins anew."""
+    is_on = False
+    pacer = Pacer(is_on=lambda: is_on)
+    assert fill(pacer, [64] * 1000, seconds=0.0) == 0
+    assert pacer.book(load([64] * 9000), now_s=5.0, latest_s=NEVER_S).start_s == 5.0
+    pacer.plan(6, 100_000, now_s=5.0)
+    assert pacer.has_room(6, now_s=5.0)
+    assert pacer.rows_at_once(6) == float("inf")
+    is_on = True
+    assert pacer.book(load([64]), now_s=5.0, latest_s=NEVER_S).start_s == 5.0
