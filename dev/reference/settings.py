@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from dev.reference.markdown import first_line, page, table
 from migrator.config import Endpoint, Settings
-from migrator.config.load import variable
+from migrator.config.sources import variable
 from migrator.config.values import Size, build_duration
 
 _IS_SIZE: Final = get_args(Size)[1]

@@ -21,7 +21,7 @@ from migrator.errors import ConfigError
 if TYPE_CHECKING:
     from migrator.app import App
     from migrator.config import Loaded
-    from migrator.config.load import Option
+    from migrator.config.sources import Option
 
 DEBUG: Final = 1
 """``-v``: debug lines."""
@@ -68,7 +68,7 @@ class Session:
         return loaded
 
     def _options(self) -> Iterator[Option]:
-        from migrator.config.load import Option
+        from migrator.config.sources import Option
 
         for name, value in self.given.items():
             key, option = _SETTINGS[name]

@@ -1,14 +1,21 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
-``settings`` has the sections, from ``servers`` and ``work``, with the types of ``values``. ``load``
-merges the sources, reports every problem at once, and tells what is in force. Start with ``load``.
-No capability or platform imports settings: they get plain values.
+``settings`` has the sections, from ``servers`` and ``work``, with the types of ``values``.
+``sources`` merges the sources; ``loading`` reports every problem at once, and tells what is in
+force. Start with ``load``. No capability or platform imports settings: they get plain values.
+
+What is taken from here is imported when it is asked for: the models take longer than a verb that
+only asks a daemon.
 """
 
-from migrator.config.load import Loaded, describe, load, show_text
-from migrator.config.secrets import mask, required_secret
-from migrator.config.settings import Hooks, Settings, Telemetry
-from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, Throttle
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from migrator.config.loading import Loaded, describe, load, show_text
+    from migrator.config.secrets import mask, required_secret
+    from migrator.config.settings import Hooks, Settings, Telemetry
+    from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, Throttle
 
 __all__ = [
     "Endpoint",
@@ -26,3 +33,12 @@ __all__ = [
     "required_secret",
     "show_text",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("secrets", "work", "settings", "loading"):
+            found = import_module(f"migrator.config.{module}")
+            if hasattr(found, name):
+                return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

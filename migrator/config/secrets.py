@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
-
-from pydantic import SecretStr
+from typing import TYPE_CHECKING, Final
 
 from migrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 MASK: Final = "***"
 _USER_INFO: Final = re.compile(

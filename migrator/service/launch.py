@@ -58,8 +58,10 @@ if TYPE_CHECKING:
 
 for _name in (  # else they are imported when they are asked for
     "apscheduler.triggers.cron",
+    "migrator.config.loading",
     "migrator.preflight.broker",
     "migrator.rabbitmq.management",
+    "tomllib",
 ):
     import_module(_name)  # a daemon's files may be replaced by an upgrade under it
 

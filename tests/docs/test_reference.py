@@ -16,7 +16,8 @@ from dev.reference import __main__ as reference
 from dev.reference import ledger, names, words
 from migrator.cli.root import every_verb
 from migrator.config import Endpoint
-from migrator.config.load import leaves, variable
+from migrator.config.loading import leaves
+from migrator.config.sources import variable
 from migrator.errors import ExitCode
 from migrator.ledger.report import Signal
 from migrator.ledger.states import BatchState, Event, RowState

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from migrator.cli import root
-from migrator.config.load import leaves, variable
+from migrator.config.loading import leaves
+from migrator.config.sources import variable
 from migrator.errors import (
     AccessRefused,
     HandOverDoubtful,

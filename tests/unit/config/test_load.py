@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from migrator.config import Hooks, Loaded, Settings, describe, load, show_text
-from migrator.config.load import Option
+from migrator.config.sources import Option, peek
 from migrator.errors import ConfigError
 from migrator.service.hooks import HookEvent
 
@@ -381,3 +381,51 @@ def test_an_address_of_this_machine_is_enough(listen: str, address: tuple[str, i
     web = {"LISTEN": "192.0.2.7:80", "ALLOW_REMOTE": "true", "TOKEN": "correct horse battery"}
     given = loaded(None, **{f"MIGRATOR_WEB__{key}": value for key, value in web.items()})
     assert given.settings.web.address == ("192.0.2.7", 80)
+
+
+# ── without the models ──────────────────────────────────────────────────────────────────────────
+
+PLACES = (("store", "url"), ("store", "schema"), ("web", "socket"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, {("store", "url"): "sqlite:///in-file", ("web", "socket"): "/run/file.sock"}),
+        (
+            {"MIGRATOR_STORE__URL": "sqlite:///env", "MIGRATOR_WEB": '{"socket": "/run/env.sock"}'},
+            {("store", "url"): "sqlite:///env", ("web", "socket"): "/run/env.sock"},
+        ),
+        (
+            {"MIGRATOR_STORE__URL_FILE": "secret", "migrator_store__schema": "old"},
+            {
+                ("store", "url"): "sqlite:///secret",
+                ("store", "schema"): "old",
+                ("web", "socket"): "/run/file.sock",
+            },
+        ),
+    ],
+)
+def test_a_peek_sees_what_loading_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], found: object
+) -> None:
+    """File, variables, sections and secrets in files: nobody is asked who is not meant."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("sqlite:///secret\n")
+    file = tmp_path / "migrator.toml"
+    file.write_text('[store]\nurl = "sqlite:///in-file"\n[web]\nsocket = "/run/file.sock"\n')
+    assert peek(PLACES, file=file, environ=environ) == found
+    settings = load(file=file, environ=environ).settings
+    assert settings.store.url is not None
+    assert peek(PLACES[:1], file=file, environ=environ) == {
+        ("store", "url"): settings.store.url.get_secret_value()
+    }
+
+
+def test_a_peek_leaves_what_is_wrong_to_the_models(tmp_path: Path) -> None:
+    """They say what, and where."""
+    file = tmp_path / "migrator.toml"
+    file.write_text("[store")
+    assert peek(PLACES, file=file, environ={}) is None
+    file.write_text('[store]\nurl_file = "not there"\n')
+    assert peek(PLACES, file=file, environ={}) is None

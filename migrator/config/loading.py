@@ -1,21 +1,16 @@
-"""Put all sources together into settings, or report every problem; and tell what is in force.
+"""Make settings of what the sources say, or report every problem; and tell what is in force.
 
-A value has a path, its keys from the top: ``("store", "url")``. Tables are taken apart down to
-single values, so that sources can be laid over each other key by key; lists stay whole.
+A value has a path, its keys from the top: ``("store", "url")``; see ``sources``.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum
 from functools import reduce
 from pathlib import Path as FilePath
 from typing import Any, Final, get_origin
@@ -23,84 +18,31 @@ from typing import Any, Final, get_origin
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from migrator.config.secrets import MASK, mask, read_secret, secret_path
+from migrator.config.secrets import MASK, mask
 from migrator.config.settings import Settings
+from migrator.config.sources import (
+    DEFAULT,
+    PREFIX,
+    SECRETS,
+    Option,
+    Origin,
+    Path,
+    dotted,
+    merged,
+    nested,
+    variable,
+    variables_of,
+)
 from migrator.config.values import build_duration
 from migrator.config.work import Endpoint
 from migrator.errors import ConfigError
 
-PREFIX: Final = "MIGRATOR_"
-_DELIMITER: Final = "__"
 _NOT_SETTINGS: Final = re.compile(
     r"MIGRATOR_(CONFIG|FAULT\w*|TEST_\w*"  # --config; the crash tests' switches
     r"|EVENT|EVENT_TEXT"  # in a hook, which may call migrator
     r"|SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)"  # by Kubernetes, of a service `migrator`
 )
-
-DEFAULT_FILE: Final = FilePath("migrator.toml")
-SECRETS: Final = (
-    ("store", "url"),
-    ("ledger", "url"),
-    ("broker", "url"),
-    ("broker", "management_url"),
-    ("web", "token"),
-)
-_LISTS: Final = (("broker", "url"), ("broker", "management_url"))
 _LONGEST_SHOWN_VALUE: Final = 60
-
-Path = tuple[str, ...]
-
-
-class Rank(IntEnum):
-    """Which source wins."""
-
-    DEFAULT = 0
-    FILE = 1
-    ENVIRONMENT = 2
-    OPTION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a value came from, for people."""
-
-    rank: Rank
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sourced:
-    """A raw value and its origin."""
-
-    value: object
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A command option that was given."""
-
-    path: Path
-    value: object
-    name: str
-    """As typed: ``--cutoff``."""
-
-
-Flat = Mapping[Path, Sourced]
-DEFAULT: Final = Origin(Rank.DEFAULT, "default")
-
-
-def dotted(path: Sequence[str | int]) -> str:
-    """Return *path* as people write it: ``store.url``, ``endpoints[0].name``."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def variable(path: Path) -> str:
-    """Return the name of the environment variable that sets the value at *path*."""
-    return PREFIX + _DELIMITER.join(path).upper()
 
 
 def leaves(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[tuple[Path, FieldInfo]]:
@@ -116,82 +58,16 @@ def leaves(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[tupl
             yield path, field
 
 
-def from_file(file: FilePath) -> Flat:
-    """Return the values of a TOML file.
-
-    Raises:
-        ValueError: It cannot be read or is not TOML; says why.
-    """
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ValueError(f"{file} cannot be read: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
-        raise ValueError(f"{file} is not UTF-8 text") from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise ValueError(f"{file} is not TOML: {str(exc)[:1].lower()}{str(exc)[1:]}") from exc
-    return dict(_flat(tables, Origin(Rank.FILE, f"file {file}")))
-
-
-def from_options(options: Sequence[Option]) -> Flat:
-    """Return the values of command options; mappings are laid over those of other sources."""
-    return {
-        path: sourced
-        for each in options
-        for path, sourced in _flat(
-            each.value, Origin(Rank.OPTION, f"option {each.name}"), each.path
-        )
-    }
-
-
-def from_environment(environ: Mapping[str, str]) -> tuple[Flat, Sequence[str]]:
-    """Return the values of ``MIGRATOR_*`` variables, and the names that set nothing we know.
-
-    A list, a table or a whole section is JSON; what is none is left to the models to refuse. A more
-    exact variable wins.
-    """
-    ours = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
-    values: dict[Path, Sourced] = {}
-    known = set()
-    for path, is_json in sorted(_variables().items(), key=lambda item: len(item[0])):
-        name = variable(path)
-        known.add(name)
-        if name in ours:
-            value: object = ours[name]
-            with suppress(ValueError):
-                value = json.loads(ours[name]) if is_json else value
-            values |= dict(_flat(value, Origin(Rank.ENVIRONMENT, f"env {name}"), path))
-    unknown = [name for name in ours if name not in known and not _NOT_SETTINGS.fullmatch(name)]
-    return values, sorted(unknown)
-
-
-def _variables() -> dict[Path, bool]:
-    """Return the path of all that a variable can set, and whether it is JSON there."""
+def _variables() -> Mapping[Path, bool]:
     found = {path: get_origin(field.annotation) in (dict, tuple) for path, field in leaves()}
-    sections = {path[:size] for path in found for size in range(1, len(path))}
-    return found | dict.fromkeys(sections, True)
+    return variables_of(found)
 
 
-def _flat(value: object, origin: Origin, path: Path = ()) -> Iterator[tuple[Path, Sourced]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, origin, (*path, key))
-    else:
-        yield path, Sourced(value, origin)
-
-
-def nested(flat: Flat) -> dict[str, object]:
-    """Return the values as nested tables, as the models take them."""
-    tables: dict[str, Any] = {}
-    for path, sourced in sorted(flat.items(), key=lambda item: len(item[0])):
-        table = tables
-        for key in path[:-1]:
-            table = table.setdefault(key, {})
-            if not isinstance(table, dict):
-                break  # a scalar where a table belongs: the models complain about that one
-        else:
-            table[path[-1]] = sourced.value
-    return tables
+def _unknown_variables(environ: Mapping[str, str]) -> Sequence[str]:
+    """Return the names of ``MIGRATOR_*`` variables that set nothing we know, sorted."""
+    ours = {name.upper() for name in environ if name.upper().startswith(PREFIX)}
+    unknown = ours - {variable(path) for path in _variables()}
+    return sorted(name for name in unknown if not _NOT_SETTINGS.fullmatch(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,16 +101,11 @@ def load(
         ConfigError: Anything is wrong; lists every problem with its key and its origin.
     """
     environ = os.environ if environ is None else environ
-    file = _chosen_file(file, environ)
-    try:
-        from_toml = from_file(file) if file else {}
-    except ValueError as exc:
-        raise ConfigError(str(exc)) from exc
-    from_env, unknown = from_environment(environ)
-    values = {**from_toml, **from_env, **from_options(options)}
-    known = [variable(path) for path, _ in leaves()]
+    found = merged(file=file, options=options, environ=environ, variables=_variables())
+    values, known = found.values, [variable(path) for path, _ in leaves()]
+    unknown = _unknown_variables(environ)
     problems = [f"{name} (environment): {_unknown(name, known)}" for name in unknown]
-    problems += _resolve_secrets(values, beside=file and file.parent, environ=environ)
+    problems += found.problems
     origins = {path: sourced.origin for path, sourced in values.items()}
     try:
         settings = Settings.model_validate(nested(values))
@@ -243,39 +114,7 @@ def load(
         raise _refusal(problems) from exc
     if problems:
         raise _refusal(problems)
-    return Loaded(settings=settings, origins=origins, file=file)
-
-
-def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath | None:
-    if file is not None:
-        return file
-    if environ.get(f"{PREFIX}CONFIG"):
-        return FilePath(environ[f"{PREFIX}CONFIG"])
-    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
-
-
-def _resolve_secrets(
-    values: dict[Path, Sourced], *, beside: FilePath | None, environ: Mapping[str, str]
-) -> Iterator[str]:
-    """Read ``…_file`` keys into *values*; a plain value from a stronger source makes them moot."""
-    for path in SECRETS:
-        file_path = (*path[:-1], f"{path[-1]}_file")
-        named, plain = values.get(file_path), values.get(path)
-        if named is None or not isinstance(named.value, str) or not named.value:
-            continue
-        if plain is not None and plain.origin.rank == named.origin.rank:
-            yield (
-                f"{dotted(file_path)} ({named.origin.text}): {dotted(path)} is set as well "
-                f"({plain.origin.text}); keep one of the two"
-            )
-        elif plain is None or plain.origin.rank < named.origin.rank:
-            in_file = named.origin.rank is Rank.FILE
-            found = secret_path(named.value, beside=beside if in_file else None, environ=environ)
-            try:
-                text = read_secret(found, may_be_list=path in _LISTS)
-                values[path] = Sourced(text, Origin(named.origin.rank, f"file {found}"))
-            except ValueError as exc:
-                yield f"{dotted(file_path)} ({named.origin.text}): {exc}"
+    return Loaded(settings=settings, origins=origins, file=found.file)
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:

@@ -1,0 +1,252 @@
+"""Where settings come from, and which source wins; whether they are right is told by the models.
+
+A value has a path, its keys from the top: ``("store", "url")``. Tables are taken apart down to
+single values, so that sources can be laid over each other key by key; lists stay whole. This file
+imports no model: whoever only has to know which daemon to ask waits for none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from migrator.config.secrets import read_secret, secret_path
+from migrator.errors import ConfigError
+
+PREFIX: Final = "MIGRATOR_"
+_DELIMITER: Final = "__"
+DEFAULT_FILE: Final = FilePath("migrator.toml")
+SECRETS: Final = (
+    ("store", "url"),
+    ("ledger", "url"),
+    ("broker", "url"),
+    ("broker", "management_url"),
+    ("web", "token"),
+)
+_LISTS: Final = (("broker", "url"), ("broker", "management_url"))
+
+Path = tuple[str, ...]
+
+
+class Rank(IntEnum):
+    """Which source wins."""
+
+    DEFAULT = 0
+    FILE = 1
+    ENVIRONMENT = 2
+    OPTION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from, for people."""
+
+    rank: Rank
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A raw value and its origin."""
+
+    value: object
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A command option that was given."""
+
+    path: Path
+    value: object
+    name: str
+    """As typed: ``--cutoff``."""
+
+
+Flat = Mapping[Path, Sourced]
+DEFAULT: Final = Origin(Rank.DEFAULT, "default")
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """Return *path* as people write it: ``store.url``, ``endpoints[0].name``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def variable(path: Path) -> str:
+    """Return the name of the environment variable that sets the value at *path*."""
+    return PREFIX + _DELIMITER.join(path).upper()
+
+
+def from_file(file: FilePath) -> Flat:
+    """Return the values of a TOML file.
+
+    Raises:
+        ValueError: It cannot be read or is not TOML; says why.
+    """
+    import tomllib  # who has no file need not wait for it
+
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ValueError(f"{file} cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"{file} is not UTF-8 text") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise ValueError(f"{file} is not TOML: {str(exc)[:1].lower()}{str(exc)[1:]}") from exc
+    return dict(_flat(tables, Origin(Rank.FILE, f"file {file}")))
+
+
+def from_options(options: Sequence[Option]) -> Flat:
+    """Return the values of command options; mappings are laid over those of other sources."""
+    return {
+        path: sourced
+        for each in options
+        for path, sourced in _flat(
+            each.value, Origin(Rank.OPTION, f"option {each.name}"), each.path
+        )
+    }
+
+
+def variables_of(values: Mapping[Path, bool]) -> Mapping[Path, bool]:
+    """Return the path of all that a variable can set, and whether it is JSON there.
+
+    *values* are single ones, with the same; a whole section is JSON.
+    """
+    sections = {path[:size] for path in values for size in range(1, len(path))}
+    return {**values, **dict.fromkeys(sections, True)}
+
+
+def from_environment(environ: Mapping[str, str], variables: Mapping[Path, bool]) -> Flat:
+    """Return the values of those of *variables* that are set; see ``variables_of``.
+
+    A list, a table or a whole section is JSON; what is none is left to the models to refuse. A more
+    exact variable wins.
+    """
+    ours = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
+    values: dict[Path, Sourced] = {}
+    for path, is_json in sorted(variables.items(), key=lambda item: len(item[0])):
+        name = variable(path)
+        if name in ours:
+            value: object = ours[name]
+            with suppress(ValueError):
+                value = json.loads(ours[name]) if is_json else value
+            values |= dict(_flat(value, Origin(Rank.ENVIRONMENT, f"env {name}"), path))
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What all sources say together, as they say it."""
+
+    values: Flat
+    problems: Sequence[str]
+    """Of secrets in files."""
+    file: FilePath | None
+
+
+def merged(
+    *,
+    file: FilePath | None,
+    options: Sequence[Option],
+    environ: Mapping[str, str],
+    variables: Mapping[Path, bool],
+) -> Merged:
+    """Lay all sources over each other, and read secrets from their files; see ``loading.load``.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no TOML.
+    """
+    file = _chosen_file(file, environ)
+    try:
+        from_toml = from_file(file) if file else {}
+    except ValueError as exc:
+        raise ConfigError(str(exc)) from exc
+    values = {**from_toml, **from_environment(environ, variables), **from_options(options)}
+    problems = list(_resolve_secrets(values, beside=file and file.parent, environ=environ))
+    return Merged(values=values, problems=problems, file=file)
+
+
+def peek(
+    paths: Sequence[Path],
+    *,
+    file: FilePath | None = None,
+    options: Sequence[Option] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Mapping[Path, object] | None:
+    """Return what is set at *paths*, unchecked and without defaults.
+
+    None: a source cannot be read; ``loading.load`` tells why.
+    """
+    environ = os.environ if environ is None else environ
+    files = [(*path[:-1], f"{path[-1]}_file") for path in paths if path in SECRETS]
+    variables = variables_of(dict.fromkeys([*paths, *files], False))
+    try:
+        found = merged(file=file, options=options, environ=environ, variables=variables)
+    except ConfigError:
+        return None
+    if found.problems:
+        return None
+    return {path: found.values[path].value for path in paths if path in found.values}
+
+
+def _flat(value: object, origin: Origin, path: Path = ()) -> Iterator[tuple[Path, Sourced]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, origin, (*path, key))
+    else:
+        yield path, Sourced(value, origin)
+
+
+def nested(flat: Flat) -> dict[str, object]:
+    """Return the values as nested tables, as the models take them."""
+    tables: dict[str, Any] = {}
+    for path, sourced in sorted(flat.items(), key=lambda item: len(item[0])):
+        table = tables
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                break  # a scalar where a table belongs: the models complain about that one
+        else:
+            table[path[-1]] = sourced.value
+    return tables
+
+
+def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath | None:
+    if file is not None:
+        return file
+    if environ.get(f"{PREFIX}CONFIG"):
+        return FilePath(environ[f"{PREFIX}CONFIG"])
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def _resolve_secrets(
+    values: dict[Path, Sourced], *, beside: FilePath | None, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Read ``…_file`` keys into *values*; a plain value from a stronger source makes them moot."""
+    for path in SECRETS:
+        file_path = (*path[:-1], f"{path[-1]}_file")
+        named, plain = values.get(file_path), values.get(path)
+        if named is None or not isinstance(named.value, str) or not named.value:
+            continue
+        if plain is not None and plain.origin.rank == named.origin.rank:
+            yield (
+                f"{dotted(file_path)} ({named.origin.text}): {dotted(path)} is set as well "
+                f"({plain.origin.text}); keep one of the two"
+            )
+        elif plain is None or plain.origin.rank < named.origin.rank:
+            in_file = named.origin.rank is Rank.FILE
+            found = secret_path(named.value, beside=beside if in_file else None, environ=environ)
+            try:
+                text = read_secret(found, may_be_list=path in _LISTS)
+                values[path] = Sourced(text, Origin(named.origin.rank, f"file {found}"))
+            except ValueError as exc:
+                yield f"{dotted(file_path)} ({named.origin.text}): {exc}"
