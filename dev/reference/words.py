@@ -46,6 +46,8 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
     "broker_node": "several nodes are set: the one that connections go to from now on",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
+    "capacity_known": "how fast the delay levels let go: the pace of hand-over keeps to that",
+    "capacity_unknown": "how fast the levels let go is not known; the usual is taken, and says why",
     "claim_resumed": "a claim or release that a crash left half-done is finished",
     "claim_stuck": "a half-done claim or release waits for a person: its store is gone",
     "clock_believed": "the database's clock jumped, and is believed: who says that it is right",

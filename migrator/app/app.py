@@ -43,6 +43,7 @@ from migrator.stores.endpoints import Selection
 from migrator.stores.ports import Claims, Store
 
 if TYPE_CHECKING:
+    from migrator.delays.capacity import MeasuredCapacity
     from migrator.delays.destinations import Destinations
     from migrator.preflight.broker import BrokerFacts
     from migrator.rabbitmq.connection import ConnectionSettings
@@ -303,6 +304,23 @@ class App:
     def books(self) -> LedgerQueries:
         """Progress, lanes and history."""
         return LedgerQueries(self.engine, self.tables)
+
+    def kept_capacity(self) -> MeasuredCapacity | None:
+        """Return what was measured last; None: never on this broker as it is now.
+
+        Raises:
+            LedgerError: The ledger cannot be read.
+            TargetError: The broker does not say who it is; only asked where there is a figure.
+        """
+        from migrator.delays.capacity import CAPACITY_MEASURED, find_broker, read_capacity
+
+        event = self.books.latest_event(CAPACITY_MEASURED)
+        found = None if event is None else read_capacity(event.detail)
+        if found is None or found.broker != find_broker(
+            self.connection, self.settings.broker.delays
+        ):
+            return None
+        return found
 
     @cached_property
     def quarantine(self) -> SqlQuarantine:

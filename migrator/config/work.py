@@ -280,7 +280,7 @@ class Throttle(Section):
 
 
 class Probe(Section):
-    """Probes that a running daemon sends through the delay levels, to see when they come out."""
+    """What a running daemon sends through the delay levels, to see when it comes out."""
 
     every: MaybeTime = None
     """how often probes are sent; empty: never"""
@@ -288,6 +288,8 @@ class Probe(Section):
     """through which levels; the probe of level n waits for 2ⁿ seconds"""
     warn_after: SomeTime = timedelta(seconds=2)
     """a probe that is later is warned of"""
+    capacity: bool = True
+    """measure at the first run on a broker how fast its levels let go, by short bursts"""
 
     @property
     def probed_levels(self) -> Sequence[int]:

@@ -45,7 +45,7 @@ from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import scheduled
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
-from migrator.service.tasks import periodic_jobs
+from migrator.service.tasks import CapacityTask, periodic_jobs
 from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
 from migrator.service.throttle_signals import SignalThrottles, build_throttles
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
@@ -219,7 +219,10 @@ class _Daemon:
         self._owner = current_owner()
         self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=given.handover.lease)
         self._runtime = RuntimeSettings(given.handover)
-        self._pacer = Pacer(is_on=self._runtime.keeps_to_levels)
+        self._pacer = Pacer(
+            exchange_cost_s=lambda: self._capacity.exchange_cost_s,
+            is_on=self._runtime.keeps_to_levels,
+        )
         self._instruments = Instruments()
 
         # whatever changes is logged, noted in the ledger, and may have a hook run
@@ -273,6 +276,8 @@ class _Daemon:
         # what looks at all of it, and what happens at intervals
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
         self._poller = StatusPoller(app, endpoints, polled=self._hook_events.polled)
+        measures = given.probe.capacity and not once
+        self._capacity = CapacityTask(app, self._audit_log, measures=measures)
         self._jobs = [
             *periodic_jobs(
                 app,
@@ -285,6 +290,7 @@ class _Daemon:
             ),
             *self._poller.jobs,
             self._signals.job,
+            *([self._capacity.job] if self._moved else []),
         ]
         if (every := given.broker.recheck_interval) is not None:
             recheck = Recheck(
@@ -320,6 +326,8 @@ class _Daemon:
             self._keeper.start()
             workers.start()
             supervision.begin()
+            if self._moved:
+                self._capacity.job.run()
             self._hook_events.started()
             try:
                 while not workers.has_ended(supervision.look_every_s):

@@ -11,7 +11,14 @@ from typing import Final
 from migrator.app import App
 from migrator.config.values import Cron
 from migrator.delays import probe
+from migrator.delays.capacity import (
+    CAPACITY_MEASURED,
+    MeasuredCapacity,
+    capacity_document,
+    measure_capacity,
+)
 from migrator.delays.probe import ProbeRun, probe_document, probes_text
+from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import PROBED, probe_delay_s
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
@@ -26,6 +33,7 @@ _STATUS_EVERY: Final = timedelta(seconds=10)
 _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
+_LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
 _PROBE_PATIENCE_S: Final = 10.0
 """So much later than what is warned of, a probe counts as lost."""
 
@@ -135,6 +143,85 @@ class ProbeTask:
         detail = {"outcome": outcome, "late_levels": late, **facts, "text": text}
         self.job.report(outcome, text, detail, is_fine=not late)
         self._audit_log.note(PROBED, detail)
+
+
+class CapacityTask:
+    """Knows what an exchange costs the levels of this broker; measures it where nobody did yet.
+
+    * nobody waits for it: until it knows, and when it cannot, the usual cost counts;
+    * it measures once in the life of a process, unless the ledger has a figure for this broker in
+      its version; what somebody else measures meanwhile is found at the next look;
+    * told to end in the middle, it goes at once; its queue removes itself (``delays.capacity``).
+    """
+
+    def __init__(self, app: App, audit_log: AuditLog, *, measures: bool) -> None:
+        """Prepare to look; *measures*: and to measure."""
+        self._app = app
+        self._audit_log = audit_log
+        self._measures = measures
+        self._told: object = None
+        """What the log had last: a cost in seconds, or why it is not known."""
+        self.exchange_cost_s = EXCHANGE_COST_S
+        """Seconds of a level's process for each exchange that a message passes; any thread."""
+        self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._look, may_lag=True)
+
+    def _look(self) -> None:
+        try:
+            found = self._app.kept_capacity()
+            if found is None and self._measures:
+                self._measures = False
+                found = self._measured()
+        except Interrupted:
+            return
+        except Exception as exc:  # a bug of ours must not end the work of others
+            self._unknown(str(exc), is_bug=not isinstance(exc, MigratorError))
+        else:
+            if found is None:
+                self._unknown("it was never measured; `migrator delays probe --capacity` does")
+            else:
+                self._use(found)
+
+    def _measured(self) -> MeasuredCapacity:
+        app = self._app
+        found = measure_capacity(
+            app.connection,
+            app.settings.broker.delays,
+            find_bindings=app.management.bindings_from if app.management else None,
+            guard=self.job.check,
+        )
+        self._audit_log.note(CAPACITY_MEASURED, capacity_document(found))
+        return found
+
+    def _use(self, found: MeasuredCapacity) -> None:
+        self.exchange_cost_s = found.exchange_cost_s
+        if self._told == found.exchange_cost_s:
+            return
+        self._told = found.exchange_cost_s
+        document = capacity_document(found)
+        _log.info(
+            "the levels let go as fast as was measured",
+            extra={"action": "capacity_known", **document},
+        )
+        text = f"an exchange costs a level {found.exchange_cost_s * 1000:.3f} ms"
+        self.job.report("known", text, document, is_fine=True)
+
+    def _unknown(self, reason: str, *, is_bug: bool = False) -> None:
+        if self._told == reason or isinstance(self._told, float):
+            return  # what was measured before still counts
+        self._told = reason
+        text = (
+            f"an exchange is taken to cost a level {self.exchange_cost_s * 1000:.3f} ms: {reason}"
+        )
+        _log.info(
+            "how fast the levels let go is not known; the usual is taken",
+            extra={
+                "action": "capacity_unknown",
+                "exchange_cost_s": self.exchange_cost_s,
+                "reason": reason,
+            },
+            exc_info=is_bug,
+        )
+        self.job.report("unknown", text, {"reason": reason}, is_fine=not is_bug)
 
 
 class PurgeTask:

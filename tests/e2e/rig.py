@@ -191,6 +191,7 @@ class Rig:
             "MIGRATOR_BROKER__URL": self.broker_url,
             "MIGRATOR_BROKER__DELAYS": str(self.delays),
             "MIGRATOR_LOG__FORMAT": "json",
+            "MIGRATOR_PROBE__CAPACITY": "false",  # each daemon here is the first one on its broker
             "MIGRATOR_WEB__SOCKET": "",  # not where a daemon of whoever runs the tests may listen
         }
         if self.management_url:

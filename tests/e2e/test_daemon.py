@@ -51,7 +51,7 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
         "MIGRATOR_PROBE__LEVELS": "0",
     }
     rig.prepare()
-    process = rig.start("run")
+    process = rig.start("run", MIGRATOR_PROBE__CAPACITY="true")
     wait_until(lambda: listens(rig), what="a daemon that listens")
     assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o660
     said = rig.must("pause", "--endpoint", "Sales", "--reason", "index rebuild")
@@ -90,6 +90,10 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: jobs(rig)["probe"]["last"] is not None, what="a probe that came back")
     assert [probe["level"] for probe in noted(rig, "probe")[0]["probes"]] == [0]
     assert {"sweep", "throttle", "look", "survey", "held-destinations"} < set(jobs(rig))
+    wait_until(lambda: jobs(rig)["capacity"]["last"] is not None, what="the levels' capacity")
+    wait_until(lambda: bool(noted(rig, "capacity_measured")), what="a note of it")
+    (kept,) = noted(rig, "capacity_measured")
+    assert jobs(rig)["capacity"]["last"]["detail"]["exchange_cost_s"] == kept["exchange_cost_s"]
     rig.must("pause", "--reason", "until Monday")
     # events are written in the background
     wait_until(lambda: len(noted(rig, "hold_began")) == 2, what="a note of it")

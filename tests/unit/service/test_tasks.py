@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from migrator.config.servers import Broker
+from migrator.delays.capacity import MeasuredBroker, MeasuredCapacity, read_capacity
 from migrator.delays.probe import Probe, ProbeRun
+from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
 from migrator.service import tasks
-from migrator.service.tasks import ProbeTask, PurgeTask
+from migrator.service.tasks import CapacityTask, ProbeTask, PurgeTask
 from tests.unit.service.conftest import Events, Lines
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -114,6 +116,90 @@ def test_a_failure_is_told_and_the_next_time_it_tries_again(
     assert [each["error"] for each in flights.measure(failure)] == told
     assert [vars(line)["error"] for line in lines("probe_failed")] == told
     assert flights.measure(flight(0.0))[-1]["outcome"] == "measured"
+
+
+# ── the capacity ────────────────────────────────────────────────────────────────────────────────
+
+
+def capacity(cost_s: float) -> MeasuredCapacity:
+    """Return a measured one."""
+    broker = MeasuredBroker(
+        delays=DelaysVersion.V2, broker_version="3.10.8", cluster="rabbit@one", vhost="/"
+    )
+    return MeasuredCapacity(exchange_cost_s=cost_s, measured_at=NOW, broker=broker)
+
+
+class Levels:
+    """A broker whose levels let go as the test says, what the ledger has of it, and the task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, measures: bool = True) -> None:
+        self.kept: MeasuredCapacity | MigratorError | None = None
+        self.found: MeasuredCapacity | Exception = capacity(0.0002)
+        self.bursts = 0
+        self.events = Events()
+        settings = SimpleNamespace(broker=Broker())
+        app: Any = SimpleNamespace(
+            settings=settings, connection=None, management=None, kept_capacity=self.read
+        )
+        audit_log: Any = self.events
+        self.task = CapacityTask(app, audit_log, measures=measures)
+        monkeypatch.setattr(tasks, "measure_capacity", self.measure)
+
+    def read(self) -> MeasuredCapacity | None:
+        if isinstance(self.kept, MigratorError):
+            raise self.kept
+        return self.kept
+
+    def measure(self, *_: object, **__: object) -> MeasuredCapacity:
+        self.bursts += 1
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def cost_after_a_look(self) -> float:
+        self.task._look()
+        return self.task.exchange_cost_s
+
+
+def test_a_broker_that_nobody_measured_is_measured_once(
+    monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    """The ledger gets it; what it has later, of whoever measured, counts from the next look on."""
+    levels = Levels(monkeypatch)
+    assert levels.task.exchange_cost_s == EXCHANGE_COST_S
+    assert [levels.cost_after_a_look() for _ in range(2)] == [0.0002, 0.0002]
+    (noted,) = levels.events.of("capacity_measured")
+    assert read_capacity(noted) == levels.found
+    levels.kept = capacity(0.0003)
+    assert levels.cost_after_a_look() == 0.0003
+    assert levels.bursts == 1
+    told = [vars(line)["exchange_cost_s"] for line in lines("capacity_known")]
+    assert told == [0.0002, 0.0003]
+
+
+def test_a_capacity_that_is_kept_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it by a process that may not."""
+    levels = Levels(monkeypatch)
+    levels.kept = capacity(0.0003)
+    assert (levels.cost_after_a_look(), levels.bursts) == (0.0003, 0)
+    levels = Levels(monkeypatch, measures=False)
+    assert (levels.cost_after_a_look(), levels.bursts) == (EXCHANGE_COST_S, 0)
+
+
+@pytest.mark.parametrize("failure", [TargetUnavailable("broker-1: gone"), ZeroDivisionError("bug")])
+def test_without_a_capacity_the_usual_counts(
+    monkeypatch: pytest.MonkeyPatch, lines: Lines, failure: Exception
+) -> None:
+    """Said with the reason, once; nothing is measured again, nor written down."""
+    levels = Levels(monkeypatch)
+    levels.found = failure
+    assert [levels.cost_after_a_look() for _ in range(2)] == [EXCHANGE_COST_S] * 2
+    assert (levels.bursts, levels.events.of("capacity_measured")) == (1, [])
+    first, *_ = lines("capacity_unknown")
+    assert vars(first)["reason"] == str(failure)
+    levels.kept = LedgerCloned("not ours")
+    assert levels.cost_after_a_look() == EXCHANGE_COST_S
+    assert vars(lines("capacity_unknown")[-1])["reason"] == "not ours"
 
 
 # ── the purge ───────────────────────────────────────────────────────────────────────────────────
