@@ -30,7 +30,7 @@ from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties
-from migrator.rabbitmq.publisher import Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 from migrator.rabbitmq.server import server_facts
 
 CAPACITY_MEASURED: Final = "capacity_measured"
@@ -225,7 +225,8 @@ def _send(
     published_s: dict[int, float] = {}
     for delay_s in delays_s:
         result, began_s = PublishResult(), time.monotonic()
-        publisher.publish(_NO_ATTEMPT, _messages(version, queue, delay_s, messages), result)
+        burst = _messages(version, queue, delay_s, messages)
+        publisher.publish(_NO_ATTEMPT, in_chunks(burst, bytes_of=encoded_bytes), result)
         published_s[delay_s] = time.monotonic() - began_s
         if len(result.confirmed) < messages:
             raise TargetError(f"the {version} levels did not take all messages of a measurement")
@@ -261,7 +262,6 @@ def _messages(
     properties = encode_properties(
         RawMessage(message_id=queue, headers=headers, body=_BODY),
         app_id="migrator-probe",
-        headers=headers,
     )
     for n in range(count):
         yield EncodedMessage(n, where.exchange, where.routing_key, properties, _BODY)

@@ -29,7 +29,7 @@ from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.names import retry_queue
 from migrator.rabbitmq.properties import Properties, read_properties
-from migrator.rabbitmq.publisher import Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 
@@ -284,7 +284,8 @@ class RabbitSatelliteLink:
         """Publish *messages*; see ``SatelliteLink``."""
         alike: dict[Hashable, set[int]] = {}
         try:
-            self._publisher.publish(_NO_ATTEMPT, _encoded(messages, alike), answers)
+            encoded = in_chunks(_encoded(messages, alike), bytes_of=encoded_bytes)
+            self._publisher.publish(_NO_ATTEMPT, encoded, answers)
         finally:
             _doubt_alike(answers, alike)
 
@@ -341,7 +342,7 @@ def _encoded(
 def _properties(message: RawMessage | NativeMessage) -> bytes:
     if isinstance(message, RawMessage):
         return encode_raw(message)
-    return encode_properties(message, app_id=None, headers=message.headers)
+    return encode_properties(message)
 
 
 def _identity(route: Route, message: RawMessage | NativeMessage) -> Hashable:

@@ -16,12 +16,12 @@ from migrator.delays.routing import Unreachable
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Link
-from migrator.handover.prepare import Prepared, at_half, with_delays
+from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import NativeMessage
+from migrator.nservicebus.timeouts import EncodedTimeout
 from migrator.rabbitmq.messages import PublishResult
 
 _log = logging.getLogger(__name__)
@@ -67,9 +67,13 @@ class DirectHandOver:
         settled, refusals = self._answered[batch.current_attempt]
         tell(f"publishing batch {batch.id}")
         while rest := _unanswered(prepared, settled):
-            messages = with_delays(rest, clock=self.clock, least_delay_s=0)
-            halfway = at_half(messages, len(rest), lambda: self.fault("direct.publishing"))
-            link.publish(batch.current_attempt, halfway, settled)
+            chunks = with_delays(
+                rest,
+                clock=self.clock,
+                least_delay_s=0,
+                halfway=lambda: self.fault("direct.publishing"),
+            )
+            link.publish(batch.current_attempt, chunks, settled)
             if left := _unanswered(prepared, settled):
                 link.idle(refusals.note(batch, len(left), tell))
         self.fault("direct.confirmed")
@@ -160,6 +164,6 @@ def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | Non
     }
 
 
-def _unanswered(prepared: Prepared, settled: PublishResult) -> list[NativeMessage]:
+def _unanswered(prepared: Prepared, settled: PublishResult) -> list[EncodedTimeout]:
     answered = settled.answered
     return [each for each in prepared.messages if each.row_index not in answered]

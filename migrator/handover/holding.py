@@ -33,7 +33,7 @@ from migrator.ledger.held_destinations import (
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
-from migrator.nservicebus.timeouts import NativeMessage, QueueName
+from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
 from migrator.stores.ports import Store
 from migrator.stores.sql.claims import SqlClaims
 
@@ -48,7 +48,7 @@ _FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 class Lost:
     """A message of a claimed row that would not reach its destination."""
 
-    message: NativeMessage
+    message: EncodedTimeout
     column: str | None
     """The row's Destination column, as stored."""
     why: Unreachable

@@ -9,7 +9,7 @@ does not notice the end of a connection that it does not read.)
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from migrator.delays.routing import (
@@ -23,12 +23,12 @@ from migrator.delays.topology import entry_exchanges
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
-from migrator.nservicebus.tags import Attempt, build_tag
+from migrator.nservicebus.tags import Attempt, tag_of_rows
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult, tagged_properties
 from migrator.rabbitmq.names import guard_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
 
@@ -156,9 +156,12 @@ class RabbitLink:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._connection.blocked_reason
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
+    def publish(
+        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
+    ) -> None:
         """Publish into the native delays; see ``Link``."""
-        self._publisher.publish(attempt, self._encoded(attempt, messages), result)
+        tag = tag_of_rows(self._settings.ledger_id, attempt)
+        self._publisher.publish(attempt, (self._encoded(tag, chunk) for chunk in chunks), result)
 
     def staging(self) -> Staging:
         """Return the lane's staging queue, declared, bound and consumed from now on."""
@@ -198,19 +201,19 @@ class RabbitLink:
             self._connection.abandon()
         self._connection.loop.close()
 
-    def _encoded(self, attempt: Attempt, messages: Iterable[Delayed]) -> Iterator[EncodedMessage]:
-        ledger_id = self._settings.ledger_id
+    def _encoded(self, tag: str, chunk: Sequence[Delayed]) -> list[EncodedMessage]:
         # a delay of 0 is routed through by level 00's exchange; its queue would add a second
         at_once = level_name(self._settings.version, 0)
-        for message, delay_s in messages:
-            app_id = build_tag(ledger_id, attempt, message.row_index)
-            yield EncodedMessage(
+        return [
+            EncodedMessage(
                 message.row_index,
                 self._exchanges[entry_level(delay_s)] if delay_s else at_once,
                 routing_key(delay_s, message.destination),
-                encode_properties(message, app_id=app_id, headers=message.headers),
+                tagged_properties(message, f"{tag}{message.row_index}"),
                 message.body,
             )
+            for message, delay_s in chunk
+        ]
 
 
 def _never() -> bool:

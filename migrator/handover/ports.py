@@ -5,15 +5,15 @@ Beside the real ones there are those of the tests that kill a lane at each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import NativeMessage
+from migrator.nservicebus.timeouts import EncodedTimeout
 from migrator.rabbitmq.messages import PublishResult
 
-Delayed = tuple[NativeMessage, int]
+Delayed = tuple[EncodedTimeout, int]
 """A message and the delay it gets in this attempt, in whole seconds.
 
 0: already due; routed through to the destination at once.
@@ -42,11 +42,14 @@ class Link(Protocol):
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
+    def publish(
+        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
+    ) -> None:
         """Publish mandatory into the native delays; return once each message was answered.
 
-        *messages* is read lazily, as the window of unconfirmed messages allows, so that delays
-        are computed just before publishing. Rows nacked by the broker are in neither set.
+        A chunk is asked for once the window of unconfirmed messages has room, and then sent at
+        once, so that delays are computed just before publishing. Rows nacked by the broker are in
+        neither set.
 
         Raises:
             TargetUnavailable: The connection went away, or the broker blocked us past the
@@ -92,7 +95,7 @@ class Staging(Protocol):
     ``commit`` or ``settle_receipt``.
     """
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
+    def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
         """Put all messages and then the receipt into the staging queue, all confirmed.
 
         Raises:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import delay_s
+from migrator.handover.encoding import encode
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Delayed
 from migrator.ledger.work import Batch, Batches, Clock, Lease
-from migrator.nservicebus.conversion import BrokerLimits, Quarantine, convert
-from migrator.nservicebus.timeouts import EndpointName, NativeMessage, QueueName
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine
+from migrator.nservicebus.timeouts import EncodedTimeout, EndpointName, QueueName
+from migrator.rabbitmq.publisher import in_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Prepared:
     """A batch without its bad rows, and without those that wait in the store."""
 
     batch: Batch
-    messages: tuple[NativeMessage, ...]
+    messages: tuple[EncodedTimeout, ...]
     """By row index; may be empty."""
     columns: Mapping[int, str | None]
     """The Destination column of each row, by row index."""
@@ -66,9 +68,9 @@ class Preparer:
         now, rows = self.clock.now(), self.batches.rows(batch)
         columns = {row.row_index: row.destination for row in rows}
         rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
-        converted = [convert(row, rules=rules, now=now) for row in rows]
-        unfit = [found for found in converted if isinstance(found, Quarantine)]
-        messages = [found for found in converted if isinstance(found, NativeMessage)]
+        encoded = encode(rows, rules=rules, now=now)
+        unfit = [found for found in encoded if isinstance(found, Quarantine)]
+        messages = [found for found in encoded if isinstance(found, EncodedTimeout)]
         unsent = [message for message in messages if message.row_index not in answered]
         unreachable = self.destinations.unreachable({each.destination for each in unsent})
         lost = [
@@ -90,22 +92,34 @@ class Preparer:
 
 
 def with_delays(
-    messages: Iterable[NativeMessage], *, clock: Clock, least_delay_s: int
-) -> Iterator[Delayed]:
-    """Yield each message with the delay it has at the moment it is asked for.
+    messages: Sequence[EncodedTimeout],
+    *,
+    clock: Clock,
+    least_delay_s: int,
+    halfway: Callable[[], None],
+) -> Iterator[list[Delayed]]:
+    """Yield *messages* in chunks, with the delays they have at the moment a chunk is asked for.
 
     Args:
         messages: In the order in which they shall be published.
-        clock: Read for every message: the broker may make us wait between two.
+        clock: Read once for each chunk: the broker may make us wait between two, and no chunk
+            takes longer to send than some milliseconds.
         least_delay_s: 1 for staged passes, which have no way for a delay of 0 (docs/adr/0003).
+        halfway: Called before the middle one is yielded.
     """
-    for message in messages:
-        yield message, max(delay_s(message.due_at, now=clock.now()), least_delay_s)
+    middle = len(messages) // 2
+    yield from _chunks(messages[:middle], clock, least_delay_s)
+    halfway()
+    yield from _chunks(messages[middle:], clock, least_delay_s)
 
 
-def at_half(messages: Iterable[Delayed], count: int, call: Callable[[], None]) -> Iterator[Delayed]:
-    """Yield *messages* unchanged and run *call* before the middle one of *count*."""
-    for index, message in enumerate(messages):
-        if index == count // 2:
-            call()
-        yield message
+def _chunks(
+    messages: Sequence[EncodedTimeout], clock: Clock, least_delay_s: int
+) -> Iterator[list[Delayed]]:
+    for chunk in in_chunks(messages, bytes_of=_wire_bytes):
+        now = clock.now()
+        yield [(each, max(delay_s(each.due_at, now=now), least_delay_s)) for each in chunk]
+
+
+def _wire_bytes(message: EncodedTimeout) -> int:
+    return len(message.fields) + len(message.body)

@@ -22,7 +22,7 @@ from typing import Final
 
 from migrator.errors import HandOverDoubtful, TargetError
 from migrator.handover.ports import Staging
-from migrator.handover.prepare import Prepared, at_half, with_delays
+from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.tags import Attempt
@@ -165,10 +165,13 @@ class StagedHandOver:
         return batch
 
     def _publish(self, batch: Batch, prepared: Prepared) -> None:
-        messages = with_delays(prepared.messages, clock=self.clock, least_delay_s=1)
-        count = len(prepared.messages)
-        halfway = at_half(messages, count, lambda: self.fault("staged.publishing"))
-        self.staging.publish(batch.current_attempt, halfway)
+        chunks = with_delays(
+            prepared.messages,
+            clock=self.clock,
+            least_delay_s=1,
+            halfway=lambda: self.fault("staged.publishing"),
+        )
+        self.staging.publish(batch.current_attempt, chunks)
         self.fault("staged.confirmed")
 
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:

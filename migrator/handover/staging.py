@@ -17,7 +17,7 @@ Rules (design section 5.2; each was measured or cost a message somewhere):
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,14 +26,23 @@ from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.incoming import RawMessage
-from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
+from migrator.nservicebus.tags import (
+    Attempt,
+    MessageTag,
+    UnknownTag,
+    build_tag,
+    parse_tag,
+    tag_of_rows,
+)
 from migrator.nservicebus.timeouts import BITS, Lane
 from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.event_loop import Connection
 from migrator.rabbitmq.messages import (
     EncodedMessage,
     PublishResult,
+    encode_fields,
     encode_properties,
+    tagged_properties,
 )
 from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
 from migrator.rabbitmq.publisher import RECEIPT_INDEX, Publisher
@@ -43,6 +52,8 @@ _DELIVERY_LIMIT: Final = 100_000
 _RECEIPTS_PREFETCH: Final = 100
 _MAX_PREFETCH: Final = 65_535
 _FLUSH_S: Final = 1.0
+_LEVEL_FIELDS: Final = tuple(encode_fields({CONFIRMATION_ID: str(n)}) for n in range(BITS))
+"""The header by which the router tells the level, in wire format, by level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +171,21 @@ class RabbitStaging:
         self._receipts_channel = connection.channel()
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
+    def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
         """Put all messages and then the receipt into the queue; see ``Staging``."""
         settled, count = PublishResult(), 0
 
-        def counted() -> Iterator[EncodedMessage]:
+        def encoded() -> Iterator[list[EncodedMessage]]:
             nonlocal count
-            for encoded in self._encoded(attempt, messages):
-                count += 1
-                yield encoded
+            tag = tag_of_rows(self._queues.ledger_id, attempt)
+            for chunk in chunks:
+                count += len(chunk)
+                yield self._encoded(tag, chunk)
+            count += 1
+            yield [self._receipt(attempt)]
 
         self._published.add(attempt)
-        self._publisher.publish(attempt, counted(), settled)
+        self._publisher.publish(attempt, encoded(), settled)
         if settled.returned or len(settled.confirmed) != count:
             raise TargetUnavailable(
                 f"batch {attempt.batch}: {self._queues.staging} did not take all of the pass "
@@ -236,26 +250,29 @@ class RabbitStaging:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def _encoded(self, attempt: Attempt, messages: Iterable[Delayed]) -> Iterator[EncodedMessage]:
-        ledger_id, exchange = self._queues.ledger_id, self._queues.staging
-        for message, delay_s in messages:
-            headers = message.headers | {CONFIRMATION_ID: str(entry_level(delay_s))}
-            app_id = build_tag(ledger_id, attempt, message.row_index)
-            yield EncodedMessage(
+    def _encoded(self, tag: str, chunk: Sequence[Delayed]) -> list[EncodedMessage]:
+        exchange = self._queues.staging
+        return [
+            EncodedMessage(
                 message.row_index,
                 exchange,
                 routing_key(delay_s, message.destination),
-                encode_properties(message, app_id=app_id, headers=headers),
+                tagged_properties(
+                    message, f"{tag}{message.row_index}", _LEVEL_FIELDS[entry_level(delay_s)]
+                ),
                 message.body,
             )
-        yield self._receipt(attempt)
+            for message, delay_s in chunk
+        ]
 
     def _receipt(self, attempt: Attempt) -> EncodedMessage:
         queues = self._queues
         properties = encode_properties(
-            RawMessage(body=b""),
+            RawMessage(
+                body=b"",
+                headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
+            ),
             app_id=build_tag(queues.ledger_id, attempt, None),
-            headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
         )
         return EncodedMessage(RECEIPT_INDEX, queues.staging, "receipt", properties, b"")
 

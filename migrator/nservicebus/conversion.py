@@ -27,6 +27,8 @@ X_DEATH_RESERVE_BYTES: Final = 16 * 1024
 SHORT_STRING_BYTES: Final = 255
 _OUR_PROPERTIES_BYTES: Final = 256
 """app-id, the level of a staged message, and the fixed part of a content header frame."""
+FRAME_RESERVE_BYTES: Final = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1)
+"""In a content header frame: for all but the headers."""
 _INT32_MAX: Final = 2**31 - 1
 _ROUNDING: Final = timedelta(seconds=1)
 """Stores round the due column by up to this; a larger difference means it was edited."""
@@ -394,7 +396,7 @@ def _check_keys(headers: Mapping[str, object]) -> None:
 def frame_bytes(headers: Mapping[str, str | int | None]) -> int:
     """Return the size of a content header frame, with room for what we add ourselves."""
     # per header: length of the key, type tag, and length of a long string or an int32
-    size = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1) + 6 * len(headers)
+    size = FRAME_RESERVE_BYTES + 6 * len(headers)
     for key, value in headers.items():
         size += len(key) if key.isascii() else len(key.encode())
         if isinstance(value, str):

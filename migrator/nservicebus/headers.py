@@ -103,11 +103,16 @@ def kept_headers(stored: StoredHeaders) -> dict[str, str | int | None]:
     timeout of version 3 is recognised by ``Expire`` alone, so it is told in the newer way first.
     """
     kept: dict[str, str | int | None] = {
-        key: value for key, value in stored.items() if key not in _DROPPED and not is_brokers(key)
+        key: value for key, value in stored.items() if is_kept(key)
     }
     if _is_version_3_saga_timeout(stored):
         kept.setdefault(IS_SAGA_TIMEOUT, "True")
     return kept
+
+
+def is_kept(key: str) -> bool:
+    """Return whether a native message keeps a stored header of such a name, replaced or not."""
+    return key not in _DROPPED and not is_brokers(key)
 
 
 def is_brokers(key: str) -> bool:
@@ -115,9 +120,13 @@ def is_brokers(key: str) -> bool:
     return key.startswith(_BROKER_PREFIX)
 
 
+def is_version_3(headers: Mapping[str, object]) -> bool:
+    """Return whether an endpoint of version 3 wrote *headers*."""
+    return str(headers.get(VERSION) or "").startswith("3.")
+
+
 def _is_version_3_saga_timeout(stored: StoredHeaders) -> bool:
-    version = stored.get(VERSION) or ""
-    return version.startswith("3.") and bool(stored.get(SAGA_ID)) and bool(stored.get(EXPIRE))
+    return is_version_3(stored) and bool(stored.get(SAGA_ID)) and bool(stored.get(EXPIRE))
 
 
 def queue_part(address: str | None) -> str:

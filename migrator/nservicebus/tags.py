@@ -49,8 +49,12 @@ class RowTag:
 
 def build_tag(ledger_id: str, attempt: Attempt, row_index: int | None) -> str:
     """Return the ``app-id`` of a row's message, or of the receipt when *row_index* is None."""
-    last = _RECEIPT if row_index is None else row_index
-    return f"migrator/{ledger_id}/{attempt.batch}.{attempt.number}.{last}"
+    return f"{tag_of_rows(ledger_id, attempt)}{_RECEIPT if row_index is None else row_index}"
+
+
+def tag_of_rows(ledger_id: str, attempt: Attempt) -> str:
+    """Return what the tags of all rows of *attempt* begin with; the row index follows."""
+    return f"migrator/{ledger_id}/{attempt.batch}.{attempt.number}."
 
 
 def parse_tag(app_id: str | None) -> MessageTag:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.nservicebus.incoming import RawMessage
-from migrator.nservicebus.timeouts import NativeMessage
+from migrator.nservicebus.timeouts import EncodedTimeout, NativeMessage
 from migrator.rabbitmq.properties import property_spans
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
@@ -32,7 +32,7 @@ _METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME = 1, 2, 3
 _BASIC: Final = 60
 _BASIC_PUBLISH: Final = 0x003C0028
 _MANDATORY: Final = b"\x01"
-_PERSISTENT: Final = b"\x02"
+PERSISTENT: Final = b"\x02"
 """The delivery mode of all we send: a transient message is gone when the broker restarts."""
 FRAME_OVERHEAD_BYTES: Final = 8
 _SHORT_STRING_BYTES: Final = 255
@@ -44,7 +44,7 @@ _TYPE, _APP_ID = 1 << 5, 1 << 3
 HeaderTable = Mapping[str, str | int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make
 class EncodedMessage:
     """One message on its way to an exchange, mandatory."""
 
@@ -93,8 +93,8 @@ def _key(text: str) -> bytes:
     return short_string(text)
 
 
-def encode_table(table: HeaderTable) -> bytes:
-    """Return a header table in wire format."""
+def encode_fields(table: HeaderTable) -> bytes:
+    """Return a header table in wire format, without its size before it."""
     pieces: list[bytes] = []
     for key, value in table.items():
         pieces.append(_key(key))
@@ -105,44 +105,64 @@ def encode_table(table: HeaderTable) -> bytes:
             pieces.append(b"V")
         else:
             pieces.append(_INT32.pack(b"I", value))
-    payload = b"".join(pieces)
-    return _UINT32.pack(len(payload)) + payload
+    return b"".join(pieces)
 
 
 def encode_raw(message: RawMessage) -> bytes:
     """Return the flags and properties of *message*: byte for byte those it was copied from."""
     if message.raw_properties is not None:
         return message.raw_properties
-    return encode_properties(message, app_id=None, headers=message.headers)
+    return encode_properties(message)
 
 
-def encode_properties(
-    message: NativeMessage | RawMessage, *, app_id: str | None, headers: HeaderTable
-) -> bytes:
-    """Return the flags and properties of *message*, with *headers* in place of its own."""
-    flags = _HEADERS | _DELIVERY_MODE
-    pieces = [b""]  # the flags, once they are known
+def encode_properties(message: NativeMessage | RawMessage, *, app_id: str | None = None) -> bytes:
+    """Return the flags and properties of *message*."""
+    head, fields, tail = encode_parts(message, has_app_id=app_id is not None)
+    last = b"" if app_id is None else short_string(app_id)
+    return b"".join((head, _UINT32.pack(len(fields)), fields, tail, last))
+
+
+def encode_parts(
+    message: NativeMessage | RawMessage, *, has_app_id: bool
+) -> tuple[bytes, bytes, bytes]:
+    """Return flags with properties before the headers, header fields, and properties behind them.
+
+    With *has_app_id*, the flags announce one, which has to follow.
+    """
+    flags = _HEADERS | _DELIVERY_MODE | (_APP_ID if has_app_id else 0)
+    head, tail = [b""], [PERSISTENT]  # the flags, once they are known
     if message.content_type is not None:
         flags |= _CONTENT_TYPE
-        pieces.append(_key(message.content_type))
-    pieces += (encode_table(headers), _PERSISTENT)
+        head.append(_key(message.content_type))
     if message.correlation_id is not None:
         flags |= _CORRELATION_ID
-        pieces.append(short_string(message.correlation_id))
+        tail.append(short_string(message.correlation_id))
     if message.reply_to is not None:
         flags |= _REPLY_TO
-        pieces.append(_key(message.reply_to))
+        tail.append(_key(message.reply_to))
     if message.message_id is not None:
         flags |= _MESSAGE_ID
-        pieces.append(short_string(message.message_id))
+        tail.append(short_string(message.message_id))
     if message.type is not None:
         flags |= _TYPE
-        pieces.append(_key(message.type))
-    if app_id is not None:
-        flags |= _APP_ID
-        pieces.append(short_string(app_id))
-    pieces[0] = _FLAGS.pack(flags)
-    return b"".join(pieces)
+        tail.append(_key(message.type))
+    head[0] = _FLAGS.pack(flags)
+    return b"".join(head), encode_fields(message.headers), b"".join(tail)
+
+
+def tagged_properties(message: EncodedTimeout, app_id: str, more_fields: bytes = b"") -> bytes:
+    """Return the flags and properties of *message*, with *app_id* and encoded *more_fields*."""
+    size = len(message.fields) + len(more_fields)
+    return b"".join(
+        (
+            message.head,
+            _UINT32.pack(size),
+            message.fields,
+            more_fields,
+            message.tail,
+            short_string(app_id),
+        )
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -172,8 +192,7 @@ def encode_publish(
     pieces = [
         _FRAME.pack(_METHOD_FRAME, channel, len(method)),
         method,
-        _END,
-        _FRAME.pack(_HEADER_FRAME, channel, header_size),
+        _END + _FRAME.pack(_HEADER_FRAME, channel, header_size),
         _CONTENT.pack(_BASIC, 0, len(body)),
         properties,
         _END,

@@ -7,10 +7,10 @@ Rules:
 * only a message without a delay can be returned for want of a destination. When one with a delay
   is, an exchange has lost its level or staging queue: that ends the link, and opening the next
   one binds it again. Its acknowledgement follows all the same, so from then on none counts;
-* messages are drawn from the caller one by one, only when there is room, so that their delays
-  are computed just before they are sent;
-* nothing is sent while the broker blocks us, and no more than ``_BUFFER_BYTES`` waits in the
-  output buffer, whatever the window allows;
+* messages are drawn from the caller in small chunks, only when there is room, and a chunk is sent
+  at once, so that their delays are computed just before they are sent;
+* nothing is sent while the broker blocks us; window and output buffer hold no more than they are
+  allowed and one chunk;
 * an answer is kept with the pass it belongs to: what an abandoned pass is still owed can never
   be counted for a later one;
 * the guard of the connection is asked before anything is sent, however much room there is: an
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pika.spec import Basic
 
@@ -36,10 +36,12 @@ from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_pub
 IdentityOfReturned = Callable[[Any, Any], Hashable]
 """From method and properties of a returned message to what its message is known by."""
 
+M = TypeVar("M")
+
 RECEIPT_INDEX: Final = -1
 """Stands for the receipt among the row indexes of a pass."""
-_SLICE_MESSAGES: Final = 64
-_SLICE_BYTES: Final = 128 * 1024
+_CHUNK_MESSAGES: Final = 50
+_CHUNK_BYTES: Final = 128 * 1024
 _BUFFER_BYTES: Final = 1024 * 1024
 _CHECK_S: Final = 0.5
 
@@ -98,25 +100,25 @@ class Publisher:
         self._bytes_out = 0
 
     def publish(
-        self, attempt: Attempt, messages: Iterable[EncodedMessage], result: PublishResult
+        self, attempt: Attempt, chunks: Iterable[Sequence[EncodedMessage]], result: PublishResult
     ) -> None:
-        """Publish *messages* and return once each was answered; see ``Link.publish``.
+        """Publish *chunks* of messages and return once each was answered; see ``Link.publish``.
 
-        An error of *messages* is raised when all that was sent before it is answered.
+        An error of *chunks* is raised when all that was sent before it is answered.
         """
         target = _Target(attempt, result)
-        source = iter(messages)
+        source = iter(chunks)
         while True:
             self._wait(self._has_room)
             try:
-                drawn = self._draw(source)
+                chunk = next(source, None)
             except MigratorError:  # there is no time now, say; what is sent is not sent again
                 self._wait(lambda: not target.unanswered)
                 raise
-            if not drawn:
+            if chunk is None:
                 break
             self._connection.loop.guard()
-            self._send(target, drawn)
+            self._send(target, chunk)
             self._connection.loop.step(0)
         self._wait(lambda: not target.unanswered)
 
@@ -130,44 +132,32 @@ class Publisher:
             and self._connection.buffered_bytes < _BUFFER_BYTES
         )
 
-    def _draw(self, source: Iterator[EncodedMessage]) -> list[EncodedMessage]:
-        """Draw what may be sent now; nothing of it counts until it is sent as a whole."""
-        drawn: list[EncodedMessage] = []
-        most = min(_SLICE_MESSAGES, self._limits.messages - len(self._waiting))
-        size = 0
-        while len(drawn) < most and size < _SLICE_BYTES:
-            message = next(source, None)
-            if message is None:
-                break
-            drawn.append(message)
-            size += len(message.body) + len(message.properties)
-            if self._waiting_bytes + size >= self._limits.body_bytes:
-                break
-        return drawn
-
-    def _send(self, target: _Target, drawn: list[EncodedMessage]) -> None:
+    def _send(self, target: _Target, chunk: Sequence[EncodedMessage]) -> None:
         pieces: list[bytes] = []
-        for message in drawn:
+        channel, frame_max_bytes = self._channel.channel_number, self._frame_max_bytes
+        for message in chunk:
             pieces += encode_publish(
-                self._channel.channel_number,
+                channel,
                 message.exchange,
                 message.routing_key,
                 message.properties,
                 message.body,
-                frame_max_bytes=self._frame_max_bytes,
+                frame_max_bytes=frame_max_bytes,
             )
-        self._connection.send_frames(_joined(pieces))
-        for message in drawn:
+        frames = _joined(pieces)
+        self._connection.send_frames(frames)
+        self._bytes_out += sum(map(len, frames))
+        for message in chunk:
             self._sent_tag += 1
+            body_bytes = len(message.body)
             self._waiting[self._sent_tag] = (
                 target,
                 message.row_index,
-                len(message.body),
+                body_bytes,
                 message.identity,
             )
-            self._waiting_bytes += len(message.body)
-        self._bytes_out += sum(map(len, pieces))
-        target.unanswered += len(drawn)
+            self._waiting_bytes += body_bytes
+        target.unanswered += len(chunk)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
@@ -250,18 +240,40 @@ def _by_tag(_method: Any, properties: Any) -> Hashable:
     return tag.attempt, RECEIPT_INDEX if tag.row_index is None else tag.row_index
 
 
+def in_chunks(messages: Iterable[M], *, bytes_of: Callable[[M], int]) -> Iterator[list[M]]:
+    """Yield *messages* in lists that are small enough to be sent at once; none is empty.
+
+    None is drawn before its list is asked for. One that is larger than a chunk is alone in its own,
+    or the last.
+    """
+    chunk: list[M] = []
+    size = 0
+    for message in messages:
+        chunk.append(message)
+        size += bytes_of(message)
+        if len(chunk) == _CHUNK_MESSAGES or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def encoded_bytes(message: EncodedMessage) -> int:
+    """Return about how many bytes *message* has on the wire."""
+    return len(message.properties) + len(message.body)
+
+
 def _joined(pieces: list[bytes]) -> list[bytes]:
-    """Join small pieces, so that one call of the system sends many; large bodies stay alone."""
+    """Join pieces, so that one call of the system sends many; not to copy large bodies."""
+    if sum(map(len, pieces)) < 2 * _CHUNK_BYTES:
+        return [b"".join(pieces)]
     joined: list[bytes] = []
     small: list[bytes] = []
     for piece in pieces:
-        if len(piece) < _SLICE_BYTES // 2:
+        if len(piece) < _CHUNK_BYTES // 2:
             small.append(piece)
             continue
-        if small:
-            joined.append(b"".join(small))
-            small = []
-        joined.append(piece)
-    if small:
-        joined.append(b"".join(small))
+        joined += (b"".join(small), piece)
+        small = []
+    joined.append(b"".join(small))
     return joined

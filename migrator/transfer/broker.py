@@ -30,11 +30,11 @@ from migrator.rabbitmq.messages import (
     FRAME_OVERHEAD_BYTES,
     EncodedMessage,
     PublishResult,
-    encode_table,
+    encode_fields,
 )
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.properties import HEADERS, property_spans
-from migrator.rabbitmq.publisher import Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 from migrator.transfer.rules import DROPPED
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
@@ -190,7 +190,7 @@ class TransferLink:
             TargetUnavailable: A connection went away, or the broker blocked us past the
                 deadline. What is in neither set is unknown.
         """
-        self._publisher.publish(_NO_ATTEMPT, copies, answers)
+        self._publisher.publish(_NO_ATTEMPT, in_chunks(copies, bytes_of=encoded_bytes), answers)
 
     def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
@@ -206,7 +206,8 @@ class TransferLink:
             with admin_session(self._source, purpose="declare") as admin:
                 admin.declare_queue(queue, {})
             self._poison = self._publishing(self._connect(self._source, "poison"))
-        self._poison.publish(_NO_ATTEMPT, _poison_copies(queue, messages), answers)
+        copies = in_chunks(_poison_copies(queue, messages), bytes_of=encoded_bytes)
+        self._poison.publish(_NO_ATTEMPT, copies, answers)
 
     def serve(self) -> None:
         """Let the connections do what is due (heartbeats), without waiting."""
@@ -254,7 +255,7 @@ def poison_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
     except (struct.error, IndexError):
         return raw
     own = parts.get(HEADERS, b"\0\0\0\0")[_UINT32.size :]
-    added = encode_table(put)[_UINT32.size :]
+    added = encode_fields(put)
     parts[HEADERS] = _UINT32.pack(len(added) + len(own)) + added + own
     return _joined(parts)
 
@@ -293,5 +294,5 @@ def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _table(kept: bytes, put: Mapping[str, str | int]) -> bytes:
-    added = encode_table(put)[_UINT32.size :]
+    added = encode_fields(put)
     return _UINT32.pack(len(kept) + len(added)) + kept + added

@@ -226,9 +226,9 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     assert not _reasons(_destinations(limited), "Sales.Orders")
     settled = PublishResult()
     with opened(link_settings(limited)) as link:
-        link.publish(an_attempt(1), [delayed(0, 0), delayed(64, 1)], settled)
+        link.publish(an_attempt(1), [[delayed(0, 0), delayed(64, 1)]], settled)
         staging = link.staging()
-        staging.publish(an_attempt(2), [delayed(1, 0)])
+        staging.publish(an_attempt(2), [[delayed(1, 0)]])
         assert staging.wait(lambda: an_attempt(2) in staging.held(), 30)
         assert staging.wait(lambda: staging.held()[an_attempt(2)].has_receipt, 30)
         staging.commit(an_attempt(2), frozenset({0}))

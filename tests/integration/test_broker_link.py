@@ -27,6 +27,7 @@ from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
+    chunks,
     connection,
     delayed,
     link_settings,
@@ -61,7 +62,7 @@ def test_an_unroutable_message_is_matched_to_its_row(url: str) -> None:
     settled = PublishResult()
     messages = [delayed(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)]
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), messages, settled)
+        link.publish(an_attempt(), chunks(messages), settled)
     assert settled.returned == set(range(0, 300, 3))
     assert settled.confirmed == set(range(300)) - settled.returned
 
@@ -76,7 +77,7 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
         for number in range(1, 6):
             settled = PublishResult()
             link.publish(
-                an_attempt(1, number), (delayed(DAY_S, row) for row in range(300)), settled
+                an_attempt(1, number), chunks(delayed(DAY_S, row) for row in range(300)), settled
             )
             confirmed += len(settled.confirmed)
             assert not settled.returned
@@ -99,7 +100,7 @@ def test_nothing_is_sent_once_the_guard_says_so(fresh_url: str) -> None:
             yield delayed(DAY_S, row)
 
     with opened(link_settings(fresh_url), guard=guard) as link, pytest.raises(LeaseLost):
-        link.publish(an_attempt(), messages(), settled)
+        link.publish(an_attempt(), chunks(messages()), settled)
     assert _quiet(fresh_url) <= 200
 
 
@@ -118,7 +119,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
             yield delayed(0, row, destination="large", body=body)
 
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), messages(link), PublishResult())
+        link.publish(an_attempt(), chunks(messages(link)), PublishResult())
     assert largest < 3_000_000
     with plain_channel(url) as channel:
         for row in range(20):
@@ -151,7 +152,7 @@ def test_the_window_bounds_what_is_drawn(
     with opened(link_settings(line.url(url), limits=limits)) as link:
         line.stall("to_client")
         with pytest.raises(TargetUnavailable, match="answered nothing for 1 s"):
-            link.publish(an_attempt(), messages(), settled)
+            link.publish(an_attempt(), chunks(messages()), settled)
     assert drawn == most
     assert settled == PublishResult()
 
@@ -171,9 +172,9 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
     with opened(link_settings(line.url(url))) as link:
         line.stall("to_client")
         with pytest.raises(RuntimeError):
-            link.publish(an_attempt(attempt=1), broken_off(), first)
+            link.publish(an_attempt(attempt=1), chunks(broken_off()), first)
         line.resume()
-        link.publish(an_attempt(attempt=2), [delayed(DAY_S, 150)], second)
+        link.publish(an_attempt(attempt=2), chunks([delayed(DAY_S, 150)]), second)
         assert second.confirmed == {150}
         link.idle(0.2)
     assert first.confirmed <= set(range(200))
@@ -191,7 +192,7 @@ def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None
     settled = PublishResult()
     with opened(link_settings(fresh_url)) as link:
         with pytest.raises(ClockInDoubt):
-            link.publish(an_attempt(), messages(), settled)
+            link.publish(an_attempt(), chunks(messages()), settled)
         confirmed = len(settled.confirmed)
     assert 0 < confirmed == _quiet(fresh_url)
 
@@ -204,7 +205,7 @@ def test_a_wire_cut_at_any_byte_leaves_the_truth(url: str, proxy: PlaceProxy, co
     with opened(link_settings(line.url(url))) as link:
         line.cut_after_bytes(count)
         with pytest.raises(TargetUnavailable):
-            link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(2000)), settled)
+            link.publish(an_attempt(), chunks(delayed(DAY_S, row) for row in range(2000)), settled)
         with pytest.raises(TargetUnavailable):
             link.idle(0)
     assert not settled.returned
@@ -228,7 +229,7 @@ def test_a_cut_around_the_answer_leaves_the_truth(
 
 
 def _publish_and_idle(link: RabbitLink, settled: PublishResult) -> None:
-    link.publish(an_attempt(), [delayed(DAY_S)], settled)
+    link.publish(an_attempt(), [[delayed(DAY_S)]], settled)
     link.idle(10)
 
 
@@ -239,10 +240,10 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
         with plain_channel(url) as channel:
             channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
         with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
-            link.publish(an_attempt(), [delayed(DAY_S)], settled)
+            link.publish(an_attempt(), [[delayed(DAY_S)]], settled)
     assert settled == PublishResult()
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), [delayed(DAY_S)], settled)
+        link.publish(an_attempt(), [[delayed(DAY_S)]], settled)
     assert settled.confirmed == {0}
 
 
@@ -266,7 +267,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(alarm_vhost: Vhost
     with opened(link_settings(url)) as link:
         helper = threading.Thread(target=end_the_alarm, args=(link,))
         helper.start()
-        link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(5000)), settled)
+        link.publish(an_attempt(), chunks(delayed(DAY_S, row) for row in range(5000)), settled)
         helper.join()
         reasons.append(link.blocked_reason)
         listed = alarm_vhost.node.ctl("list_connections", "client_properties")
@@ -282,7 +283,7 @@ def test_an_alarm_that_blocks_too_long_is_given_up(alarm_vhost: Vhost) -> None:
     alarm_vhost.node.set_memory_limit(10**6)
     with opened(link_settings(alarm_vhost.amqp_url, blocked_deadline_s=1.0)) as link:
         with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
-            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
+            link.publish(an_attempt(), [[delayed(DAY_S)]], PublishResult())
         began_s = time.monotonic()
         link.close()
         assert time.monotonic() - began_s < 8
@@ -311,7 +312,7 @@ def test_without_rights_the_native_exchanges_are_used(
     limited = vhost.node.amqp_url(vhost.name, user="plain", password="pw")
     settled = PublishResult()
     with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
-        link.publish(an_attempt(), [delayed(DAY_S)], settled)
+        link.publish(an_attempt(), [[delayed(DAY_S)]], settled)
     assert settled.confirmed == {0}
     assert [r.action for r in caplog.records if hasattr(r, "action")] == [
         "entries_refused",
@@ -338,7 +339,7 @@ def test_opening_tells_refusal_absence_and_network_apart(url: str, vhost: Vhost)
             pytest.raises(error, match=words),
             opened(link_settings(wrong, use_entries=use_entries)) as link,
         ):
-            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
+            link.publish(an_attempt(), [[delayed(DAY_S)]], PublishResult())
 
 
 def test_a_handshake_cut_at_any_byte_may_be_tried_again(url: str, proxy: PlaceProxy) -> None:
@@ -381,7 +382,7 @@ def test_tls_with_our_authority_and_a_client_certificate(
     settled = PublishResult()
     with opened(link_settings(address, tls=complete)) as link:
         messages = [delayed(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
-        link.publish(an_attempt(), messages, settled)
+        link.publish(an_attempt(), chunks(messages), settled)
         link.staging()
     assert settled.confirmed == set(range(30))
     with pytest.raises(TargetError, match="certificate was not accepted"):

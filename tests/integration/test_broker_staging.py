@@ -25,6 +25,7 @@ from tests.unit.rabbitmq.material import (
     V1,
     V2,
     an_attempt,
+    chunks,
     connection,
     delayed,
     link_settings,
@@ -74,7 +75,7 @@ def _is_whole(staging: Staging, attempt: Attempt, count: int) -> bool:
 
 
 def _stage(staging: Staging, attempt: Attempt, messages: list[Delayed]) -> frozenset[int]:
-    staging.publish(attempt, messages)
+    staging.publish(attempt, chunks(messages))
     return _comes_back(staging, attempt, len(messages))
 
 
@@ -345,7 +346,7 @@ def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> No
 
         def publish_more() -> None:
             for attempt in range(1, 6):
-                staging.publish(an_attempt(attempt=attempt), _messages(300))
+                staging.publish(an_attempt(attempt=attempt), chunks(_messages(300)))
 
         with pytest.raises(TargetUnavailable, match="did not take all of the pass"):
             publish_more()
@@ -358,7 +359,7 @@ def test_whoever_touches_a_staging_queue_ends_the_link(url: str, lane: int) -> N
         staging = link.staging()
         channel.queue_unbind(name, name, "")
         with pytest.raises(TargetUnavailable, match="leads to no queue"):
-            staging.publish(an_attempt(), _messages(3))
+            staging.publish(an_attempt(), chunks(_messages(3)))
     with opened(link_settings(url), lane=lane) as link, plain_channel(url) as channel:
         staging = link.staging()
         _stage(staging, an_attempt(attempt=2), _messages(3))

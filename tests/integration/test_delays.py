@@ -29,6 +29,7 @@ from tests.unit.rabbitmq.material import (
     Received,
     an_attempt,
     api_of,
+    chunks,
     connection,
     delayed,
     in_time,
@@ -188,7 +189,7 @@ def test_a_delay_ends_on_time_with_everything_intact(
         with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
             sent_s = time.monotonic()
             messages = [delayed(delay, delay) for delay in (3, 2, 1, 0)]
-            link.publish(an_attempt(), messages, settled)
+            link.publish(an_attempt(), chunks(messages), settled)
             received = take(url, "Sales.Orders", 4)
         assert settled == PublishResult(confirmed={0, 1, 2, 3})
         assert_intact(received)

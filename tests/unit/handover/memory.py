@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import ParamSpec, TypeVar
 
 from migrator.delays.destinations import Destinations
@@ -26,9 +27,9 @@ from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
     BatchId,
+    EncodedTimeout,
     EndpointName,
     Lane,
-    NativeMessage,
     QueueName,
     RunId,
     StoredTimeout,
@@ -206,7 +207,7 @@ class MemoryBroker:
         self.split_rate = 0.0
         """How often the queue takes back what is held and delivers it again."""
 
-    def arrive(self, message: NativeMessage, delay_s: int) -> None:
+    def arrive(self, message: EncodedTimeout, delay_s: int) -> None:
         """A message is in the levels: note when it will be over, at the earliest."""
         self.delivered[message.timeout_id] += 1
         self.earliest[message.timeout_id] = self.clock.now() + timedelta(seconds=delay_s)
@@ -237,8 +238,10 @@ class MemoryLink:
         self.on_serve: Callable[[], None] = lambda: None
         """Called when the broker is served while background work is awaited."""
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
-        for message, delay_s in messages:
+    def publish(
+        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
+    ) -> None:
+        for message, delay_s in chain.from_iterable(chunks):
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
                     self.broker.arrive(message, delay_s)  # it arrived, its confirm did not
@@ -276,8 +279,8 @@ class MemoryStaging:
         self.is_void = False
         """What is held has been delivered again, so whatever is said of it has no effect."""
 
-    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
-        for message, delay_s in messages:
+    def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
+        for message, delay_s in chain.from_iterable(chunks):
             assert delay_s >= 1, "a delay of 0 must never be staged"
             if self.broker.cut():
                 raise TargetUnavailable("cut while staging")

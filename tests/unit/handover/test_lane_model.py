@@ -6,11 +6,12 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -345,9 +346,9 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
 
 
 def _refusing(
-    link: MemoryLink, _pass: Attempt, messages: Iterable[Delayed], settled: PublishResult
+    link: MemoryLink, _pass: Attempt, chunks: Iterable[Sequence[Delayed]], settled: PublishResult
 ) -> None:
-    for message, delay_s in messages:
+    for message, delay_s in chain.from_iterable(chunks):
         if not link.broker.cut():
             link.broker.arrive(message, delay_s)
             settled.confirmed.add(message.row_index)

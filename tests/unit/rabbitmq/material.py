@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from dev.servers import RabbitNode
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
+from migrator.handover.encoding import encode_message
 from migrator.handover.link import LinkSettings, RabbitLink, open_link
 from migrator.handover.ports import Delayed
 from migrator.nservicebus.tags import Attempt
@@ -23,7 +24,7 @@ from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueNam
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
 from migrator.rabbitmq.management import ManagementApi, management_settings
-from migrator.rabbitmq.publisher import WindowLimits
+from migrator.rabbitmq.publisher import WindowLimits, in_chunks
 from tests.conftest import Vhost
 
 LEDGER = "abc123"
@@ -78,7 +79,12 @@ def message(
 
 def delayed(delay_s: int, row_index: int = 0, **changes: Any) -> Delayed:
     """Return a message with a delay."""
-    return message(row_index, **changes), delay_s
+    return encode_message(message(row_index, **changes)), delay_s
+
+
+def chunks(messages: Iterable[Delayed]) -> Iterator[Sequence[Delayed]]:
+    """Yield *messages* as a hand-over does."""
+    return in_chunks(messages, bytes_of=lambda each: len(each[0].body))
 
 
 def connection(url: str, **changes: Any) -> ConnectionSettings:

@@ -59,7 +59,7 @@ def test_a_publish_is_what_pika_would_send(
 ) -> None:
     """Whatever properties a message has or lacks, the encoded frames equal pika's."""
     expected = spec.BasicProperties(headers=headers, delivery_mode=2, app_id=mark, **texts)
-    properties = encode_properties(_raw(**texts), app_id=mark, headers=headers)
+    properties = encode_properties(_raw(**texts, headers=headers), app_id=mark)
     if frame_max and len(properties) + 12 > frame_max - 8:
         with pytest.raises(ValueError, match="do not fit"):
             encode_publish(7, "ex", "a.b", properties, body, frame_max_bytes=frame_max)
