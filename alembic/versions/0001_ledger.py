@@ -13,12 +13,14 @@ branch_labels = None
 depends_on = None
 
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-_OPEN = sa.text("state IS NULL OR state IN ('quarantined', 'dispatched')")
+_OPEN = "state IS NULL OR state IN ('quarantined', 'dispatched')"
+# as no query of some batch or state would say it: planners shall have this index for ids alone
+_IS_OPEN = sa.text("coalesce(state, '') IN ('', 'quarantined', 'dispatched')")
 _STORE_ID_CHARS = 500
-_OPEN_KEY = ["source", "store_id"]
+_OPEN_KEY = ["store_id", "source"]
 _OPEN_KEYS = {
-    "mysql": ["source", "open_store_id"],
-    "mssql": ["source", "open_store_id"],
+    "mysql": ["open_store_id", "source"],
+    "mssql": ["open_store_id", "source"],
     "oracle": ["open_store_id", "open_source"],
 }
 _HAS_STATE = sa.text("state IS NOT NULL")
@@ -164,7 +166,7 @@ def _create_timeout() -> None:
     if _dialect() == "mssql":
         # a purge changes thousands of rows at a time, and must not keep claims from the table
         op.execute(_with_names("ALTER TABLE {timeout} SET (LOCK_ESCALATION = DISABLE)"))
-    where = {"postgresql_where": _OPEN, "sqlite_where": _OPEN}
+    where = {"postgresql_where": _IS_OPEN, "sqlite_where": _IS_OPEN}
     _index("timeout", "timeout_open", _OPEN_KEYS.get(_dialect(), _OPEN_KEY), unique=True, **where)
     _index("timeout", "timeout_batch", ["batch_id", "row_index"])
     where = {"postgresql_where": _HAS_STATE, "sqlite_where": _HAS_STATE, "mssql_where": _HAS_STATE}

@@ -21,8 +21,21 @@ S = TypeVar("S", bound=sa.Select[Any])
 T = TypeVar("T")
 V = TypeVar("V", str, int)
 
+_BY_INDEX: Final = sa.text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
 MOST_IN_LIST: Final = 1000
 """Values in one ``IN``: Oracle takes no more (ORA-01795), SQL Server 2100 in a statement."""
+
+
+def prefer_indexes(connection: sa.Connection) -> None:
+    """Have this transaction look rows up by their index, whatever statistics say.
+
+    Those of PostgreSQL are old where a table has just been filled, and it may read all of one, or
+    of another index, for each batch.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(_BY_INDEX)
 
 
 def for_update(

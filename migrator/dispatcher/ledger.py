@@ -19,11 +19,10 @@ from sqlalchemy import (
     and_,
     delete,
     select,
-    text,
     update,
 )
 
-from migrator.database.portable import MOST_IN_LIST, for_update
+from migrator.database.portable import MOST_IN_LIST, for_update, prefer_indexes
 from migrator.database.types import database_now
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.operator_actions import count_purged
@@ -35,12 +34,6 @@ _PRUNE_BATCHES: Final = 200
 """Batches looked at per call of ``prune``."""
 _PRUNE_ROWS: Final = 20_000
 """Rows forgotten per call of ``prune``; a single batch may have more."""
-
-_POSTGRESQL_SETTINGS: Final = text(
-    # a batch's rows are in an index; without statistics the planner may read the whole ledger,
-    # or the whole of another index, for each batch instead
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
-)
 
 
 class DispatchedBatches(LedgerPart):
@@ -55,8 +48,7 @@ class DispatchedBatches(LedgerPart):
         becomes a new row and is sent once more.
         """
         with self._writing(f"pruning batches of lane {lease.lane}") as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(_POSTGRESQL_SETTINGS)
+            prefer_indexes(connection)
             now = connection.execute(select(database_now())).scalar_one()
             if not self._prunable(connection, lease, now - older_than):
                 return 0  # looked for first: the lock below would take a transaction id

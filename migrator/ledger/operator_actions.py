@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from migrator.database.portable import first_for_update, for_update, in_lists
+from migrator.database.portable import first_for_update, for_update, in_lists, prefer_indexes
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.states import (
@@ -179,6 +179,7 @@ class OperatorActions(LedgerPart):
         purged = 0
         while (at_most is None or purged < at_most) and (not purged or goes_on()):
             with self._writing("purging settled rows") as connection:
+                prefer_indexes(connection)
                 rows = connection.execute(self._purgeable(before, run)).all()
                 if rows:
                     self._delete(connection, rows)

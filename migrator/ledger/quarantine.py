@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from migrator.database.portable import first_for_update
+from migrator.database.portable import first_for_update, prefer_indexes
 from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import inserted_id
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
@@ -63,6 +63,7 @@ class SqlQuarantine(LedgerPart):
         query = sa.select(*columns, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
         with self._reading(_DOING) as connection:
+            prefer_indexes(connection)
             return [*connection.execute(query)]
 
     def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
@@ -73,6 +74,7 @@ class SqlQuarantine(LedgerPart):
         there they go (``SqlClaims.release_quarantined``).
         """
         with self._reading(_DOING) as connection:
+            prefer_indexes(connection)
             now = connection.execute(sa.select(database_now())).scalar_one()
             # a row that comes back into quarantine meanwhile is not tried a second time
             last = (
@@ -97,6 +99,7 @@ class SqlQuarantine(LedgerPart):
 
     def _retry_batch(self, which: list[sa.ColumnElement[bool]], last: int, mode: Mode) -> int:
         with self._writing("trying quarantined rows again") as connection:
+            prefer_indexes(connection)
             rows = self._chosen(connection, which, last)
             if rows:
                 self._move(connection, rows, self._new_batch(connection, rows, mode))

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, func, select
 
-from migrator.database.portable import among
+from migrator.database.portable import among, prefer_indexes
 from migrator.database.types import database_now
 from migrator.ledger.batches import batch_of
 from migrator.ledger.held_destinations import HeldDestination
@@ -50,6 +50,7 @@ class LedgerQueries(LedgerPart):
     def progress(self) -> Progress:
         """Return the whole ledger at one moment, in database time."""
         with self._reading("reading the progress") as connection:
+            prefer_indexes(connection)
             now = connection.execute(select(database_now())).scalar_one()
             return Progress(
                 taken_at=now,
@@ -76,7 +77,8 @@ class LedgerQueries(LedgerPart):
     ) -> int:
         sources = {each.source for each in endpoints}
         query = select(func.count()).where(which, among(source, sources))
-        ((count,),) = self._read(query, doing="counting the quarantine and doubtful batches")
+        doing = "counting the quarantine and doubtful batches"
+        ((count,),) = self._read(query, doing=doing, by_index=True)
         return int(count)
 
     def held(self) -> Sequence[HeldDestination]:
@@ -272,24 +274,27 @@ class SqlHandOvers(LedgerPart):
         """
         check_identity(self._engine, self._tables)
         row, batch = self._tables.timeout.c, self._tables.batch.c
+        doing = "asking what was handed over"
+        batches = select(batch.id).where(
+            batch.state == BatchState.HANDED_OVER, batch.last_due >= due_from
+        )
         query = (
             select(row.destination, func.count(), func.min(row.due), func.max(row.due))
-            .join_from(self._tables.batch, self._tables.timeout, row.batch_id == batch.id)
-            .where(
-                batch.state == BatchState.HANDED_OVER,
-                batch.last_due >= due_from,
-                row.state.is_(None),
-                row.due >= due_from,
-                row.destination.is_not(None),
-            )
+            .where(row.state.is_(None), row.due >= due_from, row.destination.is_not(None))
             .group_by(row.destination)
         )
         if due_until is not None:
-            query = query.where(batch.first_due < due_until, row.due < due_until)
-        if handed_over_from is not None:
-            query = query.where(batch.handed_over_at >= handed_over_from)
+            batches = batches.where(batch.first_due < due_until)
+            query = query.where(row.due < due_until)
+        if handed_over_from is None:
+            query = query.where(row.batch_id.in_(batches))
+        else:  # few batches, by their numbers: joined, all rows might be read to find theirs
+            batches = batches.where(batch.handed_over_at >= handed_over_from)
+            ids = [each.id for each in self._read(batches, doing=doing)]
+            query = query.where(among(row.batch_id, ids))
         merged: dict[QueueName, HandedOver] = {}
-        for column, rows, first, last in self._read(query, doing="asking what was handed over"):
+        found = self._read(query, doing=doing, by_index=handed_over_from is not None)
+        for column, rows, first, last in found:
             name = destination_of(column, {}, self._renamed)  # of `Sales` and `Sales@MACHINE`
             known = merged.get(name, HandedOver(destination=name, first_due=first, last_due=last))
             merged[name] = replace(

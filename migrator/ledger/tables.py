@@ -18,6 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
+from migrator.database.portable import prefer_indexes
 from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
 from migrator.errors import LedgerError
 from migrator.ledger.states import OPEN, BatchState, RowState
@@ -123,6 +124,8 @@ class LedgerTables:
         """Return the condition under which a timeout called *store_id* may not be claimed again.
 
         It is what the unique index is made of; literal, so that planners see that it is the same.
+        In other words they do not see it, and that is meant: the index has nearly all rows, and one
+        that has no statistics would read all of it to find those of a batch.
         """
         if OPEN_STORE_ID in timeout.c:
             return sa.and_(timeout.c[OPEN_STORE_ID] == store_id)
@@ -167,10 +170,11 @@ def build_tables(names: LedgerNames) -> LedgerTables:
 
 
 def _is_open(timeout: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return the condition of an open row, which no other condition on its state implies."""
     open_states: list[sa.ColumnElement[str]] = [
-        sa.literal_column(f"'{state}'") for state in (RowState.QUARANTINED, RowState.DISPATCHED)
+        sa.literal_column(f"'{state}'") for state in ("", RowState.QUARANTINED, RowState.DISPATCHED)
     ]
-    return timeout.c.state.is_(None) | timeout.c.state.in_(open_states)
+    return sa.func.coalesce(timeout.c.state, open_states[0]).in_(open_states)
 
 
 def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
@@ -279,10 +283,14 @@ def _open_columns(dialect: str) -> list[sa.Column[Any]]:
 
 
 def _open_key(table: sa.Table) -> list[sa.Column[Any]]:
-    """Return what no two open rows have in common; soonest told apart first on Oracle."""
-    if OPEN_SOURCE in table.c:
-        return [table.c[OPEN_STORE_ID], table.c[OPEN_SOURCE]]
-    return [table.c.source, table.c[OPEN_STORE_ID if OPEN_STORE_ID in table.c else "store_id"]]
+    """Return what no two open rows have in common; soonest told apart first.
+
+    With the source first, a planner may read all rows of it to find a hundred ids.
+    """
+    return [
+        table.c[OPEN_STORE_ID if OPEN_STORE_ID in table.c else "store_id"],
+        table.c[OPEN_SOURCE if OPEN_SOURCE in table.c else "source"],
+    ]
 
 
 def _add_indexes(tables: LedgerTables) -> None:
@@ -380,11 +388,17 @@ class LedgerPart:
     def _writing(self, doing: str) -> AbstractContextManager[sa.Connection]:
         return writing(self._engine, LedgerError, doing=doing)
 
-    def _read(self, query: sa.Select[Any], *, doing: str) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Return what *query* finds, tried again a little later while nobody answers."""
-        return retrying_read(
-            self._engine,
-            lambda connection: connection.execute(query).all(),
-            failed=LedgerError,
-            doing=doing,
-        )
+    def _read(
+        self, query: sa.Select[Any], *, doing: str, by_index: bool = False
+    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Return what *query* finds, tried again a little later while nobody answers.
+
+        With *by_index*, it is few of many rows; see ``prefer_indexes``.
+        """
+
+        def read(connection: sa.Connection) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+            if by_index:
+                prefer_indexes(connection)
+            return connection.execute(query).all()
+
+        return retrying_read(self._engine, read, failed=LedgerError, doing=doing)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Engine, Row, select
 
 from migrator.database.engine import reading, writing
+from migrator.database.portable import prefer_indexes
 from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
@@ -107,6 +108,7 @@ class Recalls(LedgerPart, ABC):
         """
         doing = "counting what could be recalled"
         with reading(self._engine, StoreError, doing=doing) as connection:
+            prefer_indexes(connection)
             forecaster = Forecaster(
                 connection=connection,
                 ledger=self._tables,

@@ -208,7 +208,7 @@ def _plan(site: Site, request: ClaimRequest) -> str:
         Move(legacy=legacy, ledger=site.tables, request=request, batch_id=1)
     )
     with writing(site.engine) as connection:
-        connection.execute(dialect.settings(request))
+        dialect.plan(connection, request)
         compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})
         rows = connection.execute(text(f"EXPLAIN {compiled}".replace(":", r"\:")))
         return "\n".join(row[0] for row in rows)

@@ -13,7 +13,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from migrator.database.engine import reading, writing
-from migrator.database.portable import among, first_for_update, flag
+from migrator.database.portable import among, first_for_update, flag, prefer_indexes
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_batch, hold_lease, insert_trial_run, open_batch, under_lease
@@ -86,7 +86,7 @@ class SqlClaims:
         try:
             query = sa.select(*(self._is_there(each) for each in requests))
             with reading(self._engine, StoreError, doing=doing) as connection:
-                self._dialect.prefer_indexes(connection)
+                prefer_indexes(connection)
                 found = connection.execute(query).one()
         except StoreUnavailable:
             raise
@@ -243,6 +243,7 @@ class SqlClaims:
         query = sa.select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
         doing = "reading the quarantine"
         with reading(self._engine, StoreError, doing=doing) as connection:
+            prefer_indexes(connection)
             return sorted(connection.scalars(query))
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
@@ -266,6 +267,7 @@ class SqlClaims:
             with writing(
                 self._engine, StoreError, doing=f"releasing quarantined rows to {source}"
             ) as connection:
+                prefer_indexes(connection)
                 ids = list(connection.scalars(query))
                 if not ids:
                     return released

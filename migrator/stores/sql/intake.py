@@ -17,6 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
+from migrator.database.portable import prefer_indexes
 from migrator.errors import RowRefused, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.tables import LedgerTables
@@ -95,7 +96,7 @@ class SqlIntake:
         doing = f"storing timeouts in {legacy.source}"
         with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
-            self._dialect.prefer_indexes(connection)
+            prefer_indexes(connection)
             for kind, values in steps:
                 if kind is DelayedMessage:
                     inserted = self._insert(connection, legacy, values)

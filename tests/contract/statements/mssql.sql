@@ -505,19 +505,28 @@ WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1)
 SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.first_due < :first_due_1 AND migrator.timeout.due < :due_2 GROUP BY migrator.timeout.destination;
+SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.batch.handed_over_at >= :handed_over_at_1;
 
 -- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator.timeout.destination;
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (:batch_id_1) GROUP BY migrator.timeout.destination;
 
 -- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
-FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
-WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL GROUP BY migrator.timeout.destination;
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1) GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.due < :due_2 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.batch.first_due < :first_due_1) GROUP BY migrator.timeout.destination;
 
 -- ledger/queries.py lane_statuses
 SELECT migrator.batch.lane, count(*) AS count_1
@@ -624,7 +633,7 @@ WHERE timeouts.[Id] IN (:Id_1);
 -- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator.timeout.store_id
 FROM migrator.timeout
-WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched'));
+WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND coalesce(migrator.timeout.state, '') IN ('', 'quarantined', 'dispatched');
 
 -- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.id IN (:id_1) AND migrator.timeout.going_back = :going_back_1;

@@ -505,19 +505,28 @@ WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1)
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/queries.py SqlHandOvers.handed_over
-SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.first_due < :first_due_1 AND migrator_timeout.due < :due_2 GROUP BY migrator_timeout.destination;
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_batch.handed_over_at >= :handed_over_at_1;
 
 -- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator_timeout.destination;
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (:batch_id_1) GROUP BY migrator_timeout.destination;
 
 -- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
-FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
-WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL GROUP BY migrator_timeout.destination;
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1) GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers.handed_over
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.due < :due_2 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_batch.first_due < :first_due_1) GROUP BY migrator_timeout.destination;
 
 -- ledger/queries.py lane_statuses
 SELECT migrator_batch.lane, count(*) AS count_1
@@ -639,7 +648,7 @@ WHERE timeouts."Id" IN (:Id_1);
 -- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator_timeout.store_id
 FROM migrator_timeout
-WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched'));
+WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND coalesce(migrator_timeout.state, '') IN ('', 'quarantined', 'dispatched');
 
 -- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;

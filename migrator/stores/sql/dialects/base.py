@@ -90,10 +90,6 @@ class Dialect(ABC):
 
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
-    def prefer_indexes(self, connection: sa.Connection) -> None:
-        """Have this transaction look rows up by their index, whatever statistics say."""
-        del connection
-
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Have the database give up after *patience*, in this transaction alone."""
         del connection, patience

@@ -20,6 +20,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
+from migrator.database.portable import prefer_indexes
 from migrator.database.sessions import milliseconds
 from migrator.database.types import UtcDateTime
 from migrator.stores.ports import ClaimRequest
@@ -42,9 +43,6 @@ _BY_TIME: Final = sa.text(
     # the planner may believe that reading the whole table is cheaper, once per batch.
     "SELECT set_config('enable_seqscan', 'off', true), "
     "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
-)
-_BY_ID: Final = sa.text(
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
 _LONG: Final = sa.text("SET LOCAL statement_timeout = '10min'")
 _ESTIMATE: Final = sa.text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
@@ -89,12 +87,15 @@ class PostgresqlDialect(Dialect):
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
-        connection.execute(self.settings(move.request))
+        self.plan(connection, move.request)
         return moved(connection.execute(self.statement(move)).one())
 
-    def settings(self, request: ClaimRequest) -> sa.TextClause:
-        """Return what makes the planner walk the right index for *request*."""
-        return _BY_TIME if request.only is None else _BY_ID
+    def plan(self, connection: sa.Connection, request: ClaimRequest) -> None:
+        """Have the planner walk the right index for *request*."""
+        if request.only is None:
+            connection.execute(_BY_TIME)
+        else:
+            prefer_indexes(connection)
 
     def statement(self, move: Move) -> sa.Select[Any]:
         """Return the whole move as one statement whose result is one row of sums."""
@@ -157,10 +158,6 @@ class PostgresqlDialect(Dialect):
         return sa.func.encode(
             sa.func.sha256(sa.func.coalesce(body, sa.func.decode("", "hex"))), "hex"
         )
-
-    def prefer_indexes(self, connection: sa.Connection) -> None:
-        """Forbid what reads a whole table, or the whole of another index, for each row."""
-        connection.execute(_BY_ID)
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound locks and statements alike."""

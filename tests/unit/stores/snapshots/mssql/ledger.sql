@@ -117,7 +117,7 @@ ALTER TABLE migrator.timeout SET (LOCK_ESCALATION = DISABLE);
 
 GO
 
-CREATE UNIQUE INDEX timeout_open ON migrator.timeout (source, open_store_id);
+CREATE UNIQUE INDEX timeout_open ON migrator.timeout (open_store_id, source);
 
 GO
 
