@@ -21,7 +21,7 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     401: "The token is missing or wrong.",
     403: "No token is set, the page is of another origin, or the host name is not one of this "
     "machine.",
-    404: "There is no such path; 401 or 403 without a token.",
+    404: "There is no such path, or `place` is another ledger's; 401 or 403 without a token.",
     405: "The path is not asked by this method; 401 or 403 without a token.",
     408: f"The body did not come within {BODY_PATIENCE_S:g} s.",
     413: f"The body is larger than {LARGEST_BODY_BYTES // 1024} KiB.",
@@ -29,8 +29,8 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     429: f"{WRONG_TOKENS} wrong tokens came from this address within {WRONG_SPAN_S:g} s; even the "
     "right one is not looked at until they are over.",
     500: "A bug; the log has `web_failed`.",
-    503: "Another command is under way, and this one was not begun; or more than "
-    f"{MOST_CONNECTIONS} connections are open.",
+    503: "Another command is under way, and this one was not begun; or the ledger cannot be read; "
+    f"or more than {MOST_CONNECTIONS} connections are open.",
     504: f"The daemon did not answer within {PATIENCE_S:g} s, and may still do it.",
 }
 """Why a daemon does not answer what was asked."""

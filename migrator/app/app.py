@@ -15,11 +15,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from migrator import __version__
 from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend, open_backend
 from migrator.config import Settings, required_secret
+from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.database.engine import open_engine
 from migrator.errors import PreflightRefused
 from migrator.ledger.adoption import SqlAdoption
@@ -248,6 +250,14 @@ class App:
         """Where timeouts were handed over to."""
         renamed = self.settings.handover.destination_map
         return SqlHandOvers(self.engine, self.tables, renamed)
+
+    @property
+    def ledger_place(self) -> str:
+        """Where the ledger is, without telling the address; see ``config.sources``."""
+        store, url = self.settings.store, self.settings.ledger.url
+        given = (store.kind, store.url, store.ledger_schema, url)
+        texts = (each.get_secret_value() if isinstance(each, SecretStr) else each for each in given)
+        return ledger_place(dict(zip(LEDGER_PLACE, texts, strict=True)))
 
     @cached_property
     def ledger_id(self) -> str:

@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
+from migrator.cli.daemon import Socket, client_of
 from migrator.cli.lazy import new_group
-from migrator.cli.output import say, write_json, write_text
+from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Json, Session, session_of
-from migrator.config.settings import AUTO
-from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
+from migrator.errors import CommandRefused, ConfigError
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.documents import fields_of
-from migrator.web.client import DaemonClient
 from migrator.web.control import (
     NO_REASON,
     Adjust,
@@ -29,16 +28,9 @@ from migrator.web.control import (
     build_order,
     parse_order,
 )
-from migrator.web.listener import chosen, listening
 
 verbs = new_group()
 
-Socket = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket", metavar="FILE", help="The daemon's control socket.  [env: MIGRATOR_WEB__SOCKET]"
-    ),
-]
 Endpoint = Annotated[
     str | None, typer.Option("--endpoint", metavar="NAME", help="Only this one; else all.")
 ]
@@ -124,46 +116,6 @@ def stop(context: typer.Context, socket: Socket = None, as_json: Json = False) -
       migrator stop
     """
     _give(StopNow(), session_of(context), socket)
-
-
-def client_of(
-    session: Session, socket: Path | None, endpoint: EndpointName | None = None
-) -> DaemonClient:
-    """Return the daemon that *socket*, or else the settings, mean, or else the one that runs here.
-
-    With *socket* no settings are read: an operator need not be allowed to read the secrets in them.
-    Of several services, that of *endpoint* is taken.
-
-    Raises:
-        ConfigError: It cannot be told which is meant.
-        DaemonUnavailable: None runs at the usual places.
-    """
-    path = socket or session.load().settings.web.socket
-    if path is None:
-        raise ConfigError(
-            "where does the daemon listen? web.socket is empty; set it in migrator.toml, for the "
-            "daemon as well, or MIGRATOR_WEB__SOCKET, or give --socket"
-        )
-    if path != AUTO:
-        return DaemonClient(Path(path))
-    usual = _usual(endpoint)
-    say(f"the daemon at {usual}")  # perhaps not the one that the settings at hand belong to
-    return DaemonClient(usual)
-
-
-def _usual(endpoint: EndpointName | None) -> Path:
-    found = listening(os.environ)
-    if not found:
-        raise DaemonUnavailable(
-            "no daemon listens at the usual places: is `migrator run` running, on this machine and "
-            "with web.socket as you have it? `migrator status` shows what the ledger knows; "
-            "nothing was asked"
-        )
-    path = chosen(found, endpoint)
-    if path is None:
-        shown = ", ".join(str(each) for each in found)
-        raise ConfigError(f"several daemons listen here; say which with --socket: {shown}")
-    return path
 
 
 def _give(

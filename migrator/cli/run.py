@@ -188,7 +188,11 @@ def progress_line(found: Progress) -> str:
     flying = sum(endpoint.in_flight for endpoint in found.endpoints)
     aside = sum(endpoint.quarantined for endpoint in found.endpoints)
     sent = sum(endpoint.dispatched for endpoint in found.endpoints)
-    doing = ", ".join(f"{lane_name(lane)}: {lane.doing}" for lane in found.lanes if lane.is_alive)
+    doing = ", ".join(
+        f"{lane_name(lane.lane, lane.serves)}: {lane.doing}"
+        for lane in found.lanes
+        if lane.is_alive
+    )
     counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
     counts += [f"{flying} in flight", f"{aside} in quarantine"]
     counts += [f"{len(found.held)} destinations held"] if found.held else []
@@ -205,7 +209,7 @@ def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Sess
         rows = [asdict(each) for each in held]
         write_json("run", {**outcome, "endpoints": endpoint_documents(found), "held": rows})
     else:
-        write_endpoints(found)
+        write_endpoints(endpoint_documents(found))
         if held:
             columns = ("held destination", "endpoint", "reason", "rows in the store")
             write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])

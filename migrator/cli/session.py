@@ -61,13 +61,14 @@ class Session:
         from migrator import config
         from migrator.service import logs
 
-        loaded = config.load(file=self.file, options=[*self._options()])
+        loaded = config.load(file=self.file, options=[*self.options()])
         log = loaded.settings.log
         level = "debug" if self.verbosity >= DEBUG else str(log.level)
         logs.configure(level=level, form=str(log.format))
         return loaded
 
-    def _options(self) -> Iterator[Option]:
+    def options(self) -> Iterator[Option]:
+        """Yield what was given to the verb, as one source of settings."""
         from migrator.config.sources import Option
 
         for name, value in self.given.items():

@@ -1,38 +1,38 @@
-"""``migrator status``: how far is it, who works on what, what needs a person?"""
+"""``migrator status``: how far is it, who works on what, what needs a person?
+
+A running daemon is asked first: the ledger costs three times as much to ask, for the libraries that
+it takes. What is shown is the same document either way, and says who told it.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
-from typing import Annotated, Any, Final
+from contextlib import ExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from migrator.cli.control import Socket, client_of
+from migrator.cli.daemon import Socket, client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
 from migrator.cli.output import console, json_text, write_table, write_text
-from migrator.cli.session import Json, duration, session_of
-from migrator.delays.depths import span_text
-from migrator.delays.routing import PROBED
-from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
-from migrator.ledger.states import BatchState
-from migrator.recall.restore import Recalls
-from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
+from migrator.cli.session import Json, Session, duration, session_of
 from migrator.reports.documents import plain
-from migrator.web.status import progress_document
+
+if TYPE_CHECKING:
+    from migrator.web.ledger import LedgerReader
 
 verbs = new_group()
 
 pause: Callable[[float], None] = time.sleep
 """Waits between two looks; tests replace it."""
 _CLEAR: Final = "\x1b[2J\x1b[H"
-_EXACT_ROWS: Final = 100_000
-"""Rows of half-due batches that one look may read; that takes a tenth of a second."""
-_WAY_BACK_EVERY_S: Final = 10.0
-"""With --watch, how often the way back is looked at: only minutes matter there."""
+_USUAL: Final = "2s"
+_USUAL_S: Final = 2.0
+_OLD_S: Final = 60.0
+"""Of an open batch; there may be a reason."""
 
 Interval = Annotated[
     str, typer.Option(metavar="DURATION", help="Pause between two looks of --watch.")
@@ -43,7 +43,7 @@ Interval = Annotated[
 def status(
     context: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Look again until Ctrl-C.")] = False,
-    interval: Interval = "2s",
+    interval: Interval = _USUAL,
     daemon: Annotated[
         bool,
         typer.Option("--daemon", help="Ask the running daemon, by its control socket."),
@@ -52,6 +52,9 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show progress, quarantine, doubtful batches and lanes, as the ledger has them.
+
+    A running daemon that works with this ledger is asked first; without one, the ledger itself.
+    The last line, and told_by in JSON, say which it was.
 
     With --watch --json, each look is one line.
 
@@ -64,7 +67,9 @@ def status(
       migrator status --json
     """
     session = session_of(context)
-    pause_s = max(duration("--interval", interval).total_seconds(), 0.1)
+    pause_s = _USUAL_S  # what is given is read by what reads settings: that takes a while
+    if interval != _USUAL:
+        pause_s = max(duration("--interval", interval).total_seconds(), 0.1)
     if daemon or socket is not None:
         client = client_of(session, socket)
         for _ in _looks(pause_s, is_repeated=watch):
@@ -75,23 +80,25 @@ def status(
                 _clear(is_repeated=watch)
                 _show_daemon(found)
         return
-    with session.opened(with_ledger=True) as app:
-        way_back = _WayBack(app.side.recalls)
+    with ExitStack() as ends:
+        reader: LedgerReader | None = None
         for _ in _looks(pause_s, is_repeated=watch):
-            progress = app.books.progress()
-            rollback, probe = way_back.at(progress), None
-            if app.settings.probe.every is not None:
-                probe = app.books.latest_event(PROBED)
+            told = ledger_by_daemon(session)
+            if told is None:
+                reader = reader or _open_reader(session, ends)
+                read = {"schema": "migrator/status/1", **reader.document(told_by="ledger")}
+                told = json.loads(json.dumps(read, default=plain))
             if session.wants_json:
-                more = {
-                    "rollback": rollback and rollback.document,
-                    "probe": probe and {**probe.detail, "at": probe.at},
-                }
-                document = {"schema": "migrator/status/1", **progress_document(progress), **more}
-                _write_json(document, is_repeated=watch)
+                _write_json(told, is_repeated=watch)
             else:
                 _clear(is_repeated=watch)
-                show(progress, rollback, probe)
+                show(told)
+
+
+def _open_reader(session: Session, ends: ExitStack) -> LedgerReader:
+    from migrator.web.ledger import LedgerReader
+
+    return LedgerReader(ends.enter_context(session.opened(with_ledger=True)))
 
 
 def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:
@@ -115,114 +122,92 @@ def _clear(*, is_repeated: bool) -> None:
         write_text(_CLEAR)
 
 
-class _WayBack:
-    """How much of what was handed over could be rolled back, asked no oftener than needed."""
-
-    def __init__(self, recalls: Recalls) -> None:
-        self._recalls = recalls
-        self._asked_s = -math.inf
-        self._found: RecallForecast | None = None
-
-    def at(self, progress: Progress) -> RecallForecast | None:
-        """Return it as of *progress*, or of a few seconds before; None: nothing was handed over."""
-        if not any(endpoint.handed_over for endpoint in progress.endpoints):
-            return None
-        if time.monotonic() - self._asked_s >= _WAY_BACK_EVERY_S:
-            now, until = progress.taken_at, progress.taken_at + MARGIN
-            self._found = self._recalls.forecast(
-                RecallScope(), now=now, not_before=until, exact_rows=_EXACT_ROWS
-            )
-            self._asked_s = time.monotonic()
-        return self._found
-
-
-def show(
-    progress: Progress, rollback: RecallForecast | None = None, probe: AuditEvent | None = None
-) -> None:
-    """Write *progress*, what a rollback could bring back, and the latest probes, for people."""
-    _write_tables(progress)
-    for line in (*_way_back(rollback), *_probed(probe)):
+def show(found: Mapping[str, Any]) -> None:
+    """Write the document ``migrator/status/1`` to stdout, for people."""
+    _write_tables(found)
+    for line in (*_remarks(found), *_way_back(found["rollback"]), *_probed(found["probe"])):
         write_text(line)
+    teller = "the ledger" if found["told_by"] == "ledger" else "the daemon, from the ledger"
+    write_text(f"told by {teller}, {_time(found['taken_at'])}")
 
 
-def write_endpoints(endpoints: Sequence[EndpointProgress]) -> None:
-    """Write the counts of each endpoint as a table."""
+def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
+    """Write the counts of each endpoint as a table; they are as in ``migrator/status/1``."""
     columns = ("endpoint", "claimed", "in flight", "handed over", "dispatched")
+    keys = ("endpoint", "claimed_total", "in_flight", "handed_over", "dispatched")
     write_table(
         (*columns, "quarantined", "doubtful"),
-        (
-            (
-                e.endpoint,
-                sum(e.rows.values()),
-                e.in_flight,
-                e.handed_over,
-                e.dispatched,
-                e.quarantined,
-                e.doubtful,
-            )
-            for e in endpoints
-        ),
+        ([each[key] for key in (*keys, "quarantined", "doubtful")] for each in endpoints),
     )
 
 
-def _write_tables(progress: Progress) -> None:
-    write_endpoints(progress.endpoints)
-    if progress.quarantine:
-        reasons = [(q.endpoint, q.reason, q.rows) for q in progress.quarantine]
+def _write_tables(found: Mapping[str, Any]) -> None:
+    write_endpoints(found["endpoints"])
+    if found["quarantine"]:
+        reasons = [(q["endpoint"], q["reason"], q["rows"]) for q in found["quarantine"]]
         write_table(("in quarantine", "reason", "rows"), reasons)
-    if progress.doubtful:
-        batches = [(str(d.batch), d.endpoint, d.size, d.since) for d in progress.doubtful]
+    if found["doubtful"]:
+        batches = [
+            (str(d["batch"]), d["endpoint"], d["size"], _moment(d["since"]))
+            for d in found["doubtful"]
+        ]
         write_table(("doubtful batch", "endpoint", "rows", "since"), batches)
-    if progress.held:
+    if found["held"]:
         held = [
-            (h.destination, h.endpoint, h.reason, h.tries, h.since, h.next_try_at)
-            for h in progress.held
+            (
+                *(h[key] for key in ("destination", "endpoint", "reason", "tries")),
+                *(_moment(h[key]) for key in ("since", "next_try_at")),
+            )
+            for h in found["held"]
         ]
         columns = ("held destination", "endpoint", "reason", "tries", "since", "next try")
         write_table(columns, held)
-    if progress.lanes:
+    if found["lanes"]:
+        keys = ("is_alive", "doing", "owner", "open_batches")
         lanes = [
-            (lane_name(lane), lane.is_alive, lane.doing, lane.owner, lane.open_batches)
-            for lane in progress.lanes
+            (lane_name(lane["lane"], lane["serves"]), *(lane[key] for key in keys))
+            for lane in found["lanes"]
         ]
         write_table(("lane", "alive", "doing", "owner", "open batches"), lanes)
-    for line in _remarks(progress):
-        write_text(line)
 
 
-def lane_name(lane: LaneStatus) -> str:
-    """Return what people call *lane*: its number, or whose dispatcher has it."""
-    return f"lane {lane.lane}" if lane.serves is None else f"dispatcher {lane.serves}"
+def lane_name(lane: int, serves: str | None) -> str:
+    """Return what people call *lane*: its number, or the table whose dispatcher has it."""
+    return f"lane {lane}" if serves is None else f"dispatcher {serves}"
 
 
-def _way_back(expected: RecallForecast | None) -> Iterator[str]:
+def _way_back(expected: Mapping[str, Any] | None) -> Iterator[str]:
     if expected is None:
         return
-    about = "" if expected.is_exact else "about "
+    about = "" if expected["is_exact"] else "about "
     yield (
-        f"handed over: {about}{expected.in_levels} in the levels, {expected.too_near} due too "
-        f"soon to come back, {about}{expected.left} have left"
+        f"handed over: {about}{expected['in_levels']} in the levels, {expected['too_near']} due "
+        f"too soon to come back, {about}{expected['left']} have left"
     )
-    if expected.possible_until is not None:
-        until = f"{expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
+    if expected["possible_until"] is not None:
+        until = _time(expected["possible_until"])
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
 
 
-def _probed(probe: AuditEvent | None) -> Iterator[str]:
+def _probed(probe: Mapping[str, Any] | None) -> Iterator[str]:
     if probe is not None:
-        text = probe.detail.get("text") or probe.detail.get("outcome")
-        yield f"probe, {probe.at:%Y-%m-%d %H:%M:%S} UTC: {text}"
+        text = probe.get("text") or probe.get("outcome")
+        yield f"probe, {_time(probe['at'])}: {text}"
 
 
-def _remarks(progress: Progress) -> Iterator[str]:
-    if not progress.endpoints:
+def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
+    if not found["endpoints"]:
         yield "the ledger is empty: nothing was claimed yet"
-    age = progress.oldest_open_age
-    if age is not None and age > timedelta(minutes=1):
-        yield f"the oldest open batch was claimed {age // timedelta(seconds=1)} s ago"
-    claimed = sum(e.count(BatchState.CLAIMED) for e in progress.endpoints)
-    if claimed and not any(lane.is_alive for lane in progress.lanes):
+    age_s = found["oldest_open_age_s"]
+    if age_s is not None and age_s > _OLD_S:
+        yield f"the oldest open batch was claimed {age_s:.0f} s ago"
+    claimed = sum(each["rows"].get("claimed", 0) for each in found["endpoints"])
+    if claimed and not any(lane["is_alive"] for lane in found["lanes"]):
         yield f"{claimed} claimed rows wait, but nobody works: start `migrator run`"
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 # ── what a running daemon says of itself ────────────────────────────────────────────────────────
@@ -256,6 +241,8 @@ def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
+    from migrator.delays.depths import span_text
+
     rate, eta_s = view["rate_per_s"], view["eta_s"]
     return (
         view["endpoint"],

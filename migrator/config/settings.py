@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr, field_validator, model_validator
 
 from migrator.config.servers import Broker, Ledger, Store, StoreKind
+from migrator.config.sources import AUTO
 from migrator.config.values import (
     EMPTY_IS_NONE,
     SAME_FILE,
@@ -39,7 +40,6 @@ from migrator.config.work import (
     Throttle,
 )
 
-AUTO: Final = "auto"
 _LONGEST_FLUSH: Final = timedelta(seconds=30)
 
 

@@ -7,6 +7,7 @@ imports no model: whoever only has to know which daemon to ask waits for none.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-from migrator.config.secrets import read_secret, secret_path
+from migrator.config.secrets import mask, read_secret, secret_path
 from migrator.errors import ConfigError
 
 PREFIX: Final = "MIGRATOR_"
@@ -29,6 +30,15 @@ SECRETS: Final = (
     ("broker", "management_url"),
     ("web", "token"),
 )
+LEDGER_PLACE: Final = (
+    ("store", "kind"),
+    ("store", "url"),
+    ("store", "ledger_schema"),
+    ("ledger", "url"),
+)
+"""What says where the ledger is."""
+AUTO: Final = "auto"
+"""Of ``web.socket``: at the usual place."""
 _LISTS: Final = (("broker", "url"), ("broker", "management_url"))
 
 Path = tuple[str, ...]
@@ -196,6 +206,19 @@ def peek(
     if found.problems:
         return None
     return {path: found.values[path].value for path in paths if path in found.values}
+
+
+def ledger_place(given: Mapping[Path, object]) -> str:
+    """Return the same text for the same ledger, from what is *given* at ``LEDGER_PLACE``.
+
+    Another way to write the same address is another text: then nothing is known. It tells nobody
+    the address, and holds no password.
+    """
+    defaults = {("store", "kind"): "sql", ("store", "ledger_schema"): "migrator"}
+    texts = [mask(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE]
+    if any(text.startswith("sqlite") for text in texts):
+        texts.append(str(FilePath.cwd()))  # its file is named from there
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
 
 def _flat(value: object, origin: Origin, path: Path = ()) -> Iterator[tuple[Path, Sourced]]:

@@ -21,7 +21,7 @@ import structlog  # noqa: F401 - a daemon imports nothing after its start
 from migrator.app import App
 from migrator.app.stores import SqlBackend
 from migrator.config import Settings, Telemetry
-from migrator.config.settings import AUTO
+from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
 from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.handover.claiming import Claimer, Look
@@ -49,6 +49,7 @@ from migrator.service.tasks import CapacityTask, periodic_jobs
 from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
 from migrator.service.throttle_signals import SignalThrottles, build_throttles
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
+from migrator.web.ledger import LedgerReader
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
@@ -504,6 +505,8 @@ class _Daemon:
         )
         return DaemonStatus(
             owner=self._owner,
+            ledger_place=self._app.ledger_place,
+            reader=LedgerReader(self._app),
             control=control,
             supervision=self._supervision,
             poller=self._poller,

@@ -21,11 +21,13 @@ from migrator.errors import MigratorError
 from migrator.ledger.report import AuditEvent, Progress, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.reports.documents import Document
 from migrator.service.control import Control, Served
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.stores.ports import TableCount
 from migrator.web.control import Answer, Command
+from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 POLL_EVERY: Final = timedelta(seconds=2)
@@ -154,6 +156,8 @@ class DaemonStatus:
     """Implements ``web.control.StatusService`` over what is known; any thread may ask."""
 
     owner: str
+    ledger_place: str
+    reader: LedgerReader
     control: Control
     supervision: Supervision
     poller: StatusPoller
@@ -190,6 +194,13 @@ class DaemonStatus:
         """Return whether the daemon works; a hold is no reason why not."""
         reasons = list(self._reasons())
         return Readiness(is_ready=not reasons, reasons=reasons)
+
+    def ledger(self) -> Document | None:
+        """Return what the ledger says now; None: it cannot be read."""
+        try:
+            return self.reader.document(told_by="daemon")
+        except MigratorError:
+            return None
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*."""

@@ -38,6 +38,7 @@ def new_app(
             Route("/ready", routes.ready, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
             Route("/status", routes.snapshot, methods=["GET"]),
+            Route("/ledger", routes.ledger, methods=["GET"]),
             Route("/control", routes.control, methods=["POST"]),
             *page,
         ],
@@ -75,6 +76,16 @@ class _Routes:
     async def snapshot(self, _request: Request) -> Response:
         """`migrator/daemon/1`: one look at everything."""
         return json_response("daemon", snapshot_document(self._status.snapshot()))
+
+    async def ledger(self, request: Request) -> Response:
+        """`migrator/status/1`: the ledger as of now; 404 when `place` is another one's."""
+        place = request.query_params.get("place", self._status.ledger_place)
+        if place != self._status.ledger_place:
+            raise HTTPException(404, "this daemon works with another ledger")
+        found = await self._commands.ledger()
+        if found is None:
+            raise HTTPException(503, "the ledger cannot be read now")
+        return json_response("status", found)
 
     async def control(self, request: Request) -> Response:
         """`migrator/control/1`: what came of a command; 409 when it was refused."""

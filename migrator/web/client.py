@@ -11,10 +11,12 @@ import socket
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from migrator.errors import ConfigError, DaemonUnavailable
-from migrator.web.control import Answer, Command, build_order
+
+if TYPE_CHECKING:  # imported by those who give a command: who only asks waits for none of it
+    from migrator.web.control import Answer, Command
 
 _PATIENCE_S: Final = 25.0
 """Longer than the daemon lets a command wait, so that it is the daemon that says so."""
@@ -38,6 +40,14 @@ class DaemonClient:
         """
         return self._asked("GET", "/status", "migrator/daemon/1")
 
+    def ledger(self, place: str) -> dict[str, Any]:
+        """Return the document ``migrator/status/1`` of the ledger at *place*.
+
+        Raises:
+            DaemonUnavailable: Nobody answers, or works with another ledger, or cannot read it.
+        """
+        return self._asked("GET", f"/ledger?place={place}", "migrator/status/1")
+
     def give(self, command: Command, who: str | None) -> Answer:
         """Return what came of *command*, of which the daemon is told *who* gives it.
 
@@ -45,6 +55,8 @@ class DaemonClient:
             DaemonUnavailable: Nobody answers; says whether the daemon may have got it.
             ConfigError: The daemon does not know such a command.
         """
+        from migrator.web.control import Answer, build_order
+
         body = json.dumps(build_order(command, who)).encode()
         found = self._asked("POST", "/control", "migrator/control/1", body)
         return Answer(is_done=bool(found["is_done"]), text=str(found["text"]))

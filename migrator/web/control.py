@@ -110,9 +110,18 @@ class Answer:
 class StatusService(Protocol):
     """The daemon as others may look at it and talk to it.
 
-    Every method may be called from any thread and raises nothing; all but ``quarantine`` and
-    ``execute`` answer at once.
+    Every method may be called from any thread and raises nothing; all but ``ledger``,
+    ``quarantine`` and ``execute`` answer at once.
     """
+
+    @property
+    def ledger_place(self) -> str:
+        """Which ledger it is, as ``config.sources.ledger_place`` names it."""
+        ...
+
+    def ledger(self) -> Document | None:
+        """Return what ``migrator status`` shows; the ledger is asked. None: it does not answer."""
+        ...
 
     def snapshot(self) -> Snapshot:
         """Return the latest look at everything; at most a few seconds old, and it says how old."""
@@ -223,6 +232,13 @@ class CommandQueue:
             UnansweredError: It was not given to the daemon, or it was, and nobody knows yet.
         """
         return await self._commands.call(lambda: self._status.execute(command, who=who))
+
+    async def ledger(self) -> Document | None:
+        """Return what the ledger says now; None: it did not in time. No command waits for it."""
+        try:
+            return await self._looks.call(self._status.ledger)
+        except UnansweredError:
+            return None
 
     async def quarantine(
         self, which: QuarantineFilter, *, after: int, limit: int

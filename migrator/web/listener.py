@@ -19,8 +19,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from migrator.errors import ConfigError
 from migrator.nservicebus.timeouts import EndpointName
 
@@ -92,6 +90,14 @@ def _check_path(path: Path) -> None:
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Keep others of us from looking and binding in *folder* at the same time."""
+    from tenacity import (  # only who listens waits for it
+        RetryError,
+        Retrying,
+        retry_if_exception_type,
+        stop_after_delay,
+        wait_fixed,
+    )
+
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock = Retrying(

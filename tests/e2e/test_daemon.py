@@ -70,6 +70,10 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
         assert client.post("/control", json={"command": "resume"}).status_code == 401
         client.headers["authorization"] = f"Bearer {TOKEN}"
         assert client.post("/control", json={"command": "resume"}).json()["is_done"]
+    by_daemon = json.loads(rig.must("status", "--json"))
+    by_ledger = json.loads(rig.must("status", "--json", MIGRATOR_WEB__SOCKET=""))
+    assert (by_daemon["told_by"], by_ledger["told_by"]) == ("daemon", "ledger")
+    assert by_daemon["quarantine"] == by_ledger["quarantine"]
     assert told(rig, command="set", setting="lanes", value="2", who="Jo")["is_done"]
     wait_until(lambda: not rig.stored_ids(), what="rows of what was paused")
     assert status(rig)["settings"]["lanes"] == "2"

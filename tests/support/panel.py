@@ -23,6 +23,7 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from migrator.reports.documents import Document
 from migrator.web.control import Adjust, Answer, Command, Pause, Resume, Retry, StatusService
 from migrator.web.status import (
     EndpointView,
@@ -32,6 +33,7 @@ from migrator.web.status import (
     QuarantinePage,
     Readiness,
     Snapshot,
+    progress_document,
 )
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -173,6 +175,7 @@ class MemoryPanel:
         self.bug: Exception | None = None
         self.aside: list[QuarantinedRow] = []
         self.trouble = ""
+        self.ledger_place = "here"
 
     def snapshot(self) -> Snapshot:
         if self.bug is not None:
@@ -184,6 +187,12 @@ class MemoryPanel:
 
     def ready(self) -> Readiness:
         return self.readiness
+
+    def ledger(self) -> Document | None:
+        if self.trouble:
+            return None
+        more: Document = {"rollback": None, "probe": None}
+        return {"told_by": "daemon", **progress_document(some_progress()), **more}
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         rows = [

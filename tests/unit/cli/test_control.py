@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from migrator.cli import control
+from migrator.cli import daemon
+from migrator.cli.session import Session
+from migrator.config.sources import ledger_place
 from migrator.ledger.report import Signal
 from migrator.web import listener
 from migrator.web.client import DaemonClient
@@ -201,7 +203,7 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
     program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     """Whoever asked is told that it may have been done."""
-    monkeypatch.setattr(control, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
+    monkeypatch.setattr(daemon, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
     panel.answers.clear()
     assert "may have been done" in program("drain", codes=[4]).err
     panel.answers.set()
@@ -229,3 +231,52 @@ def test_the_daemon_tells_what_it_does(program: Program, panel: MemoryPanel) -> 
     assert row.split() == [*("Sales", "migrate", "5", "000", "50.0", "1m", "40s"), *row.split()[7:]]
     assert row.endswith("paused, broker_alarm")
     assert program("status", "--daemon", "--json").document["schema"] == "migrator/daemon/1"
+
+
+# ── status, of a daemon that nobody named ───────────────────────────────────────────────────────
+
+
+def test_a_daemon_of_the_same_ledger_is_asked_first(program: Program, panel: MemoryPanel) -> None:
+    """The document has the same fields as from the ledger; both ways say who told it."""
+    program("db", "upgrade")
+    from_ledger = program("status", "--json").document
+    assert from_ledger["told_by"] == "ledger"
+    assert program("status").out.splitlines()[-1].startswith("told by the ledger, ")
+    with Session().opened() as app:
+        panel.ledger_place = app.ledger_place
+    from_daemon = program("status", "--json").document
+    assert (from_daemon["schema"], from_daemon["told_by"]) == ("migrator/status/1", "daemon")
+    assert [*from_daemon] == [*from_ledger]
+    out = program("status").out
+    assert "doubtful batch" in out
+    assert out.splitlines()[-1] == ("told by the daemon, from the ledger, 2026-03-10 09:30:00 UTC")
+
+
+def test_a_daemon_that_cannot_read_the_ledger_is_not_believed(
+    program: Program, panel: MemoryPanel
+) -> None:
+    """Who asks finds out alone, and says what is wrong."""
+    with Session().opened() as app:
+        panel.ledger_place = app.ledger_place
+    panel.trouble = "the database is gone"
+    assert "migrator db upgrade" in program("status", codes=[3]).err
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {("store", "url"): "postgresql://host/other"},
+        {("store", "url"): "postgresql://host/db", ("store", "ledger_schema"): "other"},
+        {("store", "url"): "postgresql://else@host/db"},
+        {("store", "url"): "https://host", ("store", "kind"): "ravendb"},
+        {},
+    ],
+)
+def test_another_ledger_has_another_place(other: dict[tuple[str, ...], object]) -> None:
+    """Unless only a password differs; defaults count as if they were given."""
+    given: dict[tuple[str, ...], object] = {("store", "url"): "postgresql://host/db"}
+    assert ledger_place(given) != ledger_place(other)
+    same = {**given, ("store", "kind"): "sql", ("store", "ledger_schema"): "migrator"}
+    assert ledger_place(given) == ledger_place(same)
+    one, two = ({**given, ("store", "url"): f"postgresql://me:{n}@host/db"} for n in (1, 2))
+    assert ledger_place(one) == ledger_place(two)

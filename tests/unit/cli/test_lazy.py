@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from migrator.cli import delays, root
 from migrator.cli.lazy import LazyGroup
+from migrator.config.sources import ledger_place
+from migrator.web.metrics import Instruments
+from migrator.web.server import WebPlan, serve
+from tests.support.panel import MemoryPanel
 from tests.unit.cli.conftest import Program
 
 GROUPS: tuple[type[LazyGroup], ...] = (root.Verbs, delays.Verbs)
@@ -25,9 +30,10 @@ SERVING = {"apscheduler", "jinja2", "prometheus_client", "starlette", "uvicorn"}
 OTHERS = DATABASE | SCHEMA | BROKER | SERVING | LOGGING
 
 
-def imported(folder: Path, *arguments: str) -> set[str]:
-    """Run the real program, and return the packages it imported."""
-    settings = {name: text for name, text in os.environ.items() if not name.startswith("MIGRATOR_")}
+def imported(folder: Path, *arguments: str, **more: str) -> set[str]:
+    """Run the real program, and return the packages and modules it imported."""
+    inherited = {n: text for n, text in os.environ.items() if not n.startswith("MIGRATOR_")}
+    settings = {**inherited, "MIGRATOR_WEB__SOCKET": "", **more}
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "migrator", *arguments],
         env={**settings, "MIGRATOR_STORE__URL": f"sqlite:///{folder / 'legacy.db'}"},
@@ -38,7 +44,8 @@ def imported(folder: Path, *arguments: str) -> set[str]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     timed = (line for line in done.stderr.splitlines() if line.startswith("import time:"))
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in timed}
+    names = {line.rpartition("|")[2].strip() for line in timed}
+    return names | {name.partition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +65,17 @@ def test_a_verb_imports_nothing_that_only_others_need(
     found = imported(program.folder, *arguments)
     assert "migrator" in found
     assert found & without == set()
+
+
+def test_asking_a_daemon_needs_neither_settings_nor_database(tmp_path: Path) -> None:
+    """That is why it is asked first."""
+    panel = MemoryPanel()
+    panel.ledger_place = ledger_place({("store", "url"): f"sqlite:///{tmp_path / 'legacy.db'}"})
+    with tempfile.TemporaryDirectory(prefix="web-") as folder:
+        path = Path(folder) / "control.sock"
+        with serve(panel, WebPlan(socket=path), Instruments()):
+            found = imported(tmp_path, "status", "--json", MIGRATOR_WEB__SOCKET=str(path))
+    assert found & (OTHERS | {"migrator.config.settings", "migrator.app"}) == set()
 
 
 def test_a_daemon_imports_nothing_after_its_start() -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from migrator.cli import status
 from migrator.cli.session import Session
-from migrator.ledger.report import (
-    EndpointProgress,
-)
+from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import Lane
 from migrator.recall.restore import SqlRecalls
 from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.reports.documents import plain
+from migrator.web.status import progress_document
 from tests.support.panel import NOW, SALES, some_progress
 from tests.unit.cli.conftest import Program
 
@@ -48,9 +48,17 @@ DISPATCHING = replace(
 )
 
 
+def told(progress: Progress, rollback: RecallForecast | None = None) -> dict[str, Any]:
+    """Return *progress* as a document that came over the wire."""
+    more = {"told_by": "daemon", "rollback": rollback and rollback.document, "probe": None}
+    document = {**progress_document(progress), **more}
+    found: dict[str, Any] = json.loads(json.dumps(document, default=plain))
+    return found
+
+
 def test_a_dispatcher_is_told_by_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     """With what it sent, and the destinations it could not reach."""
-    status.show(DISPATCHING)
+    status.show(told(DISPATCHING))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         *("endpoint", "claimed", "in", "flight", "handed", "over"),
@@ -71,7 +79,7 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     expected = RecallForecast(
         in_levels=800, too_near=6, left=194, possible_until=NOW, may_find=True, is_exact=True
     )
-    status.show(PROGRESS, expected)
+    status.show(told(PROGRESS, expected))
     shown = capsys.readouterr().out
     for text in (
         *("no-destination", "doubtful batch", "lane 0", "300 s ago", "nobody works"),
@@ -80,7 +88,7 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     ):
         assert text in shown
     vague = replace(expected, is_exact=False, possible_until=None)
-    status.show(PROGRESS, vague)
+    status.show(told(PROGRESS, vague))
     shown = capsys.readouterr().out
     assert "about 800 in the levels" in shown
     assert "can bring back" not in shown

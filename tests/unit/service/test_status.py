@@ -163,7 +163,15 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
 
     unused: Any = None
     control: Any = SimpleNamespace(app=SimpleNamespace(quarantine=SimpleNamespace(page=page)))
-    status = DaemonStatus(owner="", control=control, supervision=unused, poller=unused, jobs=[])
+    status = DaemonStatus(
+        owner="",
+        ledger_place="",
+        reader=unused,
+        control=control,
+        supervision=unused,
+        poller=unused,
+        jobs=[],
+    )
     found = status.quarantine(QuarantineFilter(endpoint=SALES), after=after, limit=3)
     assert ([*map(str, found.rows)], found.has_more) == (rows, has_more)
     error.append(LedgerError("reading the quarantine: gone"))

@@ -1,0 +1,89 @@
+"""Which running daemon is meant, and asking it; imports neither settings nor a database for that.
+
+Rules of this file: a daemon that a verb was not told of is only asked about the ledger if it works
+with the one that the settings name; whatever it does not answer, the ledger is asked instead.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from migrator.cli.output import say
+from migrator.cli.session import Session
+from migrator.config.sources import AUTO, LEDGER_PLACE, ledger_place, peek
+from migrator.errors import ConfigError, DaemonUnavailable
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.web.client import DaemonClient
+from migrator.web.listener import chosen, listening
+
+_SOCKET: Final = ("web", "socket")
+_PATIENCE_S: Final = 3.0
+"""Whoever asks for the status can have it from the ledger by then."""
+
+Socket = Annotated[
+    Path | None,
+    typer.Option(
+        "--socket", metavar="FILE", help="The daemon's control socket.  [env: MIGRATOR_WEB__SOCKET]"
+    ),
+]
+
+
+def ledger_by_daemon(session: Session) -> dict[str, Any] | None:
+    """Return ``migrator/status/1`` as a running daemon tells it; None: none does, of this ledger.
+
+    Of the settings only those are read that say which ledger is meant, and where to ask.
+    """
+    given = peek((_SOCKET, *LEDGER_PLACE), file=session.file, options=[*session.options()])
+    if given is None:
+        return None
+    place, path = ledger_place(given), given.get(_SOCKET, AUTO)
+    for each in listening(os.environ) if path == AUTO else filter(None, [path]):
+        try:
+            return DaemonClient(Path(str(each)), patience_s=_PATIENCE_S).ledger(place)
+        except (DaemonUnavailable, ConfigError):
+            continue
+    return None
+
+
+def client_of(
+    session: Session, socket: Path | None, endpoint: EndpointName | None = None
+) -> DaemonClient:
+    """Return the daemon that *socket*, or else the settings, mean, or else the one that runs here.
+
+    With *socket* no settings are read: an operator need not be allowed to read the secrets in them.
+    Of several services, that of *endpoint* is taken.
+
+    Raises:
+        ConfigError: It cannot be told which is meant.
+        DaemonUnavailable: None runs at the usual places.
+    """
+    path = socket or session.load().settings.web.socket
+    if path is None:
+        raise ConfigError(
+            "where does the daemon listen? web.socket is empty; set it in migrator.toml, for the "
+            "daemon as well, or MIGRATOR_WEB__SOCKET, or give --socket"
+        )
+    if path != AUTO:
+        return DaemonClient(Path(path))
+    usual = _usual(endpoint)
+    say(f"the daemon at {usual}")  # perhaps not the one that the settings at hand belong to
+    return DaemonClient(usual)
+
+
+def _usual(endpoint: EndpointName | None) -> Path:
+    found = listening(os.environ)
+    if not found:
+        raise DaemonUnavailable(
+            "no daemon listens at the usual places: is `migrator run` running, on this machine and "
+            "with web.socket as you have it? `migrator status` shows what the ledger knows; "
+            "nothing was asked"
+        )
+    path = chosen(found, endpoint)
+    if path is None:
+        shown = ", ".join(str(each) for each in found)
+        raise ConfigError(f"several daemons listen here; say which with --socket: {shown}")
+    return path
