@@ -1,5 +1,9 @@
 """Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
 
+While the level of the soonest rows has no room (``pace``), rows of the next level that has some are
+claimed, so that several levels fill side by side. As time passes rows come down into lower levels,
+at the upper end, where claims from below find them.
+
 A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
 where there is anything, at all endpoints at once and without a trace.
 """
@@ -9,16 +13,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.delays.routing import TOP_LEVEL, entry_level
 from migrator.errors import StoreError
+from migrator.handover.pace import Pacer
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.nservicebus.wiretime import seconds_up
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import ClaimRequest, Claims, Cursor
+from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor
 
 _FEWEST_ROWS: Final = 50
 _LONGEST_S: Final = 1.5
@@ -27,6 +34,8 @@ _SHORT_S: Final = 1.0
 """Below it, they may grow again."""
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
+_EMPTY_S: Final = 5.0
+"""A level in whose range there were no rows is not looked at again for so long."""
 _OVERDUE_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.5
 """What a look found is believed for so long; what it did not find, by all lanes of the process."""
@@ -41,6 +50,12 @@ class _Progress:
     cursor: Cursor | None = None
     rewound_s: float = 0.0
     overdue_asked_s: float = float("-inf")
+    reached: datetime | None = None
+    """When the last of the soonest rows was due; stays when the cursor is rewound."""
+    above: dict[int, Cursor] = field(default_factory=dict)
+    """By level: how far claims have come in it that passed over the levels below."""
+    empty_until_s: dict[int, float] = field(default_factory=dict)
+    """By level: until when it is believed to have no rows."""
 
 
 class Look:
@@ -81,6 +96,8 @@ class Claimer:
     max_bytes: int
     look: Look
     """Shared with other lanes."""
+    pacer: Pacer
+    """The same."""
     is_held: Callable[[EndpointName], bool] = lambda _endpoint: False
     """Asked before every claim: of an endpoint for which it says yes, nothing is claimed."""
     not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: ()
@@ -137,14 +154,14 @@ class Claimer:
             self._turns.rotate(-1)
             if progress.endpoint.source not in self._worth or self.is_held(progress.endpoint.name):
                 continue
-            for request in self._requests(progress, lease, max_rows):
+            for level, request in self._requests(progress, lease, max_rows):
                 if only_overdue and request.due_after is not None:
                     break
                 claim = self.claims.claim(request)
                 if claim is not None:
                     self.fault("claim.done")
                     if request.mode is self.mode and request.due_after is not None:
-                        progress.cursor = claim.cursor
+                        self._note(progress, level, claim)
                     return claim.batch
             if not only_overdue:
                 self._worth.discard(progress.endpoint.source)
@@ -154,21 +171,65 @@ class Claimer:
         """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
         return self.claims.resume(batch, lease)
 
-    def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
+    def _note(self, progress: _Progress, level: int | None, claim: Claim) -> None:
+        """Remember how far *claim* came, which began at *level*, or with the soonest rows."""
+        now, at_s = self.clock.now(), self.clock.monotonic_s()
+        reached = _level(claim.cursor.due_at, now)
+        self.pacer.plan(reached, claim.batch.size, now_s=at_s)
+        if level is None:
+            progress.cursor, progress.reached = claim.cursor, claim.cursor.due_at
+            return
+        progress.above[reached] = claim.cursor
+        for passed in range(level, reached):
+            progress.empty_until_s[passed] = at_s + _EMPTY_S
+
+    def _requests(
+        self, progress: _Progress, lease: Lease, max_rows: int
+    ) -> Iterator[tuple[int | None, ClaimRequest]]:
+        """Yield what to try in turn, each with the level above the soonest rows' it begins at."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         selection = self.selection()
         overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
         if selection.takes_overdue and overdue_is_stale:
-            yield self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
+            yield None, self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
             progress.overdue_asked_s = at_s  # only reached when there was none
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
+            progress.above.clear()
         after, until = selection.future(now)
-        cursor = progress.cursor
-        yield self._request(progress, lease, self.mode, after, until, cursor, max_rows)
+        soonest = _level(max(progress.reached or after, after), now)
+        if (level := self._with_room(progress, soonest, now, until)) is not None:
+            since = now + timedelta(seconds=2**level)
+            cursor = progress.above.get(level)
+            if cursor is not None and _level(cursor.due_at, now) != level:
+                cursor = None  # its rows have come down
+            rows = self._rows(level, max_rows)
+            yield level, self._request(progress, lease, self.mode, since, until, cursor, rows)
+            for empty in range(level, TOP_LEVEL + 1):  # only reached when there was none
+                progress.empty_until_s[empty] = at_s + _EMPTY_S
+        cursor, rows = progress.cursor, self._rows(soonest, max_rows)
+        yield None, self._request(progress, lease, self.mode, after, until, cursor, rows)
         if cursor is not None:
             progress.cursor, progress.rewound_s = None, at_s
-            yield self._request(progress, lease, self.mode, after, until, None, max_rows)
+            yield None, self._request(progress, lease, self.mode, after, until, None, rows)
+
+    def _with_room(
+        self, progress: _Progress, soonest: int, now: datetime, until: datetime
+    ) -> int | None:
+        """Return the lowest level that has room; None: the *soonest* rows' has, or none has."""
+        at_s = self.clock.monotonic_s()
+        if self.pacer.has_room(soonest, now_s=at_s):
+            return None
+        above = (
+            level
+            for level in range(soonest + 1, _level(until, now) + 1)
+            if progress.empty_until_s.get(level, at_s) <= at_s
+            and self.pacer.has_room(level, now_s=at_s)
+        )
+        return next(above, None)
+
+    def _rows(self, level: int, max_rows: int) -> int:
+        return int(min(max_rows, self.pacer.rows_at_once(level)))
 
     def _request(
         self,
@@ -192,6 +253,11 @@ class Claimer:
             cursor=cursor,
             not_for=self.not_for(progress.endpoint),
         )
+
+
+def _level(due_at: datetime, now: datetime) -> int:
+    """Return which level a row enters that is due then."""
+    return entry_level(max(seconds_up(due_at - now), 0))
 
 
 class PassSize:

@@ -426,6 +426,7 @@ class _Daemon:
                 mode=given.mode,
                 max_bytes=given.batch_bytes,
                 look=self._look,
+                pacer=self._pacer,
                 is_held=lambda endpoint: not self._guard.may_claim(endpoint),
                 not_for=self._holding.not_for,
                 fault=app.fault,

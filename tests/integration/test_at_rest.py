@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event
 from migrator.dispatcher.due import Poller
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.handover.claiming import Claimer, Look
+from migrator.handover.pace import Pacer
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations
 from migrator.ledger.queries import LedgerQueries
@@ -81,6 +82,7 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
         mode=Mode.STAGED,
         max_bytes=1 << 20,
         look=Look(site.claims, DatabaseClock(site.engine)),
+        pacer=Pacer(),
     )
     books = LedgerQueries(site.engine, site.tables)
     with transaction_ids(site.engine) as taken:

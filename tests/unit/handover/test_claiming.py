@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migrator.delays.releases import load
 from migrator.errors import StoreError
 from migrator.handover.claiming import Claimer, Look, PassSize
+from migrator.handover.pace import Pacer
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import Claim, ClaimRequest
-from tests.unit.handover.memory import LEASE, MemoryClock, MemoryLedger, timeout
+from tests.unit.handover.memory import LEASE, START, MemoryClock, MemoryLedger, timeout
 
 ENDPOINTS = [
     StoreEndpoint(name=EndpointName(name), source=f"public.{name}") for name in ("A", "B", "C")
@@ -55,6 +60,7 @@ def lane_of(store: Store, clock: MemoryClock | None = None, **options: Any) -> C
         "endpoints": [(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
         "mode": Mode.STAGED,
         "max_bytes": 1 << 20,
+        "pacer": Pacer(),
     }
     given["look"] = Look(given["claims"], given["clock"])
     return Claimer(**given | options)
@@ -169,3 +175,115 @@ def test_a_few_rows_are_always_taken() -> None:
     small = PassSize(lambda: 20)
     assert not small.has_arrived(20, 9.0)
     assert small.rows == 20
+
+
+class Ledger(MemoryLedger):
+    """Rows of one endpoint, due in so many seconds; remembers what was asked for."""
+
+    def __init__(self, due_in_s: Sequence[float]) -> None:
+        super().__init__([timeout(n, due_s) for n, due_s in enumerate(due_in_s)])
+        self.requests: list[ClaimRequest] = []
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        self.requests.append(request)
+        return super().claim(request)
+
+
+def one_endpoint(ledger: Ledger, clock: MemoryClock, pacer: Pacer) -> Claimer:
+    """Return a lane of one endpoint, without a cutoff."""
+    return lane_of(
+        ledger,  # type: ignore[arg-type]  # of one endpoint
+        clock,
+        endpoints=[(ENDPOINTS[0], RunId(1))],
+        selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
+        pacer=pacer,
+    )
+
+
+def fill(pacer: Pacer, level: int, clock: MemoryClock, *, seconds: float = 1.0) -> None:
+    """Have *level* do nothing else for a while."""
+    found = load([2**level], weight=seconds / ((level + 1) * 1e-4))
+    pacer.book(found, now_s=clock.elapsed, latest_s=1e9)
+
+
+def due_s(ledger: Ledger, claimer: Claimer, max_rows: int = 2) -> list[float]:
+    """Claim; return in how many seconds after the start what came is due."""
+    batch = claimer.claim(LEASE, max_rows=max_rows)
+    rows = [] if batch is None else ledger.batch_rows[batch.id]
+    return [(row.due_at - START).total_seconds() for row in rows]
+
+
+def test_rows_of_the_next_level_with_room_are_claimed_while_one_is_full() -> None:
+    """Soonest due first among the levels that have room; each level goes on where it was."""
+    ledger = Ledger([70, 71, 72, 73, 74, 75, 150, 151, 152, 153, 3600, 3601])
+    clock, pacer = MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    assert due_s(ledger, lane) == [70, 71]
+    fill(pacer, 6, clock)
+    assert due_s(ledger, lane) == [150, 151]
+    assert due_s(ledger, lane) == [152, 153]
+    fill(pacer, 7, clock)
+    assert due_s(ledger, lane) == [3600, 3601]
+    fill(pacer, 11, clock)
+    assert due_s(ledger, lane) == [72, 73]  # then it waits for the soonest
+    clock.elapsed += 3.0
+    assert due_s(ledger, lane) == [74, 75]
+
+
+def test_where_no_level_is_full_claims_are_as_they_would_be_without_a_pace() -> None:
+    """As many, as large, and over the same ranges."""
+    due = [1.0 * n for n in range(5, 900, 7)]
+    asked = []
+    for is_on in (True, False):
+        ledger, clock = Ledger(due), MemoryClock()
+        lane = one_endpoint(ledger, clock, Pacer(is_on=lambda is_on=is_on: is_on))  # type: ignore[misc]
+        while due_s(ledger, lane, 20):
+            clock.elapsed += 0.1
+        asked.append(ledger.requests)
+    assert asked[0] == asked[1]
+
+
+def test_a_store_with_rows_for_one_level_is_hardly_asked_for_others() -> None:
+    """A claim that finds nothing has written all the same."""
+    ledger, clock, pacer = Ledger([64.0 + n / 100 for n in range(60)]), MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    due_s(ledger, lane)
+    for _ in range(20):
+        fill(pacer, 6, clock, seconds=0.01)
+        fill(pacer, 6, clock, seconds=1.0)
+        assert due_s(ledger, lane)
+        clock.elapsed += 0.01
+    assert len([r for r in ledger.requests if r.due_after and r.due_after > START]) <= 21 + 1
+
+
+def test_batches_for_a_level_that_lets_go_slowly_are_smaller() -> None:
+    """What enters it at once must leave it within 0.2 s: 285 rows of 64 s."""
+    ledger, clock, pacer = Ledger([64.0] * 2000), MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    assert len(due_s(ledger, lane, 5000)) == 1000  # nothing is known yet
+    fill(pacer, 6, clock, seconds=0.01)
+    assert len(due_s(ledger, lane, 5000)) == 285
+    assert len(due_s(ledger, lane, 100)) == 100
+
+
+@given(
+    due=st.lists(st.floats(1.0, 5000.0), max_size=60),
+    steps=st.lists(st.tuples(st.integers(0, 12), st.floats(0.0, 40.0)), max_size=40),
+)
+def test_every_row_is_claimed_once_whichever_levels_are_full(
+    due: list[float], steps: list[tuple[int, float]]
+) -> None:
+    """Rows come down into lower levels meanwhile; none is passed over for ever."""
+    ledger, clock, pacer = Ledger(due), MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    found: list[float] = []
+    for level, wait_s in steps:
+        fill(pacer, level, clock, seconds=60.0)
+        clock.elapsed += wait_s
+        found += due_s(ledger, lane, 3)
+    for _ in range(200):
+        clock.elapsed += 1.0
+        found += due_s(ledger, lane, 3)
+    assert sorted(found) == sorted(
+        (row.due_at - START).total_seconds() for row in Ledger(due).stored.values()
+    )

@@ -118,6 +118,7 @@ class World:
                 mode=mode,
                 max_bytes=1 << 20,
                 look=Look(self.ledger, self.clock),  # type: ignore[arg-type]  # as above
+                pacer=self.pacer,
                 not_for=self.holding.not_for,
             ),
             preparer=Preparer(
