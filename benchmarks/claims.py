@@ -41,10 +41,10 @@ from sqlalchemy import text
 
 from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServer
 from migrator.database.engine import open_engine, writing
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.timeouts import Lane

@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table
-from migrator.web.app import new_app
 from migrator.web.auth import Listener, is_page, refusal
 from migrator.web.control import COMMANDS, Command, CommandQueue
 from migrator.web.metrics import GROUPS, Instruments, Measure
+from migrator.web.server import new_app
 
 _TOKEN: Final = "any"  # noqa: S105 - a listener wants one, and this one is opened to nobody
 _HERE: Final = "127.0.0.1"

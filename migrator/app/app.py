@@ -25,7 +25,7 @@ from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.database.engine import open_engine
 from migrator.errors import PreflightRefused
 from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.batches import SqlBatches
+from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.failover import Continuity
 from migrator.ledger.held_destinations import SqlHeldDestinations
@@ -34,7 +34,6 @@ from migrator.ledger.leases import SqlLeases
 from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import LedgerQueries, SqlHandOvers
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.work import FaultPoint, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits

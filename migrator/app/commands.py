@@ -12,8 +12,8 @@ from migrator.decommission.broker import DecommissionBroker
 from migrator.decommission.queries import DecommissionDatabase
 from migrator.decommission.remove import Decommission
 from migrator.decommission.rules import Options, Target
-from migrator.delays.access import LevelAccess
 from migrator.delays.scan import utc_now
+from migrator.delays.walk import LevelAccess
 from migrator.errors import UnknownEndpoint
 from migrator.failover.settle import FailoverSettlement
 from migrator.ledger.lease_keeper import current_owner

@@ -29,8 +29,7 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
-from migrator.preflight.context import DelaysContext
-from migrator.preflight.findings import Finding, Level, verdict
+from migrator.preflight.context import DelaysContext, Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE, check_delays, run_checks
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 

@@ -15,7 +15,7 @@ from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Json, Session, session_of
 from migrator.errors import CommandRefused, ConfigError
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.documents import fields_of
+from migrator.reports import fields_of
 from migrator.web.control import (
     NO_REASON,
     Adjust,

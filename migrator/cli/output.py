@@ -49,7 +49,7 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
-    from migrator.reports.documents import plain
+    from migrator.reports import plain
 
     return json.dumps(document, indent=2, ensure_ascii=False, default=plain)
 

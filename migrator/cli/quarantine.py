@@ -21,7 +21,7 @@ from migrator.ledger.quarantine import PAGE_ROWS
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
-from migrator.reports.documents import plain
+from migrator.reports import plain
 
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export.")
 

@@ -48,6 +48,7 @@ class Verbs(LazyGroup):
     modules: ClassVar = {
         **dict.fromkeys(("endpoints", "seed"), "store"),
         **dict.fromkeys(("pause", "resume", "set", "drain", "stop"), "control"),
+        "rollback": "recall",
         "ledger": "db:ledger_verbs",
         "config": "root:config_verbs",
     }

@@ -36,7 +36,7 @@ from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import HeldRows, Progress
 from migrator.ledger.work import StoreEndpoint
-from migrator.preflight.findings import Level
+from migrator.preflight.context import Level
 from migrator.preflight.registry import refuse, run_checks
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch

@@ -19,7 +19,7 @@ from migrator.cli.daemon import Socket, client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
 from migrator.cli.output import console, json_text, write_table, write_text
 from migrator.cli.session import Json, Session, duration, session_of
-from migrator.reports.documents import plain
+from migrator.reports import plain
 
 if TYPE_CHECKING:
     from migrator.web.ledger import LedgerReader

@@ -20,13 +20,13 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.database import mssql, mysql, oracle
 from migrator.database.failures import retrying, translating
-from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
 from migrator.database.sessions import (
     APPLICATION_NAME,
     CONNECT_TIMEOUT_S,
     PATIENCE,
     milliseconds,
 )
+from migrator.database.types import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
 from migrator.errors import ConfigError, MigratorError
 from migrator.nservicebus.timeouts import content_hash
 

@@ -17,7 +17,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.types import database_now
 from migrator.decommission.rules import DatabaseSnapshot, read_bindings
 from migrator.errors import LedgerError, StoreError
-from migrator.ledger.runs import RUNNING
+from migrator.ledger.batches import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.nservicebus.timeouts import BatchId

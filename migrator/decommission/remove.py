@@ -27,9 +27,9 @@ from migrator.decommission.rules import (
     still_whole,
 )
 from migrator.errors import MigratorError, TargetError
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import exclusive, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import FaultPoint
 from migrator.nservicebus.timeouts import RECALL_LANE
 from migrator.rabbitmq.entities import Binding, Entity

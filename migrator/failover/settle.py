@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.access import LevelAccess
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import (
     MAX_PREFETCH,
@@ -26,7 +25,7 @@ from migrator.delays.scan import (
     ScanEnd,
     ScanLimits,
 )
-from migrator.delays.walk import CHUNK, WalkProgress, WalkTerms, demand_shallow, walk
+from migrator.delays.walk import CHUNK, LevelAccess, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.errors import PreflightRefused
 from migrator.failover.store import FailoverTerms, SeenRow, Settlement, SqlFailover
 from migrator.ledger.adoption import SqlAdoption

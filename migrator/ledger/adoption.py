@@ -15,11 +15,11 @@ from sqlalchemy import Connection, Engine, func, select, update
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.errors import DatabaseFailedOver, LedgerError, LedgerMissing, PreflightRefused
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.failover import demand_same_server, record_position
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.queries import lane_statuses
 from migrator.ledger.report import LaneStatus
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
 from migrator.nservicebus.timeouts import SCAN_LANE, Lane

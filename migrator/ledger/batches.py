@@ -1,24 +1,25 @@
-"""Batches and their rows, written only by the owner of their lane.
+"""Batches and their rows, written only by the owner of their lane; runs and the audit trail.
 
-Rules of this file: every write names the state, attempt and token it expects, and is committed
+Rules of batches: every write names the state, attempt and token it expects, and is committed
 when the call returns; no row matched means that somebody else owns the batch now.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Engine, Row, select, update
+from sqlalchemy import Engine, Insert, Row, insert, select, update
 
 from migrator.database.engine import writing_once
 from migrator.database.failures import translating
 from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.claims import hold_batch, hold_lease, take_over
+from migrator.ledger.claims import hold_batch, hold_lease, insert_run, take_over, too_long
 from migrator.ledger.states import (
     OPEN,
     RAISES_ATTEMPT,
@@ -29,10 +30,11 @@ from migrator.ledger.states import (
     next_state,
 )
 from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
-from migrator.ledger.work import Batch, Lease
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.timeouts import (
     BatchId,
+    RunId,
     StoredTimeout,
 )
 
@@ -164,3 +166,66 @@ def batch_of(row: Row[Any]) -> Batch:
         body_bytes=row.body_bytes,
         ledger_id=row.ledger_id,
     )
+
+
+# ── runs and the audit trail ──────────────────────────────────────────────────────────────────────
+
+RUNNING: Final = "running"
+
+
+class SqlRuns(LedgerPart):
+    """Runs and the audit trail."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables, *, actor: str, version: str) -> None:
+        """Write into *tables*.
+
+        Args:
+            engine: Opens the ledger's database.
+            tables: The ledger's tables.
+            actor: Who acts, for the audit trail: ``user@host`` of the operator or daemon.
+            version: Of this program.
+        """
+        super().__init__(engine, tables)
+        self._actor = actor
+        self._version = version
+
+    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
+        """Record that a run begins; *options* carry no secrets."""
+        if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
+            raise LedgerError(why)
+        with self._writing(f"beginning a run of {endpoint.name}") as connection:
+            return insert_run(
+                connection,
+                self._tables,
+                endpoint,
+                options=options,
+                version=self._version,
+                status=RUNNING,
+            )
+
+    def end(self, run: RunId, status: str) -> None:
+        """Record how a run ended: ``done``, ``stopped`` or ``failed``."""
+        table = self._tables.run
+        with self._writing(f"ending run {run}") as connection:
+            connection.execute(
+                update(table)
+                .where(table.c.id == run)
+                .values(status=status, ended_at=database_now())
+            )
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
+        """Append one event to the audit trail."""
+        with self._writing(f"recording {kind}") as connection:
+            connection.execute(self.event(kind, detail=detail, batch=batch))
+
+    def event(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> Insert:
+        """Return what appends an event in a transaction of the caller's."""
+        endpoint = detail.get("endpoint")
+        return insert(self._tables.event).values(
+            at=database_now(),
+            kind=kind,
+            batch_id=batch,
+            endpoint=None if endpoint is None else str(endpoint),
+            actor=self._actor,
+            detail=json.dumps(dict(detail), sort_keys=True, default=str),
+        )

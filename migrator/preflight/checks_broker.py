@@ -20,10 +20,14 @@ from migrator.preflight.context import (
     MOVING,
     Context,
     DelaysContext,
+    Finding,
     Satellites,
     destination_rows,
+    not_checked,
+    ok,
+    refused,
+    warning,
 )
-from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
 
 if TYPE_CHECKING:
     from migrator.preflight.broker import BrokerFacts

@@ -17,8 +17,7 @@ from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import delivery_exchange, level_name, suffix_collisions
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.context import DelaysContext
-from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+from migrator.preflight.context import DelaysContext, Finding, not_checked, ok, refused, warning
 
 if TYPE_CHECKING:
     from migrator.ledger.queries import HandedOver, SqlHandOvers

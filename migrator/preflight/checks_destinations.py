@@ -15,8 +15,18 @@ from migrator.errors import NotChecked
 from migrator.nservicebus.satellites import dispatcher_queue
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.checks_delays import NOT_NEEDED
-from migrator.preflight.context import DISPATCH, MIGRATE, MOVING, Context, destination_rows
-from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+from migrator.preflight.context import (
+    DISPATCH,
+    MIGRATE,
+    MOVING,
+    Context,
+    Finding,
+    destination_rows,
+    not_checked,
+    ok,
+    refused,
+    warning,
+)
 from migrator.stores.endpoints import EndpointPreview
 
 _NAMED: Final = 5

@@ -15,8 +15,7 @@ from migrator.errors import (
     UnknownEndpoint,
 )
 from migrator.ledger.work import Clock, StoreEndpoint
-from migrator.preflight.context import MOVING, Context
-from migrator.preflight.findings import Finding, ok, refused, warning
+from migrator.preflight.context import MOVING, Context, Finding, ok, refused, warning
 from migrator.stores.due_times import DueTimeRules, read_due_times
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.stores.ports import Store

@@ -17,8 +17,7 @@ from migrator.preflight import checks_broker as broker
 from migrator.preflight import checks_delays as delays
 from migrator.preflight import checks_destinations as rows
 from migrator.preflight import checks_store as store
-from migrator.preflight.context import Context, DelaysContext
-from migrator.preflight.findings import Finding, Level
+from migrator.preflight.context import Context, DelaysContext, Finding, Level
 
 if TYPE_CHECKING:
     from migrator.preflight.queries import KnownHandOvers

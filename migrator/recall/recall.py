@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import HeldLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import row_tag
@@ -41,7 +41,7 @@ from migrator.recall.rules import (
 )
 
 if TYPE_CHECKING:  # most verbs only ask what could be recalled
-    from migrator.delays.access import LevelAccess
+    from migrator.delays.walk import LevelAccess
 
 _SEEN_AND_LEFT: Final = (
     RecallOutcome.TAKEN,

@@ -14,11 +14,11 @@ from typing import Final
 
 from migrator.delays.walk import WalkTerms
 from migrator.errors import MigratorError, SomeGone, SourceGone
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner, evict_dead, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId

@@ -1,6 +1,39 @@
-"""Reports as HTML and JSON: a JSON document goes in, one page that can be mailed comes out.
+"""Reports as HTML, and every document as JSON, which needs nothing else of ours.
 
-Start with ``preview`` or ``verify``, one page each. ``pages`` is what they share, ``pictures`` the
-geometry, ``words`` the wording of numbers and codes, ``templates`` the HTML; ``documents`` makes
-the JSON of commands and daemon. Pure: no I/O and no clock; a page has no script and loads nothing.
+Start with ``preview`` or ``verify``, one page each that can be mailed. ``pages`` is what they
+share, ``pictures`` the geometry, ``templates`` the HTML. Pure: no I/O and no clock; a page has no
+script and loads nothing. A dataclass in a document is written with its fields, under their names:
+those of one that is in a public document are public, too.
 """
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+Document = dict[str, object]
+
+
+def json_bytes(name: str, document: Mapping[str, object]) -> bytes:
+    """Return *document* as ``migrator/<name>/1`` in JSON."""
+    whole = {"schema": f"migrator/{name}/1", **document}
+    return json.dumps(whole, ensure_ascii=False, default=plain).encode()
+
+
+def plain(value: object) -> object:
+    """Return *value* as something JSON has: times as ISO 8601, durations in seconds."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if is_dataclass(value):
+        return fields_of(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def fields_of(value: Any) -> Document:
+    """Return the fields of a dataclass by name; what is in them is as it was."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}

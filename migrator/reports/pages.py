@@ -1,20 +1,24 @@
-"""What all pages share: the rules of their templates, tones, and what a report is about.
+"""What all pages share: templates, tones, what a report is about, and how its values look.
 
 Rules of this file: whatever is put into a page is escaped, and a variable that is missing is an
-error.
+error; names are chosen by strangers, so characters that nobody can see, or that turn the direction
+of writing, are spelt out; what is not known is never shown as 0.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from migrator.reports.words import counted, grouped, marked, size_words, span_words, visible
+from migrator.preview.report import BEYOND
+from migrator.verify.report import Discrepancy
 
 
 class Tone(StrEnum):
@@ -69,3 +73,136 @@ def page(template: str, **values: object) -> str:
 @cache
 def _environment() -> Environment:
     return new_environment("migrator.reports")
+
+
+# ── how numbers, spans and names look ─────────────────────────────────────────────────────────────
+
+_THIN: Final = "\N{NARROW NO-BREAK SPACE}"
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters: control, format, surrogate, private, unassigned, line, paragraph."""
+_SPANS: Final = (
+    (365 * 86_400, "year"),
+    (86_400, "day"),
+    (3_600, "hour"),
+    (60, "minute"),
+    (1, "second"),
+)
+_SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_FEW: Final = 10
+"""Below this a decimal is shown."""
+
+
+def grouped(number: int | None) -> str:
+    """Return *number* in groups of three digits; None is *not known*, never 0."""
+    return "not known" if number is None else f"{number:,}".replace(",", _THIN)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return *number* with its noun: ``1 timeout``, ``12 timeouts``."""
+    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def span_words(seconds: float) -> str:
+    """Return about how long *seconds* are, in the unit that people would use."""
+    for size, unit in _SPANS:
+        number = _short(seconds / size)
+        if seconds >= size:
+            return f"{number} {unit}{'' if number == '1' else 's'}"
+    return "less than a second"
+
+
+def size_words(size: int) -> str:
+    """Return about how much *size* bytes are."""
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{_short(size / unit)} {name}"
+    return counted(size, "byte")
+
+
+def marked(text: str) -> Markup:
+    """Return *text*, escaped, with what stands between backticks as code."""
+    plain, *rest = (escape(visible(part)) for part in text.split("`"))
+    pieces = [plain]
+    while len(rest) > 1:
+        code, plain, *rest = rest
+        pieces += [Markup("<code>"), code, Markup("</code>"), plain]
+    return Markup("").join([*pieces, *(Markup("`") + each for each in rest)])
+
+
+def visible(value: object) -> object:
+    """Return *value* with every character spelt out that nobody would see."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(_spelt(char) for char in value)
+
+
+def _spelt(char: str) -> str:
+    if unicodedata.category(char) not in _UNSEEN:
+        return char
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _short(number: float) -> str:
+    if number >= _FEW:
+        return grouped(round(number))
+    return f"{number:.1f}".removesuffix(".0")
+
+
+DUE: Final[Mapping[str, str]] = {
+    "overdue": "overdue",
+    "1m": "within a minute",
+    "1h": "within an hour",
+    "1d": "within a day",
+    "1w": "within a week",
+    "30d": "within 30 days",
+    "1y": "within a year",
+    "8.5y": "within 8.5 years",
+    BEYOND: "later",
+}
+"""Steps of the histogram of due times."""
+
+DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
+    Discrepancy.ROWS_GONE: (
+        "rows are gone from the ledger",
+        "Somebody deleted them. Look into a backup of the ledger.",
+    ),
+    Discrepancy.ROWS_TOO_MANY: (
+        "the ledger has more rows than were claimed",
+        "Somebody inserted them. Find out who.",
+    ),
+    Discrepancy.CONTENT_CHANGED: (
+        "a row in the ledger is not what was claimed",
+        "Do not recall it before you know which is right.",
+    ),
+    Discrepancy.IN_BOTH_PLACES: (
+        "a timeout is in its old table and in the ledger",
+        "Was a backup restored? Whoever sends from the table sends it twice.",
+    ),
+    Discrepancy.MISSING: (
+        "a timeout is missing from the delay levels",
+        "It will not be sent. Its content is in the ledger.",
+    ),
+    Discrepancy.TOO_FEW: (
+        "the delay levels hold too few messages",
+        "`migrator verify --scan` tells which are missing.",
+    ),
+    Discrepancy.TWICE: (
+        "a timeout is in the delay levels twice",
+        "It will be delivered twice, with the same message id; an outbox drops the copy.",
+    ),
+    Discrepancy.DIFFERENT: (
+        "a message is not what the ledger says",
+        "Compare both before anything is recalled.",
+    ),
+    Discrepancy.STRAY: (
+        "a timeout that was taken back is still in a delay level",
+        "After a recall that was killed, `migrator recall` again takes it away.",
+    ),
+    Discrepancy.LATE: (
+        "a timeout is due and still in a delay level",
+        "`migrator delays verify` tells whether a level stands still.",
+    ),
+}
+"""What does not agree, and what to do."""

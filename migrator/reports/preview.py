@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from migrator.nservicebus.conversion import Reason
 from migrator.reports import pictures
-from migrator.reports.pages import About, Document, Tone, page
+from migrator.reports.pages import DUE, About, Document, Tone, counted, grouped, page
 from migrator.reports.pictures import Bar, Share
-from migrator.reports.words import DUE, counted, grouped
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""

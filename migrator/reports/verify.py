@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from migrator.reports import pictures
-from migrator.reports.pages import About, Document, Tone, page
+from migrator.reports.pages import DISCREPANCIES, About, Document, Tone, page
 from migrator.reports.pictures import Share
-from migrator.reports.words import DISCREPANCIES
 from migrator.verify.report import Verdict as Outcome
 
 DRAWN: Final = 15

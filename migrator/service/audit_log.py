@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from migrator.errors import MigratorError
-from migrator.ledger.runs import SqlRuns
+from migrator.ledger.batches import SqlRuns
 
 _log = logging.getLogger(__name__)
 

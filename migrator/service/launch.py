@@ -40,12 +40,11 @@ from migrator.service.control import Control, Served
 from migrator.service.dispatchers import new_dispatchers
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
-from migrator.service.recheck import Recheck
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import scheduled
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
-from migrator.service.tasks import CapacityTask, periodic_jobs
+from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
 from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
 from migrator.service.throttle_signals import SignalThrottles, build_throttles
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one

@@ -21,7 +21,7 @@ from migrator.errors import MigratorError
 from migrator.ledger.report import AuditEvent, Progress, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.documents import Document
+from migrator.reports import Document
 from migrator.service.control import Control, Served
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision

@@ -43,7 +43,7 @@ from migrator.verify.rules import (
 )
 
 if TYPE_CHECKING:
-    from migrator.delays.access import LevelAccess
+    from migrator.delays.walk import LevelAccess
 
 CHUNK: Final = 500
 """Messages asked for, and judged, at a time."""

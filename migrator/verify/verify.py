@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from migrator import __version__
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import scanning_alone
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.runs import SqlRuns
 from migrator.stores.ports import Store
 from migrator.verify.evidence import open_evidence
 from migrator.verify.levels import Generations, LevelLook, Parts, VerifyPlan

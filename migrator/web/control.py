@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from migrator.ledger.report import QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.reports.documents import Document, fields_of
+from migrator.reports import Document, fields_of
 from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
 
 

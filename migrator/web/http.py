@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from migrator.reports.documents import json_bytes
+from migrator.reports import json_bytes
 from migrator.web.auth import Listener, RateLimiter, is_open, peer_of, refusal
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from migrator.app import App
 from migrator.delays.routing import PROBED
 from migrator.ledger.report import Progress
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
-from migrator.reports.documents import Document
+from migrator.reports import Document
 from migrator.web.status import progress_document
 
 _EXACT_ROWS: Final = 100_000

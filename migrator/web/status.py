@@ -21,7 +21,7 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.documents import Document, fields_of
+from migrator.reports import Document, fields_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,8 @@ from typing import Final
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import AuditEvent, EndpointProgress, PauseReason, Signal
 from migrator.reports import pictures
-from migrator.reports.pages import Tone
+from migrator.reports.pages import Tone, grouped, span_words
 from migrator.reports.pictures import Bar, Piece, Share
-from migrator.reports.words import grouped, span_words
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {

@@ -19,7 +19,7 @@ from migrator.database.engine import writing
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.batches import SqlBatches
+from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
@@ -27,7 +27,6 @@ from migrator.ledger.migrations import upgrade
 from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import LedgerQueries
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.version import current

@@ -9,7 +9,7 @@ import pytest
 
 from migrator.errors import UnknownEndpoint
 from migrator.preflight.checks_store import vendor_run
-from migrator.preflight.findings import Level
+from migrator.preflight.context import Level
 from migrator.stores.ravendb import listing
 from migrator.stores.sql import store as survey_module
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent

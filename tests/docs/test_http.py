@@ -7,10 +7,10 @@ from pathlib import Path
 
 import migrator.web
 from dev.reference import web, words
-from migrator.web.app import new_app
 from migrator.web.auth import Listener, is_page
 from migrator.web.control import COMMANDS, CommandQueue
 from migrator.web.metrics import Instruments
+from migrator.web.server import new_app
 from tests.support.panel import MemoryPanel
 
 FOLDER = Path(migrator.web.__path__[0])

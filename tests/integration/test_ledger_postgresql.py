@@ -14,9 +14,9 @@ from migrator.database.engine import open_engine, reading, writing, writing_once
 from migrator.errors import LedgerCloned
 from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.adoption import SqlAdoption
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.identity import check_identity
 from migrator.ledger.lease_keeper import LeaseKeeper
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint

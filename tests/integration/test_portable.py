@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from migrator.database.engine import open_engine
-from migrator.database.guids import GuidBytes, guid_as_bytes, guid_as_text
 from migrator.database.portable import among, not_among
+from migrator.database.types import GuidBytes, guid_as_bytes, guid_as_text
 from tests.unit.database.test_portable import ODD, many
 
 GUIDS = ["7d0c1b52-9e4f-4a3b-b1c0-011d9e215a77", str(UUID(int=0)), str(UUID(int=2**128 - 1))]

@@ -25,7 +25,7 @@ from migrator.database.failures import translating
 from migrator.database.sessions import PATIENCE, Patience
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.grants import GrantedTable, grants
+from migrator.ledger.migrations import GrantedTable, grants
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, event, text
 from migrator.database.engine import open_engine, writing
 from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.held_destinations import HeldDestination
+from migrator.ledger.migrations import GrantedTable, grants
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import quoted
 from migrator.ledger.work import Lease, StoreEndpoint

@@ -23,7 +23,6 @@ import pytest
 
 from migrator.errors import MigratorError
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.web import app as web_app
 from migrator.web import http, server
 from migrator.web.auth import Listener
 from migrator.web.control import CommandQueue, Pause
@@ -213,7 +212,7 @@ def test_tokens_cannot_be_guessed(peer: str, path: str, monitoring: int) -> None
     """Nor at monitoring's paths, which want it from elsewhere; on this machine they go on."""
     panel = MemoryPanel()
     listener = Listener(is_socket=False, token=TOKEN, is_loopback=peer == "127.0.0.1")
-    app = web_app.new_app(panel, Instruments(), CommandQueue(panel), listener)
+    app = server.new_app(panel, Instruments(), CommandQueue(panel), listener)
     transport = httpx.ASGITransport(app, client=(peer, 4711))
 
     async def codes() -> list[int]:

@@ -23,7 +23,7 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
-from migrator.reports.documents import Document
+from migrator.reports import Document
 from migrator.web.control import Adjust, Answer, Command, Pause, Resume, Retry, StatusService
 from migrator.web.status import (
     EndpointView,

@@ -17,9 +17,8 @@ from sqlalchemy.dialects.oracle.oracledb import OracleDialect_oracledb
 from sqlalchemy.engine import Dialect as Kind
 
 from migrator.database import mssql, oracle
-from migrator.database.guids import GuidBytes
 from migrator.database.portable import first_for_update
-from migrator.database.types import byte_length
+from migrator.database.types import GuidBytes, byte_length
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import Lease, StoreEndpoint

@@ -19,8 +19,7 @@ from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
 from sqlalchemy.types import _Binary as Binary
 
-from migrator.database.guids import GuidBytes
-from migrator.database.types import ColumnTime, UtcDateTime
+from migrator.database.types import ColumnTime, GuidBytes, UtcDateTime
 from migrator.stores.sql.local_time import LocalTime
 
 COLUMNS: Final = (

@@ -25,9 +25,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.types import Uuid
 
-from migrator.database.guids import GuidBytes, guid_as_text
 from migrator.database.portable import not_among
-from migrator.database.types import byte_length, exactly, uuid_as_text
+from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
 from migrator.errors import StoreError
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import content_hash

@@ -18,9 +18,9 @@ import migrator.app
 from migrator.app import App, commands
 from migrator.cli import main
 from migrator.database.engine import open_engine, reading
-from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.walk import LevelAccess
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from tests.contract.site import Site

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.delays_delete``."""
+"""Tests of ``migrator.cli.delays``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.rollback``."""
+"""Tests of ``migrator.cli.recall``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import Lane
 from migrator.recall.restore import SqlRecalls
 from migrator.recall.rules import RecallForecast, RecallScope
-from migrator.reports.documents import plain
+from migrator.reports import plain
 from migrator.web.status import progress_document
 from tests.support.panel import NOW, SALES, some_progress
 from tests.unit.cli.conftest import Program

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.database.guids``."""
+"""Tests of ``migrator.database.types``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import column
 from sqlalchemy.dialects import mysql, oracle
 
-from migrator.database.guids import (
+from migrator.database.types import (
     guid_as_bytes,
     guid_as_text,
     guid_bytes,

@@ -22,8 +22,8 @@ from migrator.decommission.rules import (
     still_whole,
 )
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.runs import SqlRuns
 from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.entities import Binding, Entity, Kind
 from tests.unit.decommission.decommissions import OWN_BINDINGS, TARGET, TIMEOUTS, broker

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepth, build_level_depths, span_text
 from migrator.delays.destinations import DestinationAnswers, DestinationBinding
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
-from migrator.delays.walk import LevelPass, demand_shallow, walk
+from migrator.delays.walk import LevelAccess, LevelPass, demand_shallow, walk
 from migrator.errors import DeliveryLimitNear, PreflightRefused
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueState, lowest_limit

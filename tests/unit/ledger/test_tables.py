@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import LedgerError
-from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.identity import is_same
+from migrator.ledger.migrations import GrantedTable, grants
 from migrator.ledger.tables import ledger_names
 
 

@@ -19,8 +19,7 @@ from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.broker import BrokerFacts
-from migrator.preflight.context import Context, DelaysContext, Satellites
-from migrator.preflight.findings import Finding
+from migrator.preflight.context import Context, DelaysContext, Finding, Satellites
 from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found
 from migrator.rabbitmq.entities import PolicyRule, QueueFacts, ServerFacts

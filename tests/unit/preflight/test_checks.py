@@ -25,8 +25,7 @@ from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, Lane, QueueName
 from migrator.preflight.checks_broker import FACTOR, HARMFUL, OVERHEAD_BYTES
 from migrator.preflight.checks_store import STAGING_QUEUE
-from migrator.preflight.context import DISPATCH
-from migrator.preflight.findings import Finding, Level
+from migrator.preflight.context import DISPATCH, Finding, Level
 from migrator.rabbitmq.entities import PolicyRule
 from migrator.stores.endpoints import Quarantinable
 from migrator.stores.ports import DueTime, StoreRemark

@@ -18,8 +18,7 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preflight.context import DISPATCH, FORWARD, Context
-from migrator.preflight.findings import Finding, Level, standing, verdict
+from migrator.preflight.context import DISPATCH, FORWARD, Context, Finding, Level, standing, verdict
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import (
     CHECKS,

@@ -13,10 +13,9 @@ from jinja2 import UndefinedError
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, QueueName
-from migrator.reports.pages import About, page
+from migrator.reports.pages import DUE, About, page, visible
 from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
-from migrator.reports.words import DUE, visible
 from migrator.stores.endpoints import Quarantinable
 from migrator.verify.report import Discrepancy, LevelBalance
 from tests.unit.reports.reading import Page, read, spaced

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.reports.words`` and ``pictures``."""
+"""Tests of ``migrator.reports.pages`` and ``pictures``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from markupsafe import Markup
 
 from migrator.preview.report import BEYOND, SPANS
-from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
-from migrator.reports.words import (
+from migrator.reports.pages import (
     DISCREPANCIES,
     DUE,
     counted,
@@ -17,6 +16,7 @@ from migrator.reports.words import (
     span_words,
     visible,
 )
+from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
 from migrator.verify.report import Discrepancy
 
 

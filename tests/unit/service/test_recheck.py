@@ -1,4 +1,4 @@
-"""Tests of ``migrator.service.recheck``: refusals hold by themselves, and lift by themselves."""
+"""Tests of ``migrator.service.tasks``: refusals hold by themselves, and lift by themselves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.findings import Finding, Level
-from migrator.service.recheck import Recheck
+from migrator.preflight.context import Finding, Level
+from migrator.service.tasks import Recheck
 from migrator.service.throttle import Throttle
 from tests.unit.service.conftest import Events, Lines
 

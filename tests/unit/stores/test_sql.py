@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import DateTime, Integer, LargeBinary, String, Text, Uuid
 from sqlalchemy.types import TypeEngine
 
-from migrator.database.guids import GuidBytes
+from migrator.database.types import GuidBytes
 from migrator.stores.sql.dialects.base import beginning_with
 from migrator.stores.sql.dialects.mssql import without_snapshots
 from migrator.stores.sql.legacy_table import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migrator.ledger.report import Signal
-from migrator.reports.documents import json_bytes
+from migrator.reports import json_bytes
 from migrator.web.status import snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
-from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.portable import MOST_IN_LIST
-from migrator.database.types import HashedBody, rounded_up
+from migrator.database.types import GuidBytes, HashedBody, guid_as_bytes, rounded_up
 from migrator.errors import StoreUnavailable
 from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.legacy_table import LegacyTable

@@ -21,9 +21,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
-from migrator.database.guids import GuidBytes, guid_bytes
 from migrator.database.sessions import LONG_STATEMENT, Patience
-from migrator.database.types import UtcDateTime
+from migrator.database.types import GuidBytes, UtcDateTime, guid_bytes
 from migrator.errors import RowRefused
 from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order

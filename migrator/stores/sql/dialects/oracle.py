@@ -21,9 +21,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import oracle as server
-from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.database.types import GuidBytes
 from migrator.stores.sql.dialects.base import LookingDialect
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (

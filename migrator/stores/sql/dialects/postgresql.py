@@ -19,10 +19,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from migrator.database.guids import GuidBytes
 from migrator.database.portable import prefer_indexes
 from migrator.database.sessions import milliseconds
-from migrator.database.types import UtcDateTime
+from migrator.database.types import GuidBytes, UtcDateTime
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.legacy_table import LegacyTable

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
-from migrator.database.guids import GuidBytes
+from migrator.database.types import GuidBytes
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.moving import (
     Move,
