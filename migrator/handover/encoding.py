@@ -123,7 +123,10 @@ class _Encoder:
         message_id = h.message_id(headers) or row.id
         correlation_id = short_string(headers[h.CORRELATION_ID]) if kind.has_correlation_id else b""
         headers[h.RELATED_TO_TIMEOUT_ID] = row.id
-        headers[h.DELIVER_AT] = build_wire_time(due_at)
+        # what could be read as a wire time is what would be written
+        headers[h.DELIVER_AT] = (
+            build_wire_time(due_at) if due_at is row.due_at else headers[h.EXPIRE]
+        )
         return EncodedTimeout(
             row_index=row.row_index,
             timeout_id=row.id,

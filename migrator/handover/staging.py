@@ -28,15 +28,15 @@ from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.tags import (
     Attempt,
-    MessageTag,
     UnknownTag,
     build_tag,
     parse_tag,
     tag_of_rows,
 )
-from migrator.nservicebus.timeouts import BITS, Lane
+from migrator.nservicebus.timeouts import BITS, BatchId, Lane
 from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.event_loop import Connection
+from migrator.rabbitmq.frames import OnDelivery
 from migrator.rabbitmq.messages import (
     EncodedMessage,
     PublishResult,
@@ -163,6 +163,8 @@ class RabbitStaging:
         self.bind_again = declare
         """Implements ``Staging.bind_again``."""
         self._held: dict[Attempt, _HeldAttempt] = {}
+        self._known_begin, self._known_attempt = "", Attempt(batch=BatchId(0), number=0)
+        """How the tags of the attempt begin that was delivered last; most go on with it."""
         self._published: set[Attempt] = set()
         self._receipts: dict[Attempt, _Receipts] = {}
         self._foreign: str | None = None
@@ -238,12 +240,10 @@ class RabbitStaging:
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
 
-    def _consume(
-        self, channel: Any, queue: str, prefetch: int, on_message: Callable[..., None]
-    ) -> None:
+    def _consume(self, channel: Any, queue: str, prefetch: int, on_delivery: OnDelivery) -> None:
         self._connection.call(channel.basic_qos, prefetch_count=prefetch)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
-        self._connection.call(channel.basic_consume, queue, on_message)
+        self._connection.consume(channel, queue, on_delivery)
 
     def _on_cancel(self, queue: str) -> None:
         self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
@@ -292,20 +292,22 @@ class RabbitStaging:
                     f"{other.batch}, attempt {other.number}; nothing was sent"
                 )
 
-    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+    # ── what a delivery calls ───────────────────────────────────────────────────────────────
 
-    def _on_staged(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        own = self._own_tag(properties.app_id, self._queues.staging)
+    def _on_staged(self, tag: int, is_redelivered: bool, app_id: str | None) -> None:
+        own = self._own_row(app_id, self._queues.staging)
         if own is None:
             return
-        found = self._held.setdefault(own.attempt, _HeldAttempt())
-        tag: int = method.delivery_tag
+        attempt, row_index = own
+        found = self._held.get(attempt)
+        if found is None:
+            found = self._held[attempt] = _HeldAttempt()
         found.highest_tag = max(found.highest_tag, tag)
-        if own.row_index is None:
+        if row_index is None:
             is_new, found.receipt_tag = found.receipt_tag is None, tag
         else:
-            is_new = found.tags.setdefault(own.row_index, tag) == tag
-        if method.redelivered and (not is_new or own.attempt in self._published):
+            is_new = found.tags.setdefault(row_index, tag) == tag
+        if is_redelivered and (not is_new or attempt in self._published):
             self._connection.loop.fail(
                 TargetUnavailable(
                     f"{self._queues.staging} delivers again what we held (its leader lost sight of "
@@ -313,18 +315,23 @@ class RabbitStaging:
                 )
             )
         elif not is_new:
-            self._doubt(f"{self._queues.staging} holds {properties.app_id!r} twice")
+            self._doubt(f"{self._queues.staging} holds {app_id!r} twice")
 
-    def _on_receipt(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        own = self._own_tag(properties.app_id, self._queues.receipts)
+    def _on_receipt(self, tag: int, _is_redelivered: bool, app_id: str | None) -> None:
+        own = self._own_row(app_id, self._queues.receipts)
         if own is None:
             return
-        if own.row_index is not None:
-            self._doubt(f"{self._queues.receipts} holds {properties.app_id!r}, which is no receipt")
+        attempt, row_index = own
+        if row_index is not None:
+            self._doubt(f"{self._queues.receipts} holds {app_id!r}, which is no receipt")
             return
-        self._receipts.setdefault(own.attempt, _Receipts()).tags.append(method.delivery_tag)
+        self._receipts.setdefault(attempt, _Receipts()).tags.append(tag)
 
-    def _own_tag(self, app_id: str | None, queue: str) -> MessageTag | None:
+    def _own_row(self, app_id: str | None, queue: str) -> tuple[Attempt, int | None] | None:
+        """Return which row of which attempt of ours it is, None for a receipt; doubt the rest."""
+        begin, _, last = (app_id or "").rpartition(".")
+        if begin == self._known_begin and last.isascii() and last.isdecimal() and len(last) < 10:
+            return self._known_attempt, int(last)
         try:
             own = parse_tag(app_id)
         except UnknownTag as exc:
@@ -333,7 +340,8 @@ class RabbitStaging:
         if own.ledger_id != self._queues.ledger_id:
             self._doubt(f"{queue} holds a message of ledger {own.ledger_id}")
             return None
-        return own
+        self._known_begin, self._known_attempt = begin, own.attempt
+        return own.attempt, own.row_index
 
     def _doubt(self, reason: str) -> None:
         if self._foreign is None:

@@ -7,8 +7,8 @@ Rules, each learned from how pika works:
 * callbacks only note what happened and never raise: pika would turn an exception in one into a
   lost connection. What was noted is judged after the step;
 * the first thing that goes wrong with any connection fails the loop for good, with its reason;
-* what pika keeps private (reading and sending frames, the size of its output buffer, giving up a
-  connection without a farewell) is used in ``_PikaConnection`` and nowhere else.
+* what pika keeps private (reading and sending frames, the size of its reads and of its output
+  buffer, giving up a connection without a farewell) is used in ``_PikaConnection``, nowhere else.
 """
 
 from __future__ import annotations
@@ -32,16 +32,23 @@ from migrator.rabbitmq.connection import (
     opening_error,
     pika_parameters,
 )
+from migrator.rabbitmq.frames import FrameReader, OnConfirm, OnDelivery
 from migrator.rabbitmq.messages import read_content_header, whole_content_header
 from migrator.rabbitmq.properties import read_properties
 
 _OPEN_TIMEOUT_S: Final = 20.0
 _ANSWER_TIMEOUT_S: Final = 30.0
 _FAREWELL_S: Final = 1.5
+_READ_BYTES: Final = 64 * 1024
 
 
 class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     """Adds what pika has, but keeps to itself."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Begin to connect."""
+        self.reader = FrameReader()
+        super().__init__(*args, **options)
 
     def _read_frame(self) -> tuple[int, Any]:
         """Decode the next frame; of message properties, only what we read.
@@ -54,6 +61,28 @@ class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no 
             return consumed, decoded
         consumed, channel, body_bytes, app_id = found
         return consumed, Header(channel, body_bytes, BasicProperties(app_id=app_id))
+
+    def _proto_connection_made(self, transport: Any) -> None:
+        """Read more at a time than pika's 4 KiB."""
+        transport._MAX_RECV_BYTES = _READ_BYTES
+        super()._proto_connection_made(transport)
+
+    def _on_data_available(self, data_in: bytes) -> None:
+        """Handle each frame that is whole by now: those of ``reader`` at once, pika's as pika does.
+
+        What pika does may empty the buffer, when the connection ends.
+        """
+        self._frame_buffer += data_in
+        while self._frame_buffer:
+            consumed = self.reader.read(self._frame_buffer)
+            if consumed:
+                self._trim_frame_buffer(consumed)
+                continue
+            consumed, frame = self._read_frame()
+            if not frame:
+                return
+            self._trim_frame_buffer(consumed)
+            self._process_frame(frame)
 
     def send_frames(self, frames: Sequence[bytes]) -> None:
         """Append frames that are already in wire format to the output."""
@@ -282,6 +311,20 @@ class Connection:
         names = [each for each in args if isinstance(each, str)]
         self._await(answers, " ".join([method.__name__, *names]))
         return answers[0].method
+
+    def confirm(self, channel: Any, on_confirm: OnConfirm, on_nack: Callable[[Any], None]) -> None:
+        """Turn on confirms on *channel*: those of the broker's refusals are pika's frames."""
+        self.call(channel.confirm_delivery, on_nack)
+        self._pika.reader.read_confirms(channel.channel_number, on_confirm)
+
+    def consume(self, channel: Any, queue: str, on_delivery: OnDelivery) -> None:
+        """Consume *queue* on *channel*; of what is delivered, only tag and ``app-id`` are read."""
+
+        def unread(*_delivery: Any) -> None:
+            self.loop.fail(TargetUnavailable(f"{self._address}: a delivery from {queue} is broken"))
+
+        self._pika.reader.read_deliveries(channel.channel_number, on_delivery)
+        self.call(channel.basic_consume, queue, unread)
 
     def send(self, call: Callable[..., object], *args: object, **options: object) -> None:
         """Make one call that the broker does not answer.

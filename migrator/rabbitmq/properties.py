@@ -17,7 +17,7 @@ from typing import Any, Final
 
 _MOST_LEVELS: Final = 16
 """Tables and arrays inside each other; endpoints send none."""
-_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
+FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
 """Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
 HEADERS: Final = 13
 _DELIVERY_MODE: Final = 12
@@ -72,7 +72,7 @@ def property_spans(raw: bytes) -> Iterator[tuple[int, int, int]]:
         if bit == HEADERS:
             end = at + _UINT32.size + _UINT32.unpack_from(raw, at)[0]
         else:
-            end = at + (_FIXED_BYTES.get(bit) or 1 + raw[at])
+            end = at + (FIXED_BYTES.get(bit) or 1 + raw[at])
         if end > len(raw):
             raise IndexError("it ends in the middle of a value")
         yield bit, at, end
@@ -94,7 +94,7 @@ def _read(data: bytes) -> dict[str, Any]:
             found["headers"] = _nested(BytesIO(data[start:end]), b"F", _MOST_LEVELS)
         elif bit == _DELIVERY_MODE:
             found["delivery_mode"] = data[start]
-        elif bit not in _FIXED_BYTES:
+        elif bit not in FIXED_BYTES:
             text = data[start + 1 : end].decode()
             if bit in _TEXTS:
                 found[_TEXTS[bit]] = text

@@ -25,8 +25,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pika.spec import Basic
-
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
@@ -88,7 +86,7 @@ class Publisher:
         self._has_delay = has_delay
         self._channel = connection.channel()
         self._channel.add_on_return_callback(self._on_return)
-        connection.call(self._channel.confirm_delivery, self._on_answer)
+        connection.confirm(self._channel, self._on_ack, self._on_nack)
         self._frame_max_bytes = connection.frame_max_bytes
         self._sent_tag = 0
         self._lowest_tag = 1
@@ -182,14 +180,17 @@ class Publisher:
 
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
-    def _on_answer(self, frame: Any) -> None:
+    def _on_nack(self, frame: Any) -> None:
+        self._on_answer(frame.method.delivery_tag, frame.method.multiple, is_ack=False)
+
+    def _on_ack(self, tag: int, is_multiple: bool) -> None:
+        self._on_answer(tag, is_multiple, is_ack=True)
+
+    def _on_answer(self, tag: int, is_multiple: bool, *, is_ack: bool) -> None:
         if not self._is_trusted:
             return
-        method = frame.method
-        is_ack = isinstance(method, Basic.Ack)
-        tag: int = method.delivery_tag
         self._answers += 1
-        if not method.multiple:
+        if not is_multiple:
             self._settle(tag, is_ack=is_ack)
             return
         last = tag or self._sent_tag  # 0 stands for everything so far

@@ -1,0 +1,156 @@
+"""Frames that come by the thousand, read without pika: confirms, and deliveries we only count.
+
+pika makes four objects of each and looks each up in a table of callbacks, which took a quarter of
+the time of a staged pass. Of a delivery, tag and ``app-id`` are read here, and its body is skipped.
+What a frame is not expected to be, or is not whole yet, is left to pika: it judges and it waits.
+Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from migrator.rabbitmq.properties import FIXED_BYTES, HEADERS
+
+OnConfirm = Callable[[int, bool], None]
+"""Called with the delivery tag of a ``basic.ack``, and whether it stands for all before it."""
+OnDelivery = Callable[[int, bool, str | None], None]
+"""Called, once all of a message is there, with its delivery tag, whether it was delivered before,
+and its ``app-id``; None: it has none, or its properties cannot be read."""
+
+_FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
+_TAG: Final = struct.Struct(">QB")  # of basic.deliver and basic.ack alike: tag, one bit
+_BODY_BYTES: Final = struct.Struct(">Q")
+_UINT32: Final = struct.Struct(">I")
+_METHOD, _HEADER, _BODY = 1, 2, 3
+_ACK: Final = b"\x00\x3c\x00\x50"
+_DELIVER: Final = b"\x00\x3c\x00\x3c"
+_OVERHEAD_BYTES: Final = 8
+_END: Final = 0xCE
+_FIXED_HEADER_BYTES: Final = 12
+"""Of the payload, before the flags: class, weight, size of the body."""
+_APP_ID: Final = 3
+_TABLE, _SHORT_STRING = -1, 0
+_FLAGS_KNOWN: Final = 64
+"""Messages have a few forms only; what is remembered of them is bounded."""
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """What is expected next on a channel whose deliveries we read."""
+
+    on_delivery: OnDelivery
+    has_method: bool = False
+    """A ``basic.deliver`` was read, the content header was not."""
+    tag: int = 0
+    is_redelivered: bool = False
+    app_id: str | None = None
+    body_left: int = 0
+
+
+class FrameReader:
+    """Reads confirms and deliveries on the channels that are named to it."""
+
+    def __init__(self) -> None:
+        """Leave all to pika."""
+        self._confirming: dict[int, OnConfirm] = {}
+        self._consuming: dict[int, _Channel] = {}
+
+    def read_confirms(self, channel: int, on_confirm: OnConfirm) -> None:
+        """Read ``basic.ack`` on a channel from now on; a ``basic.nack`` is pika's, as before."""
+        self._confirming[channel] = on_confirm
+
+    def read_deliveries(self, channel: int, on_delivery: OnDelivery) -> None:
+        """Read deliveries on a channel from now on; nothing has been consumed there yet."""
+        self._consuming[channel] = _Channel(on_delivery)
+
+    def read(self, data: bytes) -> int:
+        """Take the frames at the start of *data* that are ours; return how many bytes they are.
+
+        What follows is the beginning of a frame, or one of pika's. It raises what callbacks do.
+        """
+        at, size = 0, len(data)
+        while at + _OVERHEAD_BYTES <= size:
+            kind, number, payload_bytes = _FRAME.unpack_from(data, at)
+            end = at + _OVERHEAD_BYTES + payload_bytes
+            if end > size or data[end - 1] != _END:
+                break
+            begin = at + _FRAME.size
+            consuming = self._consuming.get(number)
+            if consuming is not None:
+                if not _is_taken(consuming, kind, data, begin, end - 1):
+                    break
+            elif kind == _METHOD and data[begin : begin + 4] == _ACK and number in self._confirming:
+                tag, is_multiple = _TAG.unpack_from(data, begin + 4)
+                self._confirming[number](tag, bool(is_multiple & 1))
+            else:
+                break
+            at = end
+        return at
+
+
+def _is_taken(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -> bool:
+    """Read a frame with the payload from *begin* to *end*; return False when it is not expected."""
+    is_idle = not (channel.has_method or channel.body_left)
+    if kind == _METHOD and is_idle and data[begin : begin + 4] == _DELIVER:
+        after_consumer = begin + 5 + data[begin + 4]
+        if after_consumer + _TAG.size > end:
+            return False
+        channel.tag, flags = _TAG.unpack_from(data, after_consumer)
+        channel.is_redelivered = bool(flags & 1)
+        channel.has_method = True
+        return True
+    if kind == _HEADER and channel.has_method and end - begin >= _FIXED_HEADER_BYTES:
+        (channel.body_left,) = _BODY_BYTES.unpack_from(data, begin + 4)
+        channel.has_method = False
+        channel.app_id = _read_app_id(data, begin + _FIXED_HEADER_BYTES, end)
+    elif kind == _BODY and 0 < end - begin <= channel.body_left:
+        channel.body_left -= end - begin
+    else:
+        return False
+    if not channel.body_left:
+        channel.on_delivery(channel.tag, channel.is_redelivered, channel.app_id)
+    return True
+
+
+def _read_app_id(data: bytes, begin: int, end: int) -> str | None:
+    """Return the ``app-id`` among flags and properties; None: there is none to be read."""
+    try:
+        at = begin + 2
+        for fixed_bytes in _before_app_id(data[begin] << 8 | data[begin + 1]):
+            if fixed_bytes == _SHORT_STRING:
+                at += 1 + data[at]
+            elif fixed_bytes == _TABLE:
+                at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
+            else:
+                at += fixed_bytes
+        after = at + 1 + data[at]
+        return data[at + 1 : after].decode() if after <= end else None
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+def _before_app_id(flags: int) -> tuple[int, ...]:
+    """Return the bytes of each property before the ``app-id``, or what tells them.
+
+    Raises:
+        IndexError: There is no ``app-id``.
+    """
+    known = _known_flags.get(flags)
+    if known is None:
+        if not flags & 1 << _APP_ID:
+            raise IndexError("no app-id")
+        bits = (bit for bit in range(15, _APP_ID, -1) if flags & 1 << bit)
+        known = tuple(
+            _TABLE if bit == HEADERS else FIXED_BYTES.get(bit, _SHORT_STRING) for bit in bits
+        )
+        if len(_known_flags) >= _FLAGS_KNOWN:
+            _known_flags.clear()
+        _known_flags[flags] = known
+    return known
+
+
+_known_flags: Final = dict[int, tuple[int, ...]]()
