@@ -3,9 +3,11 @@
     .venv/bin/python -m benchmarks.handover --rows 100000
 
 Starts a private PostgreSQL (with fsync) and a private RabbitMQ, seeds the same rows for each
-mode, runs the real program as a process and prints one table. The reference, measured in the
-same run on the same broker, is a plain pika publisher with a confirm window into the native
-exchanges (``benchmarks/plain_publisher.py``), which records nothing at all.
+mode, runs the real program as a process and prints one table: rows per second, and the CPU that
+each row costs program, database and broker. The program's is of its whole life, start and checks
+included. The reference, measured in the same run on the same broker, is a plain pika publisher
+with a confirm window into the native exchanges (``benchmarks/plain_publisher.py``), which records
+nothing at all. The levels set no pace, unless ``MIGRATOR_HANDOVER__PACE=levels`` is given.
 
     .venv/bin/python -m benchmarks.handover --against ../before --rounds 5
 
@@ -25,6 +27,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -48,6 +51,33 @@ class Measured:
     wall_s: float
     cpu_s: float
     peak_rss_mib: float
+    postgres_s: float
+    """CPU of the database meanwhile."""
+    rabbit_s: float
+    """CPU of the broker meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servers:
+    """Both servers of a run."""
+
+    postgres: PostgresServer
+    rabbit: RabbitNode
+
+    def cpu_s(self) -> tuple[float, float]:
+        """Return the CPU seconds that database and broker have had so far."""
+        return _tree_cpu_s(self.postgres.pid), _tree_cpu_s(self.rabbit.pid)
+
+
+def _tree_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process, of those below it, and of those that it has buried."""
+    root = psutil.Process(pid)
+    total = 0.0
+    for each in (root, *root.children(recursive=True)):
+        with suppress(psutil.Error):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def watch(process: subprocess.Popen[str]) -> tuple[float, float]:
@@ -65,9 +95,10 @@ def watch(process: subprocess.Popen[str]) -> tuple[float, float]:
     return cpu, peak / 2**20
 
 
-def reference(node: RabbitNode, vhost: str, *, rows: int, body_bytes: int, name: str) -> Measured:
+def reference(servers: Servers, vhost: str, *, rows: int, body_bytes: int, name: str) -> Measured:
     """Publish as many messages of the same shape, plainly."""
-    began = time.perf_counter()
+    began, (postgres_s, rabbit_s) = time.perf_counter(), servers.cpu_s()
+    node = servers.rabbit
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "benchmarks.plain_publisher", node.amqp_url(vhost)),
@@ -78,18 +109,23 @@ def reference(node: RabbitNode, vhost: str, *, rows: int, body_bytes: int, name:
     )
     cpu_s, peak = watch(process)
     said = json.loads(process.communicate()[0])
+    postgres_end_s, rabbit_end_s = servers.cpu_s()
     return Measured(
         name=name,
         per_second=said["per_second"],
         wall_s=time.perf_counter() - began,
         cpu_s=cpu_s,
         peak_rss_mib=peak,
+        postgres_s=postgres_end_s - postgres_s,
+        rabbit_s=rabbit_end_s - rabbit_s,
     )
 
 
-def migrate(rig: Rig, mode: str, *, rows: int, lanes: int, extra: dict[str, str]) -> Measured:
+def migrate(
+    servers: Servers, rig: Rig, mode: str, *, rows: int, lanes: int, extra: dict[str, str]
+) -> Measured:
     """Run the real program until all rows are handed over."""
-    began = time.perf_counter()
+    began, (postgres_s, rabbit_s) = time.perf_counter(), servers.cpu_s()
     process = rig.start(
         *("run", "--endpoint", "Sales", "--once", "--mode", mode),
         MIGRATOR_HANDOVER__LANES=str(lanes),
@@ -101,6 +137,7 @@ def migrate(rig: Rig, mode: str, *, rows: int, lanes: int, extra: dict[str, str]
     reader.start()
     cpu_s, peak = watch(process)
     wall_s = time.perf_counter() - began
+    postgres_end_s, rabbit_end_s = servers.cpu_s()
     if process.returncode:
         raise SystemExit("".join(said)[-3000:])
     with rig.sql() as connection:
@@ -117,6 +154,8 @@ def migrate(rig: Rig, mode: str, *, rows: int, lanes: int, extra: dict[str, str]
         wall_s=wall_s,
         cpu_s=cpu_s,
         peak_rss_mib=peak,
+        postgres_s=postgres_end_s - postgres_s,
+        rabbit_s=rabbit_end_s - rabbit_s,
     )
 
 
@@ -140,7 +179,8 @@ def prepared(
 def table(measured: list[Measured], reference_per_second: float, rows: int) -> Table:
     """Return the one table this benchmark prints."""
     shown = Table(title=f"{rows} rows; one machine runs program, database and broker")
-    for column in ("", "rows/s", "ratio", "wall s", "cpu s", "peak RSS MiB"):
+    columns = ("rows/s", "ratio", "wall s", "µs a row", "database µs", "broker µs", "RSS MiB")
+    for column in ("", *columns):
         shown.add_column(column, justify="left" if not column else "right")
     for each in measured:
         shown.add_row(
@@ -148,7 +188,10 @@ def table(measured: list[Measured], reference_per_second: float, rows: int) -> T
             f"{each.per_second:,.0f}",
             f"{each.per_second / reference_per_second:.2f}",
             f"{each.wall_s:.1f}",
-            f"{each.cpu_s:.1f}",
+            *(
+                f"{cpu_s / rows * 1e6:.0f}"
+                for cpu_s in (each.cpu_s, each.postgres_s, each.rabbit_s)
+            ),
             f"{each.peak_rss_mib:.0f}",
         )
     return shown
@@ -199,18 +242,21 @@ def main() -> None:
         Console(width=110).print(shown)
         return
     size = {"rows": given.rows, "body_bytes": given.body_bytes}
-    extra = {key: value for key, value in os.environ.items() if key.startswith("MIGRATOR_")}
+    extra = {"MIGRATOR_HANDOVER__PACE": "full"}
+    extra |= {key: value for key, value in os.environ.items() if key.startswith("MIGRATOR_")}
     with PostgresServer(fsync=True) as postgres, RabbitNode() as node:
-        measured: list[Measured] = []
+        measured, servers = list[Measured](), Servers(postgres=postgres, rabbit=node)
         _, vhost = prepared(postgres, node, rows=1, body_bytes=1)
-        before = reference(node, vhost, **size, name="plain publisher, before")
+        before = reference(servers, vhost, **size, name="plain publisher, before")
         node.delete_vhost(vhost)
         for mode in given.modes:
             rig, vhost = prepared(postgres, node, **size)
-            measured.append(migrate(rig, mode, rows=given.rows, lanes=given.lanes, extra=extra))
+            measured.append(
+                migrate(servers, rig, mode, rows=given.rows, lanes=given.lanes, extra=extra)
+            )
             node.delete_vhost(vhost)
         _, vhost = prepared(postgres, node, rows=1, body_bytes=1)
-        after = reference(node, vhost, **size, name="plain publisher, after")
+        after = reference(servers, vhost, **size, name="plain publisher, after")
         mean = (before.per_second + after.per_second) / 2
         Console(width=110).print(table([before, *measured, after], mean, given.rows))
 
