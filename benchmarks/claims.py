@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from migrator.ledger.migrations import upgrade
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.timeouts import Lane
-from migrator.stores.azure.account import Account, AccountSettings, PacedTransport
+from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
 from migrator.stores.documents.claims import DocumentClaims
@@ -139,20 +140,13 @@ class AzureBench(Bench):
 
     def __init__(self, account_url: str, ledger_url: str, span: timedelta) -> None:
         super().__init__(ledger_url, span)
-        self.requests = Counter[str]()
+        self.requests = count_requests()
         settings = AccountSettings(
             connection_string=account_url,
             table="TimeoutDataTableName",
             container="timeoutstate",
             requests=32,
         )
-        send = PacedTransport.send
-
-        def counting(transport: PacedTransport, request: Any, **options: Any) -> Any:
-            self._count(request.method, request.url)
-            return send(transport, request, **options)
-
-        PacedTransport.send = counting  # type: ignore[method-assign]
         self.documents = AzureStore(Account(settings), parse_scope("yyyyMMddHH"))
         ledger = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
@@ -170,7 +164,18 @@ class AzureBench(Bench):
         super().close()
         self.documents.close()
 
-    def _count(self, method: str, url: str) -> None:
+    def tell_requests(self, rows: int) -> None:
+        """Print how many requests the claims of *rows* timeouts took."""
+        print(f"{self.requests.total() / max(rows, 1):.2f} requests for each timeout")
+        for what, count in self.requests.most_common():
+            print(f"{count:>10} {what}")
+
+
+def count_requests() -> Counter[str]:
+    """Return what counts the requests of this process to an account from now on."""
+    found, send = Counter[str](), HTTPConnection.putrequest
+
+    def counting(connection: Any, method: str, url: str, *args: Any, **options: Any) -> None:
         parts = urlsplit(url)
         if "$batch" in parts.path:
             what = "transaction"
@@ -180,13 +185,11 @@ class AzureBench(Bench):
             what = "listing"
         else:
             what = "entity" if "TimeoutDataTableName" in parts.path else "blob"
-        self.requests[f"{method} {what}"] += 1
+        found[f"{method} {what}"] += 1
+        send(connection, method, url, *args, **options)
 
-    def tell_requests(self, rows: int) -> None:
-        """Print how many requests the claims of *rows* timeouts took."""
-        print(f"{self.requests.total() / max(rows, 1):.2f} requests for each timeout")
-        for what, count in self.requests.most_common():
-            print(f"{count:>10} {what}")
+    HTTPConnection.putrequest = counting  # type: ignore[method-assign,assignment]
+    return found
 
 
 class RavenBench(Bench):

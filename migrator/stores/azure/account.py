@@ -1,5 +1,8 @@
 """One storage account: clients, errors, pace, and how many requests at a time.
 
+Entities, and of blobs what each of many timeouts needs, are asked for by ``http``; Azure's own
+client libraries read the connection string and do the rest of what is done with blobs.
+
 Rules of this file: everything that goes over the wire passes ``asking``; an error's text names
 the table or container and Azure's own code, never a key, a signature or a body. An account that is
 busy says so for all that is asked of it, so all wait together, for no longer than ``MOST_S`` or so
@@ -29,18 +32,17 @@ from azure.core.exceptions import (
     ServiceResponseError,
 )
 from azure.core.pipeline.transport import RequestsTransport
-from azure.data.tables import TableClient, TableServiceClient
+from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient, ContainerClient, LinearRetry
 from requests.adapters import HTTPAdapter
 
 from migrator.database.failures import retrying
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
+from migrator.stores.azure.http import GONE, PASSING, Blobs, Continuation, Entity, Key, Tables
 
 T = TypeVar("T")
 R = TypeVar("R")
-_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403})
-GONE: Final = 404
 _NO_PLACE: Final = frozenset({"TableNotFound", "ContainerNotFound"})
 """Codes by which the account says so itself; a proxy's 404 has none."""
 _LATER_CODES: Final = frozenset({"TableBeingDeleted", "ContainerBeingDeleted"})
@@ -110,15 +112,7 @@ class Account:
         self._pace = Pace()
         self._opened: list[Any] = []
         try:
-            self._tables = self._kept(
-                TableServiceClient.from_connection_string(
-                    settings.connection_string,
-                    transport=self._transport(),
-                    retry_backoff_factor=0.2,
-                    **_RETRIED,
-                    **_PATIENCE,
-                )
-            )
+            given = TableServiceClient.from_connection_string(settings.connection_string)
             self._blobs = self._kept(
                 BlobServiceClient.from_connection_string(
                     settings.connection_string,
@@ -133,16 +127,24 @@ class Account:
                 "store.url is no connection string of Azure Storage; write "
                 "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…"
             ) from exc
+        self.name = str(given.account_name)
+        """The account's name."""
+        named = getattr(given.credential, "named_key", None)
+        key = None if named is None else Key(account=named.name, text=named.key)
+        signature = str(getattr(given.credential, "signature", "")).lstrip("?")
+        paced: dict[str, Any] = {
+            "connections": settings.requests,
+            "wait": self._pace.wait,
+            "learn": self._pace.learn,
+        }
+        self.tables: Tables = self._kept(Tables(f"{given.url}?{signature}", key, **paced))
+        self.bodies: Blobs = self._kept(Blobs(self.container.url, key, **paced))
+        given.close()
 
     @property
-    def name(self) -> str:
-        """The account's name."""
-        return str(self._tables.account_name)
-
-    @cached_property
-    def table(self) -> TableClient:
+    def table(self) -> str:
         """The timeouts' table."""
-        return self._tables.get_table_client(self.settings.table)
+        return self.settings.table
 
     @cached_property
     def container(self) -> ContainerClient:
@@ -170,22 +172,22 @@ class Account:
         doing: str,
         table: str = "",
         size: int | None = None,
-    ) -> Iterator[Sequence[Any]]:
+    ) -> Iterator[Sequence[Entity]]:
         """Yield pages of entities with some *columns*; None: with all there are.
 
-        *table* is another one than the timeouts'; *size* bounds a page.
+        *table* is another one than the timeouts'; *size* bounds a page. A page may be empty, and
+        is asked for again while the account is unavailable.
         """
-        client = self._tables.get_table_client(table) if table else self.table
-        place = f"table {client.table_name}"
-        with asking(doing, place=place):
-            found = client.query_entities(
-                where,
-                parameters=dict(parameters),
-                select=None if columns is None else [*columns],
-                results_per_page=size,
-            )
-            pages = found.by_page()
-        yield from paged(pages, doing=doing, place=place)
+        name = table or self.table
+
+        def page(begin: Continuation) -> tuple[Sequence[Entity], Continuation | None]:
+            with asking(doing, place=f"table {name}"):
+                return self.tables.page(name, where, parameters, columns, size, begin)
+
+        following: Continuation | None = {}
+        while following is not None:
+            found, following = retrying(partial(page, following))
+            yield found
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield what *work* returns for each of *items*, in order; several run at a time.
@@ -278,7 +280,7 @@ def is_code_about_one(status: int | None, code: str | None) -> bool:
 
 def may_pass(exc: HttpResponseError) -> bool:
     """Return whether the same request may succeed a little later."""
-    is_passing = exc.status_code is None or exc.status_code in _PASSING
+    is_passing = exc.status_code is None or exc.status_code in PASSING
     return is_passing or code_of(exc) in _LATER_CODES
 
 

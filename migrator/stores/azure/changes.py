@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -22,13 +22,13 @@ from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
 )
-from azure.data.tables import UpdateMode
 from azure.storage.blob import ContentSettings
 
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, is_about_one, is_code_about_one, may_pass
-from migrator.stores.azure.entities import EVIDENCE, Kept, loaded
+from migrator.stores.azure.entities import EVIDENCE, TYPE, Kept, loaded
+from migrator.stores.azure.http import Operation
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import Document, IsMeant, Mark
 
@@ -42,7 +42,6 @@ BLOBS: Final = 256
 """Blobs that a batch takes; the service takes no more."""
 Blob = dict[str, Any]
 """As ``reading`` keeps it: its name and its version, at least."""
-_EACH_ANSWERS: Final[dict[str, Any]] = {"raise_on_any_failure": False}
 
 
 class Changes:
@@ -77,8 +76,8 @@ class Changes:
         """Remove the evidence *mark* of each of *ids*."""
 
         def forget(timeout: TimeoutId) -> None:
-            with self._account.at_table("forgetting a claim"):
-                self._account.table.delete_entity(timeout, EVIDENCE + mark)
+            with self._account.at_table("forgetting a claim"), tolerating():
+                self._account.tables.delete(self._account.table, timeout, EVIDENCE + mark)
 
         for _ in self._account.each(forget, ids):
             pass
@@ -88,7 +87,9 @@ class Changes:
         container = self._account.container
         version = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
         with self._account.at_table("a trial claim"):
-            self._transact([_deleting(_PROBE, "", version), _creating(_PROBE, EVIDENCE + "probe")])
+            self._transact(
+                [self._deleting(_PROBE, version), self._closed(_PROBE, EVIDENCE + "probe")]
+            )
         with self._account.at_container("a trial claim of a body"):
             with tolerating():
                 container.get_blob_client(_PROBE).get_blob_properties()
@@ -103,8 +104,8 @@ class Changes:
         """Remove the main entry; return whether it is ours now, or was before."""
         loaded(document.id, document.extra)  # what could not be restored is not taken
         operations = [
-            _deleting(document.id, "", document.version),
-            _creating(document.id, EVIDENCE + mark),
+            self._deleting(document.id, document.version),
+            self._closed(document.id, EVIDENCE + mark),
         ]
         with self._account.at_table("claiming a timeout"):
             is_ours = self._transact(operations)
@@ -125,9 +126,9 @@ class Changes:
             if is_free:
                 for entry in (Kept.of(extra["time"]), Kept.of(extra["saga"])):
                     if entry is not None:
-                        self._account.table.upsert_entity(entry.entity(), mode=UpdateMode.REPLACE)
+                        self._account.tables.upsert(self._account.table, entry.entity())
                 if self._transact(
-                    [("create", main.entity()), _closing(document.id, EVIDENCE + mark, opened)]
+                    [self._creating(main), self._closing(document.id, EVIDENCE + mark, opened)]
                 ):
                     return True
         return self._is_closed(document.id, mark, opened)
@@ -138,13 +139,13 @@ class Changes:
         A restoration is only done while its evidence is open, in this version: a request that
         comes late, after all was done and forgotten, finds none and does nothing.
         """
-        with self._account.at_table("restoring a timeout"), suppress(ResourceExistsError):
-            made = self._account.table.create_entity(_evidence(timeout, EVIDENCE + mark, "open"))
-            return str(made["etag"])
+        evidence = _evidence(timeout, EVIDENCE + mark, "open")
+        with self._account.at_table("restoring a timeout"), tolerating():
+            return self._account.tables.create(self._account.table, evidence)
         found = self._reader.entity(timeout, EVIDENCE + mark)
         if found is None:
             raise StoreUnavailable(f"the evidence of restoring {timeout} is gone; try again")
-        return None if found["Step"] == "closed" else str(found.metadata["etag"])
+        return None if found["Step"] == "closed" else str(found["odata.etag"])
 
     def _is_closed(self, timeout: TimeoutId, mark: Mark, opened: str) -> bool:
         """Return whether an earlier request restored it; else take the open evidence away.
@@ -187,10 +188,24 @@ class Changes:
     def _has_evidence(self, timeout: TimeoutId, mark: Mark) -> bool:
         return self._reader.entity(timeout, EVIDENCE + mark) is not None
 
-    def _transact(self, operations: Sequence[Any]) -> bool:
+    def _deleting(self, timeout: str, version: str) -> Operation:
+        return self._account.tables.deleting(self._account.table, timeout, "", version)
+
+    def _creating(self, main: Kept) -> Operation:
+        return self._account.tables.creating(self._account.table, main.entity())
+
+    def _closed(self, timeout: str, row: str) -> Operation:
+        evidence = _evidence(timeout, row, "closed")
+        return self._account.tables.creating(self._account.table, evidence)
+
+    def _closing(self, timeout: str, row: str, version: str) -> Operation:
+        evidence = _evidence(timeout, row, "closed")
+        return self._account.tables.replacing(self._account.table, evidence, version)
+
+    def _transact(self, operations: Sequence[Operation]) -> bool:
         """Do all *operations* or none; return False when one does not fit what is there."""
         try:
-            self._account.table.submit_transaction(operations)
+            self._account.tables.transact(operations)
         except HttpResponseError as exc:
             if not is_about_one(exc):
                 raise
@@ -231,13 +246,13 @@ class Changes:
 
     def _went_at_once(self, entries: Sequence[Kept]) -> bool:
         """Return whether all *entries* went in one transaction; else nothing was changed."""
-        operations: list[Any] = [
-            ("delete", {"PartitionKey": each.partition, "RowKey": each.row}, as_read(each.etag))
-            for each in entries
+        tables, table = self._account.tables, self._account.table
+        operations = [
+            tables.deleting(table, each.partition, each.row, each.etag) for each in entries
         ]
         with self._account.at_table(_CLEARING):
             try:
-                self._account.table.submit_transaction(operations)
+                tables.transact(operations)
             except HttpResponseError as exc:
                 if may_pass(exc):
                     raise
@@ -246,7 +261,8 @@ class Changes:
 
     def _remove(self, entry: Kept) -> None:
         """Remove one entity in the version that was read; Azure's own errors pass."""
-        self._account.table.delete_entity(entry.partition, entry.row, **as_read(entry.etag))
+        tables, table = self._account.tables, self._account.table
+        tables.delete(table, entry.partition, entry.row, entry.etag)
 
     # ── blobs ───────────────────────────────────────────────────────────────────────────────
 
@@ -263,13 +279,10 @@ class Changes:
         """Ask for *blobs* in one request; return those that are to be asked for one by one."""
         if not self._takes_batches:
             return blobs
-        wanted = [
-            {"name": each["name"], "delete_snapshots": "include", **as_read(each["etag"])}
-            for each in blobs
-        ]
+        wanted = [(each["name"], each["etag"]) for each in blobs]
         with self._account.at_container("removing a body"):
             try:
-                parts = list(self._account.container.delete_blobs(*wanted, **_EACH_ANSWERS))
+                parts = self._account.bodies.delete(wanted)
             except HttpResponseError as exc:
                 if may_pass(exc):
                     raise
@@ -280,22 +293,11 @@ class Changes:
         return () if is_done else blobs
 
 
-def _deleting(partition: str, row: str, version: str) -> Any:
-    return ("delete", {"PartitionKey": partition, "RowKey": row}, as_read(version))
-
-
-def _creating(partition: str, row: str) -> Any:
-    return ("create", _evidence(partition, row, "closed"))
-
-
-def _closing(partition: str, row: str, version: str) -> Any:
-    condition = {**as_read(version), "mode": UpdateMode.REPLACE}
-    return ("update", _evidence(partition, row, "closed"), condition)
-
-
 def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
     # without an owner, so that no timeout manager and no tool takes it for a timeout
-    return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    keys = {"PartitionKey": partition, "RowKey": row}
+    return {**keys, "Step": step, "At": at, f"At{TYPE}": "Edm.DateTime"}
 
 
 @contextmanager
@@ -327,11 +329,10 @@ def _left_alone(what: str) -> Iterator[None]:
         )
 
 
-def _went_or_is_not_ours(part: Any) -> bool:
+def _went_or_is_not_ours(part: tuple[int, str | None]) -> bool:
     """Return whether one answer of a batch of blobs leaves nothing to be done."""
-    if 200 <= part.status_code < 300:
-        return True
-    return is_code_about_one(part.status_code, part.headers.get("x-ms-error-code"))
+    status, code = part
+    return status < 300 or is_code_about_one(status, code)
 
 
 def _by_partition(entries: Iterable[Kept]) -> Iterator[Sequence[Kept]]:

@@ -6,19 +6,17 @@ Rules of this file: a value keeps its EDM type and, where Python would round it 
 
 from __future__ import annotations
 
-import base64
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
-from uuid import UUID
-
-from azure.data.tables import EdmType, EntityProperty
 
 from migrator.errors import StoreError
 from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
+from migrator.stores.azure.http import Entity
 
 OWNER: Final = "OwningTimeoutManager"
 HIDDEN: Final = "__hidden__"
@@ -26,12 +24,13 @@ HIDDEN: Final = "__hidden__"
 EVIDENCE: Final = "migrator."
 """How the row key of our evidence begins; a timeout manager asks for the empty row key alone."""
 GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_KEYS: Final = ("PartitionKey", "RowKey")
-_TICK_DIGITS: Final = 6
+_NO_PROPERTIES: Final = frozenset({"PartitionKey", "RowKey", "Timestamp"})
+TYPE: Final = "@odata.type"
+_UNTYPED: Final = frozenset({"Edm.String", "Edm.Boolean", "Edm.Int32"})
+"""Types that JSON tells by itself."""
+_MICROS: Final = 6
 """Digits of a second that Python keeps; .NET has seven."""
 
-Entity = Mapping[str, Any]
-"""As Azure's client returns it, with ``metadata`` beside."""
 Properties = dict[str, list[Any]]
 """JSON: name to type and value."""
 
@@ -51,33 +50,50 @@ class Kept:
         return None if found is None else cls(**found)
 
     def entity(self) -> dict[str, Any]:
-        """Return the entity as Azure's client takes it."""
-        values = {name: _to_azure(*value) for name, value in self.properties.items()}
-        return {"PartitionKey": self.partition, "RowKey": self.row, **values}
+        """Return the entity as the service takes it."""
+        found: dict[str, Any] = {"PartitionKey": self.partition, "RowKey": self.row}
+        for name, (kind, value) in self.properties.items():
+            found[name] = _number(value) if kind == "Edm.Double" else value
+            if kind not in _UNTYPED:
+                found[name + TYPE] = kind
+        return found
 
 
-def kept(entity: Any) -> Kept:
-    """Return *entity*, as Azure's client read it, as the ledger keeps it."""
+def kept(entity: Entity) -> Kept:
+    """Return *entity*, as the service showed it, as the ledger keeps it."""
     return Kept(
         partition=entity["PartitionKey"],
         row=entity["RowKey"],
-        etag=entity.metadata["etag"],
+        etag=entity["odata.etag"],
         properties={
-            name: _from_azure(value) for name, value in entity.items() if name not in _KEYS
+            name: _typed(value, entity.get(name + TYPE))
+            for name, value in entity.items()
+            if name not in _NO_PROPERTIES and "." not in name
         },
     )
 
 
+def time_of(entity: Entity) -> datetime | None:
+    """Return a timeout's time, aware, without what is less than a microsecond; None: it has none.
+
+    Its partition goes by it.
+    """
+    if entity.get(f"Time{TYPE}") != "Edm.DateTime":
+        return None
+    try:
+        return datetime.fromisoformat(entity["Time"]).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
 def due_of(entity: Entity) -> datetime | None:
     """Return when a timeout is due, never earlier than stored; None: it has no time."""
-    moment = entity.get("Time")
-    if not isinstance(moment, datetime):
+    moment = time_of(entity)
+    if moment is None:
         return None
-    raw = getattr(moment, "tables_service_value", "")
-    plain = datetime(*moment.timetuple()[:6], moment.microsecond, tzinfo=UTC)
-    rest = raw.rstrip("Z").partition(".")[2][_TICK_DIGITS:].strip("0")
-    is_last = plain == datetime.max.replace(tzinfo=UTC)  # nothing to round up to
-    return plain + timedelta(microseconds=1) if rest and not is_last else plain
+    rest = entity["Time"].rstrip("Z").partition(".")[2][_MICROS:].strip("0")
+    is_last = moment == datetime.max.replace(tzinfo=UTC)  # nothing to round up to
+    return moment + timedelta(microseconds=1) if rest and not is_last else moment
 
 
 def saga_of(entity: Entity) -> str | None:
@@ -121,32 +137,22 @@ def loaded(timeout: TimeoutId, extra: str) -> Mapping[str, Any]:
     raise StoreError(f"the ledger does not tell how timeout {timeout} was stored in Azure")
 
 
-def _from_azure(value: Any) -> list[Any]:
-    if isinstance(value, EntityProperty):
-        return [EdmType(value.edm_type).value, str(value.value)]
-    if isinstance(value, bool):
-        return [EdmType.BOOLEAN.value, value]
-    if isinstance(value, int):
-        return [EdmType.INT32.value, value]
-    if isinstance(value, float):
-        return [EdmType.DOUBLE.value, repr(value)]
-    if isinstance(value, datetime):
-        return [EdmType.DATETIME.value, getattr(value, "tables_service_value", "")]
-    if isinstance(value, UUID):
-        return [EdmType.GUID.value, str(value)]
-    if isinstance(value, bytes):
-        return [EdmType.BINARY.value, base64.b64encode(value).decode()]
-    return [EdmType.STRING.value, str(value)]
+def _typed(value: Any, kind: str | None) -> list[Any]:
+    """Return a type and a value of it."""
+    if kind is None:
+        if isinstance(value, bool):
+            return ["Edm.Boolean", value]
+        if isinstance(value, int):
+            return ["Edm.Int32", value]
+        kind = "Edm.Double" if isinstance(value, float) else "Edm.String"
+    if kind == "Edm.Double":
+        return [kind, repr(float(value))]
+    return [kind, value if kind in _UNTYPED else str(value)]
 
 
-def _to_azure(kind: str, value: Any) -> Any:
-    edm = EdmType(kind)
-    if edm is EdmType.BINARY:
-        return base64.b64decode(value)
-    if edm is EdmType.DOUBLE:
-        return float(value)
-    if edm in (EdmType.BOOLEAN, EdmType.INT32, EdmType.STRING):
-        return value
-    if edm is EdmType.INT64:
-        return EntityProperty(int(value), edm)
-    return EntityProperty(value, edm)
+def _number(value: str) -> float | str:
+    """Return a number as JSON has it; text, if it is none."""
+    found = float(value)
+    if math.isfinite(found):
+        return found
+    return "NaN" if math.isnan(found) else f"{'-' if found < 0 else ''}Infinity"

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, paged
-from migrator.stores.azure.entities import GUID, OWNER, blob_name, due_of, text_of
+from migrator.stores.azure.entities import GUID, OWNER, blob_name, due_of, text_of, time_of
+from migrator.stores.azure.http import Entity
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import DueRange, Entry
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 _MAIN: Final = ["PartitionKey", "Time", "StateAddress"]
 _COLUMNS: Final = ["PartitionKey", "RowKey", "Time", OWNER, "Destination", "Headers"]
 NO_TIME: Final = "its due time cannot be read"
-Pages = Callable[[str, Mapping[str, str], Sequence[str] | None], Iterator[Sequence[Any]]]
+Pages = Callable[[str, Mapping[str, str], Sequence[str] | None], Iterator[Sequence[Entity]]]
 """Lists entities in the order of their keys: by a condition, its parameters, and the columns that
 are wanted; None: all.
 """
@@ -98,7 +99,7 @@ class LiveTimeouts:
         if left := self._without_time_entry(owner, sorted(suspects - broken)):
             yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in left]
 
-    def refuse_strays(self, page: Sequence[Any], live: Container[str] | None = None) -> None:
+    def refuse_strays(self, page: Sequence[Entity], live: Container[str] | None = None) -> None:
         """Refuse time entries of live timeouts in partitions of another scope.
 
         Args:
@@ -117,15 +118,19 @@ class LiveTimeouts:
         if strays:
             first = strays[0]
             raise StoreError(
-                f"table {self._account.table.table_name}: timeout {first['RowKey'][:200]!r} is in "
+                f"table {self._account.table}: timeout {first['RowKey'][:200]!r} is in "
                 f"partition {first['PartitionKey'][:200]!r}, not in "
-                f"{self._scope.key_of(first['Time'])!r}; set store.azure.partition_key_scope to "
+                f"{self._expected(first)!r}; set store.azure.partition_key_scope to "
                 "what the endpoints set in code"
             )
 
-    def _is_stray(self, entity: Any) -> bool:
-        moment = entity.get("Time")
-        if not isinstance(moment, datetime) or entity["PartitionKey"] == self._scope.key_of(moment):
+    def _expected(self, entity: Entity) -> str | None:
+        """Return the partition of a time entry; None: it has no time."""
+        moment = time_of(entity)
+        return None if moment is None else self._scope.key_of(moment)
+
+    def _is_stray(self, entity: Entity) -> bool:
+        if self._expected(entity) in (None, entity["PartitionKey"]):
             return False
         return GUID.fullmatch(entity["PartitionKey"]) is None  # else it is a saga entry
 
@@ -264,10 +269,10 @@ class SoonestEntries:
         return found
 
 
-def entry_of(entity: Any, scope: PartitionScope) -> Entry | None:
+def entry_of(entity: Entity, scope: PartitionScope) -> Entry | None:
     """Return *entity* as a time entry; None: it is none, or is not where one of its time is."""
-    due_at = due_of(entity)
-    if due_at is None or entity["PartitionKey"] != scope.key_of(entity["Time"]):
+    moment, due_at = time_of(entity), due_of(entity)
+    if moment is None or due_at is None or entity["PartitionKey"] != scope.key_of(moment):
         return None
     destination = text_of(entity, "Destination")
     return Entry(

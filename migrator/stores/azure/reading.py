@@ -8,7 +8,7 @@ is ever removed.
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
@@ -24,7 +24,9 @@ from migrator.stores.azure.entities import (
     kept,
     saga_of,
     text_of,
+    time_of,
 )
+from migrator.stores.azure.http import Entity
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.documents.ports import Document
 
@@ -35,6 +37,7 @@ _SETTINGS = (
     "content_disposition",
     "cache_control",
 )
+_METADATA: Final = "x-ms-meta-"
 _CONFLICT: Final = 409
 """Reading a blob is refused so for the blob's own sake: it is archived, or has a key of its own."""
 _NO_NAME: Final = frozenset({"InvalidUri", "InvalidResourceName", "OutOfRangeInput"})
@@ -60,7 +63,7 @@ class TimeoutReader:
         self._account = account
         self._scope = scope
 
-    def read(self, owner: str, timeout: TimeoutId, listed: Any = None) -> Document | None:
+    def read(self, owner: str, timeout: TimeoutId, listed: Entity | None = None) -> Document | None:
         """Return a live timeout of *owner*; None: there is none.
 
         *listed* is its time entry as a listing showed it a moment ago: it is not read again.
@@ -68,14 +71,17 @@ class TimeoutReader:
         main = self.entity(timeout, "")
         if main is None or main.get(OWNER) != owner:
             return None
-        due_at = due_of(main)
-        if due_at is None:
+        moment, due_at = time_of(main), due_of(main)
+        if moment is None or due_at is None:
             return None
-        partition = self._scope.key_of(main["Time"])
-        is_same = listed is not None and listed["PartitionKey"] == partition
-        is_listed = is_same and _were_written_together(listed, main)
-        time_entry = listed if is_listed else self.entity(partition, timeout)
-        if time_entry is None or time_entry.get(OWNER) != owner:
+        partition = self._scope.key_of(moment)
+        if (
+            listed is None
+            or listed["PartitionKey"] != partition
+            or not _were_written_together(listed, main)
+        ):
+            listed = self.entity(partition, timeout)
+        if listed is None or listed.get(OWNER) != owner:
             return None
         saga = saga_of(main)
         saga_entry = None if saga is None else self.entity(saga, timeout)
@@ -84,7 +90,7 @@ class TimeoutReader:
         own = kept(main)
         extra = {
             "main": asdict(own),
-            "time": asdict(kept(time_entry)),
+            "time": asdict(kept(listed)),
             "saga": None if saga_entry is None else asdict(kept(saga_entry)),
             "blob": blob,
         }
@@ -100,11 +106,11 @@ class TimeoutReader:
             flaw=flaw,
         )
 
-    def entity(self, partition: str, row: str) -> Any:
+    def entity(self, partition: str, row: str) -> Entity | None:
         """Return one entity of the timeouts' table; None: it is not there."""
         with self._account.at_table("reading a timeout"):
             try:
-                return self._account.table.get_entity(partition, row)
+                return self._account.tables.entity(self._account.table, partition, row)
             except ResourceNotFoundError as exc:
                 if code_of(exc) not in {"ResourceNotFound", "EntityNotFound"}:
                     raise
@@ -117,9 +123,10 @@ class TimeoutReader:
     def has_time_entry(self, owner: str, timeout: TimeoutId) -> bool:
         """Return whether a timeout's time entry is where its main entry's due time says."""
         main = self.entity(timeout, "")
-        if main is None or due_of(main) is None:
+        moment = None if main is None else time_of(main)
+        if moment is None:
             return False
-        found = self.entity(self._scope.key_of(main["Time"]), timeout)
+        found = self.entity(self._scope.key_of(moment), timeout)
         return found is not None and found.get(OWNER) == owner and due_of(found) is not None
 
     def has(self, entry: Kept) -> bool:
@@ -132,15 +139,12 @@ class TimeoutReader:
         A body that is too large to be held is not read, and one in the archive cannot be; their
         blobs are left where they are. A name that no blob can have is not asked for.
         """
-        container, shown = self._account.container, repr(name[:200])
+        shown = repr(name[:200])
         if not _is_name(name):
             return None, None, f"no blob can be called {shown}"
         with self._account.at_container("reading a body"):
             try:
-                found = container.download_blob(name)
-                if found.size > self._largest_body:
-                    return None, None, f"blob {shown} has {found.size} bytes, too many to be held"
-                body = found.readall()
+                found = self._account.bodies.read(name, most=self._largest_body)
             except ResourceNotFoundError as exc:
                 if code_of(exc) != "BlobNotFound":
                     raise
@@ -149,23 +153,33 @@ class TimeoutReader:
                 if exc.status_code != _CONFLICT and code_of(exc) not in _NO_NAME:
                     raise
                 return None, None, f"blob {shown} cannot be read: {code_of(exc)}"
-        settings = found.properties.content_settings
+        headers = found.headers
+        if found.body is None:
+            size = headers["Content-Length"]
+            return None, None, f"blob {shown} has {size} bytes, too many to be held"
         blob = {
             "name": name,
-            "etag": found.properties.etag,
-            "metadata": dict(found.properties.metadata or {}),
-            "settings": {key: getattr(settings, key) for key in _SETTINGS},
+            "etag": headers["ETag"],
+            "metadata": {
+                key[len(_METADATA) :]: value
+                for key, value in headers.items()
+                if key.lower().startswith(_METADATA)
+            },
+            "settings": {key: headers.get(key.replace("_", "-")) for key in _SETTINGS},
         }
-        return body, blob, None
+        return found.body, blob, None
 
 
-def _were_written_together(entity: Any, main: Any) -> bool:
+def _were_written_together(entity: Entity, main: Entity) -> bool:
     """Return whether two entries are of one writing of a timeout, as far as their ages tell.
 
     Else the timeout was restored, or stored again, after the listing that showed the one.
     """
-    ages = [each.metadata.get("timestamp") for each in (entity, main)]
-    return None not in ages and abs(ages[1] - ages[0]) <= _ONE_WRITING
+    try:
+        first, second = (datetime.fromisoformat(each["Timestamp"]) for each in (entity, main))
+    except (KeyError, ValueError):
+        return False
+    return abs(second - first) <= _ONE_WRITING
 
 
 def _is_name(name: str) -> bool:

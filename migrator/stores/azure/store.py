@@ -11,19 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
 from itertools import islice
 from typing import Any, Final
 
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.data.tables import EdmType, EntityProperty
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 
 from migrator.database.failures import retrying
 from migrator.errors import SourceElsewhere, StoreError
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import NO_SAGA, EndpointName, TimeoutId
-from migrator.stores.azure.account import Account
+from migrator.stores.azure.account import Account, code_of
 from migrator.stores.azure.changes import Changes
-from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
+from migrator.stores.azure.entities import HIDDEN, OWNER, TYPE, due_of, text_of
+from migrator.stores.azure.http import Entity
 from migrator.stores.azure.listing import (
     LiveTimeouts,
     SoonestEntries,
@@ -187,7 +188,7 @@ class AzureStore:
             )
         return endpoint.source.removeprefix(prefix)
 
-    def _shows_owner(self, entity: Any) -> bool:
+    def _shows_owner(self, entity: Entity) -> bool:
         """Return whether *entity* is a time entry, or one whose due time nobody can read."""
         return due_of(entity) is None or entry_of(entity, self._scope) is not None
 
@@ -195,7 +196,7 @@ class AzureStore:
 
     def _pages(
         self, where: str, parameters: Mapping[str, str], columns: Sequence[str] | None
-    ) -> Iterator[Sequence[Any]]:
+    ) -> Iterator[Sequence[Entity]]:
         """Yield pages of entities with some *columns*; None: with all there are."""
         doing = "listing timeouts"
         return self._account.pages(where, parameters, columns, doing=doing, size=self._page)
@@ -207,8 +208,11 @@ def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterab
     Rows without a due time cannot be written as a time entry, and are left out.
     """
     with account.at_table("seeding"):
-        with suppress(ResourceExistsError):
-            account.table.create_table()
+        try:
+            account.tables.create_table(account.table)
+        except HttpResponseError as exc:
+            if code_of(exc) != "TableAlreadyExists":
+                raise
         with suppress(ResourceExistsError):
             account.container.create_container()
     written, left = 0, iter(rows)
@@ -223,9 +227,11 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
     saga = row.saga_id or NO_SAGA
     properties: dict[str, Any] = {
         "Destination": row.destination,
-        "SagaId": EntityProperty(saga, EdmType.GUID),
+        "SagaId": saga,
+        f"SagaId{TYPE}": "Edm.Guid",
         "StateAddress": row.id,
-        "Time": row.due_at,
+        "Time": row.due_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        f"Time{TYPE}": "Edm.DateTime",
         OWNER: owner,
         "Headers": row.headers_text,
     }
@@ -237,7 +243,8 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
     with account.at_table("seeding"):
         account.container.upload_blob(row.id, row.body or b"", overwrite=True)
         for partition, name in keys:
-            account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
+            entity = {"PartitionKey": partition, "RowKey": name, **present}
+            account.tables.upsert(account.table, entity)
     return 1
 
 
@@ -261,7 +268,7 @@ def unfinished_vendor_runs(account: Account) -> Sequence[str]:
     return found
 
 
-def _states(account: Account) -> Iterator[Any]:
+def _states(account: Account) -> Iterator[Entity]:
     doing = "looking for a run of the vendor's tool"
     none = {"none": ""}
     try:

@@ -6,17 +6,13 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
-from azure.data.tables import TableEntity, _deserialize, _serialize
 
 from migrator.errors import StoreError
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.entities import Kept, due_of, dumped, kept, loaded, saga_of
 
-CLIENT: Any = _deserialize
-"""What Azure's client does with an answer; it has no public name."""
 WIRE: dict[str, Any] = {
     "odata.etag": "W/\"datetime'x'\"",
     "PartitionKey": "id'1",
@@ -29,6 +25,12 @@ WIRE: dict[str, Any] = {
     "Big": "9007199254740993",
     "Odd@odata.type": "Edm.Double",
     "Odd": 0.1,
+    "Whole@odata.type": "Edm.Double",
+    "Whole": 3.0,
+    "None@odata.type": "Edm.Double",
+    "None": "NaN",
+    "Most@odata.type": "Edm.Double",
+    "Most": "-Infinity",
     "When@odata.type": "Edm.DateTime",
     "When": "2026-11-03T08:15:30.1224179Z",
     "Who@odata.type": "Edm.Guid",
@@ -40,13 +42,11 @@ WIRE: dict[str, Any] = {
 
 def test_what_was_read_is_what_is_written() -> None:
     """Every type, by way of the ledger's JSON, as it goes over the wire."""
-    read = kept(CLIENT._convert_to_entity(WIRE))
+    read = kept(WIRE)
     again = Kept.of(json.loads(json.dumps(asdict(read))))
     assert again == read
     assert again is not None
-    sent = _serialize._add_entity_properties(again.entity())
-    wanted = {key: value for key, value in WIRE.items() if key != "odata.etag"}
-    assert {key: sent[key] for key in wanted} == wanted
+    assert again.entity() == {key: value for key, value in WIRE.items() if key != "odata.etag"}
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,16 @@ def test_a_due_time_is_never_earlier_than_stored(text: str, micros: int) -> None
     """100 ns more than a microsecond are a microsecond more."""
     wire = {"Time@odata.type": "Edm.DateTime", "Time": f"2026-11-03T08:15:{text}"}
     due_at = datetime(2026, 11, 3, 8, 15, 30, micros, tzinfo=UTC)
-    assert due_of(CLIENT._convert_to_entity(wire)) == due_at
+    assert due_of(wire) == due_at
 
 
 def test_no_saga_is_the_zero_one_or_none_or_no_guid() -> None:
     """Its entry's partition is written in lower case."""
-    saga = UUID("5F6E0C1A-0000-4000-8000-00000000C2D1")
-    assert saga_of(TableEntity(SagaId=saga)) == "5f6e0c1a-0000-4000-8000-00000000c2d1"
-    assert saga_of(TableEntity(SagaId=UUID(int=0))) is None
-    assert saga_of(TableEntity()) is None
-    assert saga_of(TableEntity(SagaId="a/b")) is None
+    saga = "5F6E0C1A-0000-4000-8000-00000000C2D1"
+    assert saga_of({"SagaId": saga}) == "5f6e0c1a-0000-4000-8000-00000000c2d1"
+    assert saga_of({"SagaId": "00000000-0000-0000-0000-000000000000"}) is None
+    assert saga_of({}) is None
+    assert saga_of({"SagaId": "a/b"}) is None
 
 
 def test_what_is_not_ours_is_not_restored() -> None:

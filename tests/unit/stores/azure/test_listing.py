@@ -24,7 +24,8 @@ def entity(number: int, due_at: datetime, owner: str = "Sales") -> dict[str, Any
     return {
         "PartitionKey": SCOPE.key_of(due_at),
         "RowKey": f"id-{999 - number}",
-        "Time": due_at,
+        "Time": f"{due_at:%Y-%m-%dT%H:%M:%S.%fZ}",
+        "Time@odata.type": "Edm.DateTime",
         "OwningTimeoutManager": owner,
         "Headers": "{}",
     }
