@@ -98,6 +98,12 @@ class DestinationAnswers(ABC, Generic[A]):
             for name in names:
                 self._remembered.pop(name, None)
 
+    def forget_refusals(self) -> None:
+        """Ask again, at the next call, for every name that could not be reached."""
+        with self._lock:
+            answers = list(self._remembered.items())
+        self.forget([name for name, (_, each) in answers if isinstance(each, Unreachable)])
+
 
 class Destinations(DestinationAnswers[None]):
     """Whether messages would find their way out of the delays."""

@@ -353,6 +353,8 @@ class LaneSession:
             "taking up a batch left open",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
+        # an operator may have put it in, who has just mended what was refused
+        self._setup.preparer.destinations.forget_refusals()
         answered = self._setup.direct.answered(batch)
         self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 

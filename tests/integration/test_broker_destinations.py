@@ -210,6 +210,11 @@ def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:
     assert unknown("Billing", "Sales") == {"Billing"}
     now_s = 65.0
     assert unknown("Sales") == {"Sales"}
+    with plain_channel(url) as channel:
+        channel.queue_declare("Sales", durable=True)
+    for each in (destinations, routes):
+        each.forget_refusals()
+    assert unknown("Sales") == set()
 
 
 def test_the_least_permissions_are_enough(vhost: Vhost) -> None:

@@ -369,6 +369,9 @@ class MemoryDestinations(Destinations):
     def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
         return {name: self.lost[name] for name in names if name in self.lost}
 
+    def forget_refusals(self) -> None:
+        pass  # nothing is remembered
+
 
 class AtOnce(Executor):
     """Does background work on the spot, and remembers what it raised."""
