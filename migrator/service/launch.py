@@ -41,7 +41,7 @@ from migrator.service.dispatchers import new_dispatchers
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
-from migrator.service.schedule import scheduled
+from migrator.service.schedule import Job, scheduled
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
@@ -235,15 +235,7 @@ class _Daemon:
         self._signals = SignalThrottles()
 
         # the workers
-        self._holding = Holding(
-            ledger=app.held_destinations,
-            batches=app.batches,
-            claims=app.side.claims if isinstance(app.side, SqlBackend) else None,
-            look_for=lambda names: app.new_destinations().unreachable(names),
-            forget=app.destinations.forget,
-            clock=app.clock,
-            renamed=given.handover.destination_map,
-        )
+        self._holding = self._new_holding()
         self._look = Look(app.claims, app.clock)
         context = WorkerContext(leases=app.leases, keeper=self._keeper, stop=self._stop, once=once)
         self._guard = ClaimGuard(
@@ -278,30 +270,7 @@ class _Daemon:
         self._poller = StatusPoller(app, endpoints, polled=self._hook_events.polled)
         measures = given.probe.capacity and not once
         self._capacity = CapacityTask(app, self._audit_log, measures=measures)
-        self._jobs = [
-            *periodic_jobs(
-                app,
-                self._workers,
-                self._supervision,
-                self._audit_log,
-                self._holding,
-                describe=describe,
-                once=once,
-            ),
-            *self._poller.jobs,
-            self._signals.job,
-            *([self._capacity.job] if self._moved else []),
-        ]
-        if (every := given.broker.recheck_interval) is not None:
-            recheck = Recheck(
-                throttle=self._throttle,
-                audit_log=self._audit_log,
-                every=every,
-                checks=checks,
-                bind=lambda names: app.new_destinations().unreachable(names),
-                may_pause=bool(self._moved),
-            )
-            self._jobs += recheck.jobs
+        self._jobs = self._new_jobs(describe, checks)
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
@@ -407,6 +376,19 @@ class _Daemon:
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────
 
+    def _new_holding(self) -> Holding:
+        """Return what sends rows back into the store whose destination cannot be reached."""
+        app = self._app
+        return Holding(
+            ledger=app.held_destinations,
+            batches=app.batches,
+            claims=app.side.claims if isinstance(app.side, SqlBackend) else None,
+            look_for=lambda names: app.new_destinations().unreachable(names),
+            forget=app.destinations.forget,
+            clock=app.clock,
+            renamed=app.settings.handover.destination_map,
+        )
+
     def _new_setup(self, ends: ExitStack) -> LaneSetup:
         """Return what one thread of a lane hands over with; *ends* ends its pools."""
         app, given = self._app, self._app.settings.handover
@@ -457,6 +439,36 @@ class _Daemon:
         self._instruments.batch_settled(endpoint, mode, rows, seconds)
         if self._spans is not None:
             self._spans.settled(endpoint, mode, batch, rows, seconds)
+
+    # ── what happens at intervals ───────────────────────────────────────────────────────────
+
+    def _new_jobs(self, describe: Callable[[], str], checks: Rechecks) -> list[Job]:
+        app = self._app
+        jobs = [
+            *periodic_jobs(
+                app,
+                self._workers,
+                self._supervision,
+                self._audit_log,
+                self._holding,
+                describe=describe,
+                once=self._once,
+            ),
+            *self._poller.jobs,
+            self._signals.job,
+            *([self._capacity.job] if self._moved else []),
+        ]
+        if (every := app.settings.broker.recheck_interval) is not None:
+            recheck = Recheck(
+                throttle=self._throttle,
+                audit_log=self._audit_log,
+                every=every,
+                checks=checks,
+                bind=lambda names: app.new_destinations().unreachable(names),
+                may_pause=bool(self._moved),
+            )
+            jobs += recheck.jobs
+        return jobs
 
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 
