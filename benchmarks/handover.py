@@ -160,7 +160,12 @@ def migrate(
 
 
 def prepared(
-    postgres: PostgresServer, node: RabbitNode, *, rows: int, body_bytes: int
+    postgres: PostgresServer,
+    node: RabbitNode,
+    *,
+    rows: int,
+    body_bytes: int,
+    analysed: bool = True,
 ) -> tuple[Rig, str]:
     """Return a fresh store with *rows*, and the name of a fresh virtual host with the levels."""
     vhost = f"bench-{secrets.token_hex(4)}"
@@ -171,8 +176,9 @@ def prepared(
     body = b"x" * body_bytes
     span = timedelta(days=900) / rows
     rig.insert(row(timedelta(days=1) + n * span, body=body) for n in range(rows))
-    with rig.sql() as connection:
-        connection.execute("ANALYZE")
+    if analysed:
+        with rig.sql() as connection:
+            connection.execute("ANALYZE")
     return rig, vhost
 
 
