@@ -23,6 +23,7 @@ from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend, open_
 from migrator.config import Settings, required_secret
 from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.database.engine import open_engine
+from migrator.delays.routing import CAPACITY_MEASURED
 from migrator.errors import PreflightRefused
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches, SqlRuns
@@ -321,7 +322,7 @@ class App:
             LedgerError: The ledger cannot be read.
             TargetError: The broker does not say who it is; only asked where there is a figure.
         """
-        from migrator.delays.capacity import CAPACITY_MEASURED, find_broker, read_capacity
+        from migrator.delays.capacity import find_broker, read_capacity
 
         event = self.books.latest_event(CAPACITY_MEASURED)
         found = None if event is None else read_capacity(event.detail)

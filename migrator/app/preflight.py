@@ -9,7 +9,8 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.config import EndpointMode, NearDue, Settings
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.releases import EXCHANGE_COST_S
+from migrator.delays.routing import CAPACITY_MEASURED, DelaysVersion
 from migrator.errors import ConfigError, MigratorError
 from migrator.ledger.lease_keeper import is_surely_dead
 from migrator.ledger.report import OpenCommit
@@ -23,6 +24,7 @@ from migrator.preflight.context import MOVING, Context, Satellites
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks, refuse
 from migrator.preview.count import survey
+from migrator.preview.forecast import dues_per_s, forecast
 from migrator.preview.report import Preview
 from migrator.rabbitmq.names import (
     entry_exchange,
@@ -43,11 +45,13 @@ def count_rows(
     *,
     progress: Callable[[str, int], None],
     max_rows: int | None = None,
+    is_exact: bool = True,
 ) -> Sequence[EndpointPreview]:
     """Return what would become of the rows of *endpoints*, or of their first *max_rows* or so.
 
     In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
-    *progress* is told the endpoint and how many rows more were read.
+    *progress* is told the endpoint and how many rows more were read or counted. Without *is_exact*
+    the database counts, where it can.
     """
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
@@ -61,6 +65,7 @@ def count_rows(
             now=now,
             progress=partial(progress, endpoint.name),
             max_rows=max_rows,
+            is_exact=is_exact,
         )
         for endpoint in endpoints
     ]
@@ -72,8 +77,11 @@ def take_preview(
     *,
     progress: Callable[[str, int], None],
     rate: float | None = None,
+    is_exact: bool = False,
 ) -> Preview:
     """Return the preview of the endpoints called *names*; *rate* is what the estimate assumes.
+
+    With *is_exact* every row is converted, in place of a sample.
 
     Raises:
         PreflightRefused: Due times are of another zone than they are read in: no count of when
@@ -82,8 +90,11 @@ def take_preview(
     given, endpoints = app.settings.handover, chosen_endpoints(app.store, names)
     refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
     taken_at = app.clock.now()
-    found = count_rows(app, endpoints, progress=progress)
+    found = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
     modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
+    sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
+    moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
+    rate_per_s = dues_per_s(_exchange_cost_s(app))
     return Preview(
         taken_at=taken_at,
         cutoff=app.selection.cutoff,
@@ -94,7 +105,18 @@ def take_preview(
         dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
         modes=modes,
         attended=[name for name in modes if sends_near_due(app, name)],
+        dues_per_s=rate_per_s,
+        bursts=forecast(app.store, moved, now=taken_at, rate_per_s=rate_per_s),
     )
+
+
+def _exchange_cost_s(app: App) -> float:
+    """Return what an exchange costs, as measured last; the broker is not asked which it is."""
+    try:
+        event = app.books.latest_event(CAPACITY_MEASURED)
+    except MigratorError:  # no ledger, nothing measured
+        return EXCHANGE_COST_S
+    return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))
 
 
 def sends_near_due(app: App, endpoint: str) -> bool:

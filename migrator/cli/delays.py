@@ -16,7 +16,6 @@ from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import Delays, DryRun, Json, Session, Yes, confirmed, duration, session_of
 from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.capacity import (
-    CAPACITY_MEASURED,
     Burst,
     MeasuredCapacity,
     capacity_document,
@@ -24,7 +23,7 @@ from migrator.delays.capacity import (
 )
 from migrator.delays.depths import LevelDepth, LevelDepths, span_text
 from migrator.delays.probe import ProbeRun, probe_document, send_probes
-from migrator.delays.routing import parse_levels, probe_delay_s
+from migrator.delays.routing import CAPACITY_MEASURED, parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
 from migrator.web.status import levels_document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Annotated, Final
 
@@ -36,9 +36,11 @@ from migrator.cli.session import (
 )
 from migrator.config import EndpointMode
 from migrator.config.values import build_duration
+from migrator.nservicebus.conversion import Reason
+from migrator.preview.forecast import Burst
 from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
-from migrator.reports.preview import preview_page
-from migrator.stores.endpoints import EndpointPreview
+from migrator.reports.preview import SHOWN_BURSTS, preview_page
+from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample
 
 verbs = new_group()
 
@@ -48,6 +50,14 @@ _NOTES: Final[Mapping[str, str]] = {
     EndpointMode.DISPATCH: "mode dispatch: nothing is moved, rows are sent when due",
 }
 
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Convert every row; else a SQL database counts, and odd rows and a sample of up to "
+        "1 000 of the others are converted.",
+    ),
+]
 Rate = Annotated[
     float | None,
     typer.Option(metavar="N", min=0.1, help="Messages per second to assume for the estimate."),
@@ -66,6 +76,7 @@ def preview(
     rename: Map = None,
     delays: Delays = None,
     rate: Rate = None,
+    exact: Exact = False,
     form: Format = "table",
     output: Output = None,
     as_json: Json = False,
@@ -74,6 +85,7 @@ def preview(
 
     Examples:
       migrator preview --endpoint Sales
+      migrator preview --endpoint Sales --exact
       migrator preview --all-endpoints --cutoff 0s --horizon 30d
       migrator preview --format json --output preview.json
       migrator preview --endpoint Sales --format html --output preview.html
@@ -83,7 +95,7 @@ def preview(
     with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
         with rows_read() as progress:
-            found = take_preview(app, names, progress=progress, rate=rate)
+            found = take_preview(app, names, progress=progress, rate=rate, is_exact=exact)
         if form == "html":
             about, document = about_of(app, context.params), json.loads(rendered(found, "json"))
             text = preview_page(document, about=about, attended=found.attended)
@@ -104,6 +116,8 @@ def rendered(found: Preview, form: str) -> str:
     for endpoint in found.dispatched:
         note = _NOTES[EndpointMode.DISPATCH]
         _write_endpoint(endpoint, out, note=note, fates=_dispatched_fates(endpoint))
+    for text in _late(found.bursts or ()):
+        out.write(f"warning: {text}\n")
     total = sum(endpoint.to_hand_over for endpoint in found.endpoints)
     size = sum(endpoint.bytes for endpoint in found.endpoints)
     out.write(
@@ -119,15 +133,12 @@ def _write_endpoint(
     title = f"{found.endpoint} ({found.source})"
     write_table(("rows", "count"), fates, title=title, stream=out)
     out.write(f"{note}\n" if note else "")
+    out.write(f"{_how_counted(found.sample)}\n" if found.sample else "")
     out.write("\n")
     if found.quarantine:
-        columns = ("to quarantine", "rows", "detail of the first", "such as")
-        reasons = [
-            (str(reason), entry.count, entry.detail, ", ".join(entry.examples))
-            for reason, entry in sorted(found.quarantine.items())
-        ]
-        write_table(columns, reasons, stream=out)
-        out.write("\n")
+        _write_reasons("to quarantine", found.quarantine, out)
+    if found.sample and found.sample.quarantine:
+        _write_reasons("to quarantine, of the sample alone", found.sample.quarantine, out)
     if found.destinations:
         rows = sorted(found.destinations.items(), key=lambda item: (-item[1], item[0]))
         write_table(("destination", "messages"), rows, stream=out)
@@ -143,6 +154,34 @@ def _write_endpoint(
     out.write("\n")
 
 
+def _write_reasons(title: str, found: Mapping[Reason, Quarantinable], out: StringIO) -> None:
+    reasons = [
+        (str(reason), entry.count, entry.detail, ", ".join(entry.examples))
+        for reason, entry in sorted(found.items())
+    ]
+    write_table((title, "rows", "detail of the first", "such as"), reasons, stream=out)
+    out.write("\n")
+
+
+def _how_counted(sample: Sample) -> str:
+    return (
+        f"counted in the database; rows that look odd, and {sample.rows} of the others as a "
+        "sample, were converted; migrator preview --exact converts all"
+    )
+
+
+def _late(bursts: Sequence[Burst]) -> Iterator[str]:
+    for burst in bursts[:SHOWN_BURSTS]:
+        first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
+        when = f"at {first}" if first == last else f"from {first} to {last}"
+        yield (
+            f"{burst.rows} timeouts are due {when}: the last will come about "
+            f"{burst.late_s:.0f} s late, whoever sends them"
+        )
+    if (more := len(bursts) - SHOWN_BURSTS) > 0:
+        yield f"there are {more} more such bursts; --json lists them"
+
+
 def _fates(found: EndpointPreview, *, is_ours: bool) -> Iterator[tuple[str, int]]:
     whose = "sent by migrator when due" if is_ours else "left to the timeout manager"
     yield "stored", found.stored
@@ -152,8 +191,9 @@ def _fates(found: EndpointPreview, *, is_ours: bool) -> Iterator[tuple[str, int]
     yield "  left until nearer (due after the horizon)", found.beyond_horizon
     yield "  left for good (no usable due time)", found.without_due_time
     yield "  to migrate now", found.to_migrate
-    yield "    to hand over", found.to_hand_over
-    yield "    to quarantine", found.quarantined
+    at_most, at_least = ("", "") if found.sample is None else (", at most", ", at least")
+    yield f"    to hand over{at_most}", found.to_hand_over
+    yield f"    to quarantine{at_least}", found.quarantined
 
 
 def _dispatched_fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
@@ -161,15 +201,17 @@ def _dispatched_fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
     yield "  overdue, sent at once", found.overdue
     yield "  in the ledger already", found.in_ledger
     yield "  left for good (no usable due time)", found.without_due_time
-    yield "  sent when due", found.to_hand_over + found.beyond_horizon
-    yield "  to quarantine when due", found.quarantined
+    at_most, at_least = ("", "") if found.sample is None else (", at most", ", at least")
+    yield f"  sent when due{at_most}", found.to_hand_over + found.beyond_horizon
+    yield f"  to quarantine when due{at_least}", found.quarantined
 
 
 def _warnings(found: EndpointPreview) -> Iterator[str]:
     for offset, count in sorted(found.zone_offsets.items()):
         hours = offset.total_seconds() / 3600
+        of = f" of {found.sample.rows} sampled" if found.sample else ""
         yield (
-            f"{count} rows have a due column {hours:+g} h from their own header: "
+            f"{count}{of} rows have a due column {hours:+g} h from their own header: "
             "was local time written where UTC belongs? The column counts"
         )
     for why, entry in sorted(found.unclaimable.items()):

@@ -241,6 +241,57 @@ def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: An
     return f"coalesce({factor}DBMS_LOB.GETLENGTH({compiler.process(column, **kw)}), 0)"
 
 
+class utf8_length(FunctionElement[int]):
+    """Bytes that a text of ASCII takes in UTF-8, 0 for NULL; of other text about as many."""
+
+    type = sa.Integer()
+    inherit_cache = True
+
+
+spelled(
+    utf8_length,
+    default="coalesce(octet_length({0}), 0)",
+    sqlite="coalesce(length(CAST({0} AS BLOB)), 0)",
+    mssql="coalesce(DATALENGTH({0}) / 2, 0)",
+    oracle="coalesce(DBMS_LOB.GETLENGTH({0}), 0)",
+)
+
+
+class minute_of(FunctionElement[datetime]):
+    """The beginning of the minute that a moment is in."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+spelled(
+    minute_of,
+    postgresql="date_trunc('minute', {0})",
+    # as text, which Python reads as well
+    mysql="left(CAST({0} AS CHAR), 16)",
+    sqlite="substr({0}, 1, 16)",
+    mssql="CONVERT(char(16), {0}, 120)",
+    oracle="TO_CHAR({0}, 'YYYY-MM-DD HH24:MI')",
+)
+
+
+class second_of(FunctionElement[datetime]):
+    """The beginning of the second that a moment is in."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+spelled(
+    second_of,
+    postgresql="date_trunc('second', {0})",
+    mysql="left(CAST({0} AS CHAR), 19)",
+    sqlite="substr({0}, 1, 19)",
+    mssql="CONVERT(char(19), {0}, 120)",
+    oracle="TO_CHAR({0}, 'YYYY-MM-DD HH24:MI:SS')",
+)
+
+
 class exactly(FunctionElement[str]):
     """A text, to be compared letter by letter, whatever a legacy column's collation says."""
 

@@ -33,9 +33,6 @@ from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_pro
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 from migrator.rabbitmq.server import server_facts
 
-CAPACITY_MEASURED: Final = "capacity_measured"
-"""As the audit log names a measurement; the latest one is in force."""
-
 DELAYS_S: Final = (8, 2)
 """Of the bursts, the one with the longest delay first: powers of two, which are in one level only.
 

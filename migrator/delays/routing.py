@@ -22,6 +22,8 @@ from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
 PROBED: Final = "probe"
 """As the audit log and the schedule name a look at the delays by probes."""
+CAPACITY_MEASURED: Final = "capacity_measured"
+"""As the audit log names a measurement of how fast levels let go; the latest one is in force."""
 TOP_LEVEL: Final = BITS - 1
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""

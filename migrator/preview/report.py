@@ -1,6 +1,7 @@
 """What a migration would do, as values: counted before anything is touched.
 
-``preview.count`` fills them; ``preview_document`` is their public JSON form.
+``preview.count`` and ``preview.forecast`` fill them; ``preview_document`` is their public JSON
+form.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
-from migrator.stores.endpoints import EndpointPreview
+from migrator.preview.forecast import Burst
+from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
     ("overdue", timedelta(0)),
@@ -47,6 +50,10 @@ class Preview:
     """Of all of them."""
     attended: Collection[str] = ()
     """Those whose rows before the cutoff our dispatcher sends."""
+    dues_per_s: float
+    """Timeouts that may be due in each second before the broker is late with them."""
+    bursts: Sequence[Burst] | None = None
+    """What comes late of what is stored, the latest first; None: the store cannot count."""
 
     @property
     def estimated(self) -> timedelta:
@@ -72,6 +79,8 @@ def preview_document(preview: Preview) -> dict[str, object]:
         "endpoints": [_endpoint_document(endpoint) for endpoint in preview.endpoints],
         "modes": dict(preview.modes),
         "dispatched": [_dispatched_document(endpoint) for endpoint in preview.dispatched],
+        "dues_per_s": round(preview.dues_per_s),
+        "bursts": None if preview.bursts is None else [*map(_burst_document, preview.bursts)],
     }
 
 
@@ -81,15 +90,8 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
     del found["zone_offsets"]
     return found | {
         "to_hand_over": endpoint.to_hand_over,
-        "quarantine": [
-            {
-                "reason": str(reason),
-                "count": rows.count,
-                "examples": rows.examples,
-                "detail": rows.detail,
-            }
-            for reason, rows in sorted(endpoint.quarantine.items())
-        ],
+        "quarantine": _quarantine_document(endpoint.quarantine),
+        "sample": _sample_document(endpoint.sample),
         "destinations": dict(sorted(endpoint.destinations.items())),
         "due": {name: endpoint.due.get(name, 0) for name in (*(n for n, _ in SPANS), BEYOND)},
         "zone_offsets_min": {
@@ -105,9 +107,37 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
     }
 
 
+def _quarantine_document(found: Mapping[Reason, Quarantinable]) -> list[dict[str, object]]:
+    return [
+        {
+            "reason": str(reason),
+            "count": rows.count,
+            "examples": rows.examples,
+            "detail": rows.detail,
+        }
+        for reason, rows in sorted(found.items())
+    ]
+
+
+def _sample_document(sample: Sample | None) -> dict[str, object] | None:
+    if sample is None:
+        return None
+    return {"rows": sample.rows, "quarantine": _quarantine_document(sample.quarantine)}
+
+
+def _burst_document(burst: Burst) -> dict[str, object]:
+    return {
+        "due_from": burst.due_from.isoformat(),
+        "due_until": burst.due_until.isoformat(),
+        "rows": burst.rows,
+        "late_s": round(burst.late_s, 1),
+    }
+
+
 def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
     names = ("endpoint", "source", "stored", "overdue", "in_ledger", "without_due_time")
     return {name: getattr(found, name) for name in (*names, "quarantined")} | {
+        "sample": _sample_document(found.sample),
         "to_send": found.to_hand_over + found.beyond_horizon,
         "destinations": dict(sorted(found.destinations.items())),
     }

@@ -16,6 +16,8 @@ from migrator.reports.pictures import Bar, Share
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""
+SHOWN_BURSTS: Final = 5
+"""Of what will come late; the JSON document has all."""
 LISTED: Final = 200
 """Destinations in the table of an endpoint; the JSON document has all."""
 
@@ -60,6 +62,14 @@ def preview_page(
     sums |= {key: sum(each[key] for each in moved) for key in ("to_hand_over", "bytes")}
     sums["to_send"] = sum(each["to_send"] for each in sent)
     warned = [each for each in moved if _is_warned(each)]
+    samples = [each["sample"] for each in both if each["sample"]]
+    sampled = {
+        "endpoints": len(samples),
+        "rows": sum(each["rows"] for each in samples),
+        "quarantined": sum(q["count"] for each in samples for q in each["quarantine"]),
+    }
+    bursts = document["bursts"] or []
+    is_good = not (warned or bursts or sums["quarantined"] or sampled["quarantined"])
     parts = [
         f"Endpoint {each['endpoint']}: only the first {counted(each['stored'], 'row')}."
         for each in moved
@@ -74,8 +84,11 @@ def preview_page(
         moved=moved,
         sent=sent,
         sums=sums,
-        tone=Tone.CARE if warned or sums["quarantined"] else Tone.GOOD,
-        title=_title(sums),
+        sampled=sampled,
+        bursts=bursts,
+        shown_bursts=SHOWN_BURSTS,
+        tone=Tone.GOOD if is_good else Tone.CARE,
+        title=_title(sums, sampled),
         warned=warned,
         fates=fates,
         legend=pictures.legend(fates),
@@ -97,7 +110,7 @@ def _is_warned(endpoint: Mapping[str, Any]) -> bool:
     return any(endpoint[key] for key in keys)
 
 
-def _title(sums: Mapping[str, int]) -> str:
+def _title(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
     going, later, aside = sums["to_hand_over"], sums["to_send"], sums["quarantined"]
     if not sums["stored"]:
         return "No timeouts are stored"
@@ -105,7 +118,11 @@ def _title(sums: Mapping[str, int]) -> str:
         return "Nothing would be moved now"
     what = [f"{counted(going, 'timeout')} can be moved"] if going or not later else []
     what += [f"{counted(later, 'timeout')} would be sent when due"] if later else []
-    what += [f"{grouped(aside)} would be set aside"] if aside else []
+    at_least = "at least " if sampled["endpoints"] else ""
+    what += [f"{at_least}{grouped(aside)} would be set aside"] if aside else []
+    if sampled["quarantined"]:
+        of = counted(sampled["rows"], "sampled timeout")
+        what.append(f"and of {of} {grouped(sampled['quarantined'])} would be, too")
     return ", ".join(what)
 
 

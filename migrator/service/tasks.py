@@ -22,14 +22,13 @@ from migrator.app import App
 from migrator.config.values import Cron
 from migrator.delays import probe
 from migrator.delays.capacity import (
-    CAPACITY_MEASURED,
     MeasuredCapacity,
     capacity_document,
     measure_capacity,
 )
 from migrator.delays.probe import ProbeRun, probe_document, probes_text
 from migrator.delays.releases import EXCHANGE_COST_S
-from migrator.delays.routing import PROBED, probe_delay_s
+from migrator.delays.routing import CAPACITY_MEASURED, PROBED, probe_delay_s
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
 from migrator.ledger.report import Signal

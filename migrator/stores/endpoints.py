@@ -59,8 +59,17 @@ class Quarantinable:
 
 
 @dataclass(slots=True, kw_only=True)
+class Sample:
+    """What was found in the rows that were converted to see whether that can be done."""
+
+    rows: int = 0
+    quarantine: dict[Reason, Quarantinable] = field(default_factory=dict)
+    """Of these rows; how many there are among all of them is not known."""
+
+
+@dataclass(slots=True, kw_only=True)
 class EndpointPreview:
-    """What would become of one endpoint's rows; counted row by row, and then read.
+    """What would become of one endpoint's rows; counted, and then read.
 
     Every row is counted in exactly one of ``in_ledger``, ``without_due_time``, ``left``,
     ``beyond_horizon`` and ``to_migrate``; together they are ``stored``.
@@ -70,6 +79,9 @@ class EndpointPreview:
     source: str
     is_complete: bool = True
     """False: there may be more rows than were looked at."""
+    sample: Sample | None = None
+    """None: every row was converted. Else the database counted them, only those that look odd
+    were converted, and a sample: ``quarantine`` knows of the odd ones, ``sample`` of its own."""
     stored: int = 0
     in_ledger: int = 0
     """Claimed already, by id; such a row in the store is never claimed a second time."""
@@ -89,9 +101,10 @@ class EndpointPreview:
     due: Counter[str] = field(default_factory=Counter)
     """Rows with a due time, by the steps of ``SPANS`` and ``BEYOND``."""
     zone_offsets: Counter[timedelta] = field(default_factory=Counter)
-    """Rows whose due column is whole quarter hours away from their own header."""
+    """Rows, or those of the sample, whose due column is whole quarter hours away from their own
+    header."""
     bytes: int = 0
-    """Bodies and headers of what would be handed over."""
+    """Bodies and headers of what would be handed over, in UTF-8."""
     entry_levels: Counter[int] = field(default_factory=Counter)
     """Messages by the level they would enter; those due at once enter none."""
     unclaimable: dict[str, Quarantinable] = field(default_factory=dict)
@@ -100,8 +113,8 @@ class EndpointPreview:
     """Rows that would be handed over, and of which nobody knows how large their bodies are: they
     are not in ``bytes``, and may be too large for the broker."""
     reply_queues: Counter[str] = field(default_factory=Counter)
-    """Rows that would be handed over, by the queue that replies to them would go to; the first
-    thousand queues that were found."""
+    """Rows that would be handed over, or those of the sample, by the queue that replies to them
+    would go to; the first thousand queues that were found."""
 
     @property
     def quarantined(self) -> int:

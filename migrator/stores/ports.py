@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from migrator.errors import SomeGone, SourceGone
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import Lane, RunId, TimeoutId
+
+if TYPE_CHECKING:  # only stores in a SQL database have one
+    from migrator.stores.sql.summary import TableSummary
 
 DUE_SPANS: Final = (
     ("overdue", timedelta(0)),
@@ -98,6 +102,38 @@ class SurveyedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRequest:
+    """What a database has to know to count rows."""
+
+    due_after: datetime | None
+    """Rows due later are to migrate (exclusive); None: all that a timeout manager reaches."""
+    due_until: datetime
+    """Inclusive."""
+    headers_max_bytes: int | None
+    """Longer headers, as the database keeps them, are odd; None: none is too long."""
+    body_max_bytes: int
+    """A larger body is odd."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """Rows that are alike as far as the database can tell."""
+
+    slot: int | None
+    """In which span they are due, by its place; None: no due time that can be used."""
+    destination: str | None
+    """The column, letter by letter."""
+    is_in_ledger: bool
+    is_odd: bool
+    """By their sizes, or because their headers are no JSON object at first sight."""
+    rows: int
+    bytes: int
+    """Bodies and headers."""
+    an_id: str
+    """Of the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DueTime:
     """When one row is due, in three ways that ought to be one."""
 
@@ -169,6 +205,16 @@ class Store(Protocol):
         """Yield all rows in chunks, in no promised order, by keyset; takes no locks.
 
         Rows that appear or vanish meanwhile may or may not be seen; no other row is skipped.
+        """
+        ...
+
+    def summary(
+        self, endpoint: StoreEndpoint, request: SummaryRequest
+    ) -> AbstractContextManager[TableSummary] | None:
+        """Open a transaction that only reads, and counts rows; None: the store cannot count.
+
+        Raises, also inside:
+            StoreUnavailable: The database cannot be reached, or went away half-way.
         """
         ...
 

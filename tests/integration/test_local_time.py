@@ -22,10 +22,13 @@ from migrator.database.engine import open_engine, writing
 from migrator.ledger.claims import insert_trial_run
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
+from migrator.preview import count
 from migrator.recall.rules import RecallScope
+from migrator.stores.endpoints import Selection
 from migrator.stores.sql.nhibernate import NHibernateOptions
 from migrator.stores.sql.seeding import Invention, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
@@ -159,6 +162,38 @@ def test_a_claim_takes_what_is_due_and_nothing_else_when_clocks_are_changed(
             assert near == {
                 id_: at for id_, at in due.items() if bound < at <= bound + timedelta(hours=2)
             }
+
+
+@pytest.mark.parametrize(
+    ("kind", "zone"), [("sql", "Australia/Lord_Howe"), ("nhibernate", "Europe/Berlin")]
+)
+def test_the_database_counts_local_time_as_it_is_converted(
+    opened: Opener, kind: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Around both changes of the clocks, and with a due time that is never."""
+    monkeypatch.setattr(count, "SAMPLE_ROWS", 10)
+    site = opened(zone, kind)
+    known = [row for change in CHANGES[zone] for row, _ in around(change, zone)]
+    never = replace(row_due(0, _utc(2027, 1, 1), None), due="infinity")
+    rows = [replace(row, id=timeout_id(n)) for n, row in enumerate([*known, never])]
+    endpoint = site.create(rows)
+    for change in CHANGES[zone]:
+        selection = Selection(cutoff=timedelta(minutes=25), horizon=timedelta(hours=2))
+        exact, found = (
+            count.survey(
+                site.store,
+                endpoint,
+                selection=selection,
+                rules=BrokerLimits(),
+                now=change - STEP * 7,
+                is_exact=is_exact,
+            )
+            for is_exact in (True, False)
+        )
+        assert found.sample is not None
+        found.sample, found.zone_offsets = None, exact.zone_offsets
+        assert replace(found, reply_queues=exact.reply_queues) == exact
+        assert min(exact.left, exact.to_migrate, exact.beyond_horizon, exact.without_due_time) > 0
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,12 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
 }
 ALSO_NULL: Final = frozenset(
-    {"stores/sql/nhibernate.py unowned_rows", "stores/sql/nhibernate.py owners_in"}
+    {
+        "stores/sql/nhibernate.py unowned_rows",
+        "stores/sql/nhibernate.py owners_in",
+        "stores/sql/summary.py TableSummary._stream",
+        "stores/sql/summary.py TableSummary._read",
+    }
 )
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}

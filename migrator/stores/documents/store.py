@@ -25,6 +25,7 @@ from migrator.stores.documents.ports import NOBODY, Document, DocumentStore, Due
 from migrator.stores.ports import (
     DueTime,
     StoreRemark,
+    SummaryRequest,
     SurveyedRow,
     TableCount,
     span_names,
@@ -96,6 +97,10 @@ class DocumentStoreView:
             ids = [TimeoutId(each.id) for each in page if each.why_unclaimable is None]
             known = self._records.known(endpoint.source, ids) if has_ledger else set()
             yield [replace(each, is_in_ledger=each.id in known) for each in page]
+
+    def summary(self, endpoint: StoreEndpoint, request: SummaryRequest) -> None:
+        """Return none: documents are listed, never counted; see ``Store``."""
+        del endpoint, request
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
         """Return none: documents say that their times are UTC; see ``Store``."""

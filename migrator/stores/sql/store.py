@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, TypeVar
@@ -17,8 +18,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
-from migrator.database.portable import flag
-from migrator.database.types import UtcDateTime, byte_length
+from migrator.database.types import UtcDateTime
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
@@ -27,6 +27,7 @@ from migrator.stores.ports import (
     DUE_SPANS,
     DueTime,
     StoreRemark,
+    SummaryRequest,
     SurveyedRow,
     TableCount,
     span_names,
@@ -35,7 +36,7 @@ from migrator.stores.sql.claims import trial_claim
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_from, due_of
-from migrator.stores.sql.moving import id_text, in_ledger
+from migrator.stores.sql.summary import TableSummary, surveyed, surveyed_rows
 from migrator.stores.sql.vendor_runs import unfinished_vendor_runs
 
 T = TypeVar("T")
@@ -127,13 +128,25 @@ class TableStore(ABC):
         while True:
             rows = self._read(legacy, _chunk(legacy, ledger, last_id))
             if rows:
-                yield [
-                    SurveyedRow(**{**row._mapping, "is_in_ledger": bool(row.is_in_ledger)})
-                    for row in rows
-                ]
+                yield surveyed_rows(rows)
             if len(rows) < CHUNK_ROWS:
                 return
             last_id = rows[-1].id
+
+    @contextmanager
+    def summary(self, endpoint: StoreEndpoint, request: SummaryRequest) -> Iterator[TableSummary]:
+        """Open a transaction that counts rows; see ``Store``.
+
+        It sees one moment, but for SQL Server, where the database would have to allow that.
+        """
+        legacy = self.legacy_table(endpoint.source)
+        ledger = self._ledger if self._has_ledger() else None
+        is_one_moment = self._dialect.name != "mssql"
+        engine = self._dialect.read_only(self._engine) if is_one_moment else self._engine
+        with reading(engine, StoreError, doing=f"counting the rows of {legacy.source}") as found:
+            self._dialect.allow_long(found)
+            self._dialect.prefer_hashing(found)
+            yield TableSummary(found, legacy, ledger, request)
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
         """Return the due times of a few rows; see ``Store``."""
@@ -222,21 +235,11 @@ class TableStore(ABC):
 
 
 def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> sa.Select[Any]:
-    row = legacy.table.c
-    known: sa.ColumnElement[Any] = sa.null() if ledger is None else in_ledger(legacy, ledger)
-    # a driver cannot read infinity or the year 10 000
-    readable = sa.case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=sa.null())
-    found = sa.select(
-        id_text(legacy).label("id"),
-        row.Destination.label("destination"),
-        readable.label("due_at"),
-        row.Headers.label("headers_text"),
-        byte_length(row.State).label("body_bytes"),
-        flag(known.is_not(None)).label("is_in_ledger"),
-    ).where(*legacy.is_owned)
+    key = legacy.table.c.Id
+    found = surveyed(legacy, ledger)
     if last_id is not None:
-        found = found.where(row.Id > sa.literal(last_id, row.Id.type))
-    return found.order_by(row.Id).limit(CHUNK_ROWS)
+        found = found.where(key > sa.literal(last_id, key.type))
+    return found.order_by(key).limit(CHUNK_ROWS)
 
 
 def _by_span(

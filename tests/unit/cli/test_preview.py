@@ -7,6 +7,8 @@ import shlex
 
 import pytest
 
+from migrator.app import preflight
+from migrator.preview import count
 from tests.unit.cli.conftest import Program
 from tests.unit.reports.reading import read
 
@@ -115,3 +117,51 @@ def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
         assert said in shown
     assert "left to the timeout manager" not in shown
     assert "entry level" not in shown
+
+
+def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each form; what the sample found is in no sum, and --exact finds all of it."""
+    monkeypatch.setattr(count, "SAMPLE_ROWS", 30)
+    program.seeded(count=40)
+    broken = "UPDATE Sales_TimeoutData SET Headers = '{\"a\": 1}'"
+    program.change(f"{broken} WHERE Id = (SELECT min(Id) FROM Sales_TimeoutData)")
+    lost = "UPDATE Sales_TimeoutData SET Destination = '@', Headers = '{}'"
+    program.change(f"{lost} WHERE Id = (SELECT max(Id) FROM Sales_TimeoutData)")
+    for options in ((), ("--exact",)):
+        document = program("preview", *options, "--json").document
+        (endpoint,) = document["endpoints"]
+        shown = program("preview", *options).out
+        page = read(program("preview", *options, "--format", "html").out)
+        reasons = {each["reason"]: each["count"] for each in endpoint["quarantine"]}
+        if options:
+            assert endpoint["sample"] is None
+            assert reasons == {"no-destination": 1, "unreadable-headers": 1}
+            assert "sample" not in shown + page.text
+            continue
+        assert reasons == {"no-destination": 1}
+        (found,) = endpoint["sample"]["quarantine"]
+        assert (found["reason"], found["count"]) == ("unreadable-headers", 1)
+        assert endpoint["sample"]["rows"] == 30
+        for said in ("30 of the others as a sample", "at most", "to quarantine, of the sample"):
+            assert said in shown
+        for said in (
+            "30 other timeouts as a sample",
+            "at least 1 would be set aside",
+            "of 30 sampled timeouts 1 would be, too",
+            "migrator preview --exact",
+        ):
+            assert said in page.text
+
+
+def test_what_will_come_late_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends it: in each form, with the second and how late."""
+    monkeypatch.setattr(preflight, "dues_per_s", lambda _cost_s: 5.0)
+    program.seeded()
+    program.change("UPDATE Sales_TimeoutData SET Time = '2031-05-06 07:08:09.000000'")
+    document = program("preview", "--json").document
+    due = "2031-05-06T07:08:09+00:00"
+    assert document["bursts"] == [{"due_from": due, "due_until": due, "rows": 20, "late_s": 4.0}]
+    said = "20 timeouts are due at 2031-05-06T07:08:09Z: the last will come about 4 s late"
+    assert said in program("preview").out
+    page = read(program("preview", "--format", "html").out)
+    assert "20 timeouts due at 2031-05-06 07:08:09 UTC: the last will come about 4" in page.text

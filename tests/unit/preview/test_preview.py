@@ -19,6 +19,7 @@ from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import survey
+from migrator.preview.forecast import Burst
 from migrator.preview.report import Preview, preview_document, span_of
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 from migrator.stores.ports import SurveyedRow
@@ -269,6 +270,8 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         horizon=timedelta(days=30),
         version=DelaysVersion.V2,
         rate_per_s=4.0,
+        dues_per_s=1363.6,
+        bursts=[Burst(due_from=NOW, due_until=NOW + SECOND, rows=9, late_s=1.26)],
         endpoints=[found],
         dispatched=[found],
         modes={EndpointName("Sales"): "migrate"},
@@ -283,11 +286,20 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         "rate_per_s": 4,
         "estimated_s": 0.5,
         "modes": {"Sales": "migrate"},
+        "dues_per_s": 1364,
+        "bursts": [
+            {
+                "due_from": NOW.isoformat(),
+                "due_until": (NOW + SECOND).isoformat(),
+                "rows": 9,
+                "late_s": 1.3,
+            }
+        ],
     }
     names = (
         "endpoint source is_complete stored in_ledger without_due_time left beyond_horizon "
         "to_migrate to_hand_over overdue quarantine destinations due zone_offsets_min bytes "
-        "unmeasured unclaimable reply_queues entry_levels"
+        "unmeasured unclaimable reply_queues entry_levels sample"
     )
     assert set(moved) == set(names.split())
     assert moved["quarantine"] == [
@@ -306,4 +318,5 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         "to_send": 2,
         "quarantined": 1,
         "destinations": {"Sales": 2},
+        "sample": None,
     }

@@ -65,6 +65,8 @@ def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
         horizon=None,
         version=DelaysVersion.V2,
         rate_per_s=2_000,
+        dues_per_s=1_363.6,
+        bursts=(),
         endpoints=endpoints,
         modes={each.endpoint: "migrate" for each in endpoints},
     )
@@ -84,6 +86,7 @@ def dispatched(name: str = "Shipping") -> dict[str, Any]:
         "to_send": 810,
         "quarantined": 2,
         "destinations": {name: 810},
+        "sample": None,
     }
 
 

@@ -89,6 +89,10 @@ class Dialect(ABC):
 
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
+    def prefer_hashing(self, connection: sa.Connection) -> None:
+        """Have this transaction group rows without sorting them, whatever statistics say."""
+        del connection
+
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Have the database give up after *patience*, in this transaction alone."""
         del connection, patience
