@@ -154,7 +154,7 @@ class HandOver(Section):
     use_entries: bool = True
     """publish by our own entry exchanges where allowed"""
     sweep_interval: SomeTime = timedelta(seconds=1)
-    """pause after a look that found nothing"""
+    """pause after a look that found nothing, at least; more, up to 5 s, the longer there is none"""
     lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = timedelta(seconds=20)
     """how long a lane stays ours without a sign of life"""
     receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = timedelta(minutes=10)

@@ -39,6 +39,12 @@ _EMPTY_S: Final = 5.0
 _OVERDUE_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.5
 """What a look found is believed for so long; what it did not find, by all lanes of the process."""
+_LONGEST_PAUSE_S: Final = 1.5
+"""Between two looks that find nothing, each twice as long after the one before. Rows that were
+there are claimed long before they are due, so only one that another program writes meanwhile, due
+at once, is late by that: less than the two seconds of docs/promise.md, with the time to send it."""
+_LONGEST_PAUSE_BEFORE_CUTOFF_S: Final = 5.0
+"""While what is due soon is left to somebody else: nothing gets late by waiting here."""
 
 
 @dataclass(slots=True)
@@ -61,12 +67,15 @@ class _Progress:
 class Look:
     """Tells which sources have rows to claim; lanes share it, and an answer that there are none."""
 
-    def __init__(self, claims: Claims, clock: Clock) -> None:
-        """Have looked at nothing."""
+    def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
+        """Have looked at nothing; lanes rest at least *rest_s* when they found nothing."""
         self._claims = claims
         self._clock = clock
+        self._shortest_rest_s = rest_s
         self._lock = threading.Lock()
         self._asked: object = None
+        self._pause_s = 0.0
+        """How long the last look is believed, if it found nothing."""
         self._nothing_until_s = float("-inf")
 
     def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
@@ -77,9 +86,23 @@ class Look:
             if now_s < self._nothing_until_s and asked == self._asked:
                 return set()
             found = {each.endpoint.source for each in self._claims.promising(requests)}
+            takes_overdue = any(each.due_after is None for each in requests)
+            longest_s = _LONGEST_PAUSE_S if takes_overdue else _LONGEST_PAUSE_BEFORE_CUTOFF_S
+            is_again = not found and asked == self._asked
+            self._pause_s = min(self._pause_s * 2, longest_s) if is_again else _LOOK_EVERY_S
             self._asked = asked
-            self._nothing_until_s = float("-inf") if found else now_s + _LOOK_EVERY_S
+            self._nothing_until_s = float("-inf") if found else now_s + self._pause_s
             return found
+
+    @property
+    def rest_s(self) -> float:
+        """How long a lane that found nothing may rest."""
+        return max(self._nothing_until_s - self._clock.monotonic_s(), self._shortest_rest_s)
+
+    def forget(self) -> None:
+        """Look anew the next time: somebody acted, and what was seen may be of before that."""
+        with self._lock:
+            self._asked = None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -37,7 +37,10 @@ _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
 _SLICE_S: Final = 0.2
 """Between two looks at whether to stop, while there is nothing to do."""
-_LONGEST_REST_S: Final = 2.0
+_LONGEST_REST_S: Final = 5.0
+"""Then it is looked for batches that an operator put into the lane, in any case."""
+_LONGEST_REST_ONCE_S: Final = 1.0
+"""With *once*, what is waited for is the end of others' work."""
 _LOOK_EVERY_S: Final = 2.0
 """How often a lane looks for batches that an operator put into it, and for lanes to adopt."""
 _ADOPT_AGAIN_S: Final = 10.0
@@ -266,14 +269,18 @@ class LaneThread(LaneWorker):
         return not self._throttle.concerns(self._names) and self._throttle.changes == changes
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
-        """Idle until the schedule says so, or by our own clock when the schedule's was changed."""
-        ends_s = time.monotonic() + _LONGEST_REST_S
+        """Idle until it is time to look again, or until somebody acted."""
+        look = self._setup.claimer.look
+        longest_s = _LONGEST_REST_ONCE_S if self._once else _LONGEST_REST_S
+        ends_s = time.monotonic() + min(look.rest_s, longest_s)
         while not (self.wake.is_set() or self.is_ending):
             self.beat()
             held.check()
             session.idle(_SLICE_S)
             if time.monotonic() > ends_s:
                 break
+        if self.wake.is_set():
+            look.forget()
         self.wake.clear()
 
     def _say_lost(self, exc: LeaseLost) -> None:

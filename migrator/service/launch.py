@@ -236,7 +236,9 @@ class _Daemon:
 
         # the workers
         self._holding = self._new_holding()
-        self._look = Look(app.claims, app.clock)
+        self._look = Look(
+            app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
+        )
         context = WorkerContext(leases=app.leases, keeper=self._keeper, stop=self._stop, once=once)
         self._guard = ClaimGuard(
             self._throttle,

@@ -1,4 +1,4 @@
-"""What a running daemon does at intervals, beside its workers: wake, probe, purge, tell, recheck.
+"""What a running daemon does at intervals, beside its workers: probe, purge, tell, recheck.
 
 Rules of the checks of the broker, made again because somebody may set a policy, make a level anew
 or deploy an endpoint again at any time:
@@ -77,7 +77,6 @@ def periodic_jobs(
         if holding.look():
             workers.wake()
 
-    yield Job("sweep", app.settings.handover.sweep_interval, workers.wake)
     yield Job("held-destinations", _LOOK_AT_HELD_EVERY, look_at_held, may_lag=True)
     if supervision.wants_status:
         yield Job("status", _STATUS_EVERY, lambda: supervision.status(describe()))

@@ -103,7 +103,7 @@ class Worker:
         self.trouble: str | None = None
         """What keeps it from its work at present; it is tried again."""
         self.wake = threading.Event()
-        """Set by the schedule: look for work now."""
+        """Set when somebody acted: look for work now."""
         self.is_resting = False
         """Its last turn found nothing to do, whether or not something has to wait."""
         self._context = context

@@ -83,7 +83,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_job_runs_total",
             ("job",),
-            "How often something scheduled was begun: sweep, probe …",
+            "How often something scheduled was begun: survey, probe …",
             "counter",
         ),
         Measure(

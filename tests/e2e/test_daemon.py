@@ -91,7 +91,7 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
     wait_until(lambda: jobs(rig)["probe"]["last"] is not None, what="a probe that came back")
     assert [probe["level"] for probe in noted(rig, "probe")[0]["probes"]] == [0]
-    assert {"sweep", "throttle", "look", "survey", "held-destinations"} < set(jobs(rig))
+    assert {"throttle", "look", "survey", "held-destinations"} < set(jobs(rig))
     wait_until(lambda: jobs(rig)["capacity"]["last"] is not None, what="the levels' capacity")
     wait_until(lambda: bool(noted(rig, "capacity_measured")), what="a note of it")
     (kept,) = noted(rig, "capacity_measured")

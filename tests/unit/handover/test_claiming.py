@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +127,32 @@ def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
     clock.elapsed += 1.0
     assert claimed(lanes[0], 2) == ["B", "-"]
     assert set(store.asked) == {"B"}
+
+
+@pytest.mark.parametrize(("cutoff_s", "longest_s"), [(0.0, 1.5), (60.0, 5.0)])
+def test_the_longer_there_is_nothing_the_less_often_it_is_looked_for(
+    cutoff_s: float, longest_s: float
+) -> None:
+    """Who writes a row that is due at once is waited for no longer than the promise allows."""
+    store, clock = Store(0), MemoryClock()
+    cutoff = timedelta(seconds=cutoff_s)
+    lane = lane_of(store, clock, selection=lambda: Selection(cutoff=cutoff, horizon=None))
+    seen_s: list[float] = []
+    while clock.elapsed < 60.0:
+        before = store.looks
+        assert lane.claim(LEASE, max_rows=2) is None
+        seen_s += [clock.elapsed] * (store.looks - before)
+        clock.elapsed += 0.1
+    pauses = [late - early for early, late in pairwise(seen_s)]
+    assert pauses[0] < 1.0
+    assert max(pauses) <= longest_s + 0.2
+    assert len(seen_s) <= 60 / longest_s + 4
+    lane.look.forget()
+    assert lane.claim(LEASE, max_rows=2) is None
+    assert lane.look.rest_s <= 0.5
+    store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, 3600.0)])
+    lane.look.forget()
+    assert claimed(lane, 1) == ["B"]
 
 
 def test_who_asks_for_overdue_rows_again_and_again_looks_now_and_then() -> None:
