@@ -128,11 +128,11 @@ def test_the_database_counts_what_conversion_counts(site: Site, seed: int) -> No
     site.claim(endpoint, lease, max_rows=30)
     there = {row.id for row in site.legacy_rows()}
     site.insert([row for row in rows if row.id not in there][:20])  # a backup was restored
-    for selection in (
-        Selection(cutoff=timedelta(0), horizon=None),
-        Selection(cutoff=timedelta(minutes=1), horizon=30 * DAY),
+    for selection, now in (
+        (Selection(cutoff=timedelta(0), horizon=None), NOW + timedelta(microseconds=123_456)),
+        # rows are due at the very end of the cutoff, and of spans
+        (Selection(cutoff=timedelta(minutes=1), horizon=30 * DAY), NOW),
     ):
-        now = NOW + timedelta(microseconds=rng.randrange(1_000_000))
         given = {"selection": selection, "now": now}
         exact, found = (_counted(site, endpoint, is_exact=e, **given) for e in (True, False))
         assert _told(found) == _told(exact)
