@@ -96,6 +96,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "message_retried": "a message failed; it comes back from a retry queue after a while",
     "messages_taken_in": "messages of a .Timeouts queue were stored, passed on or cleared (debug)",
     "notify_failed": "the service manager could not be told how this process is; work goes on",
+    "pace_full": "nothing keeps hand-over to what the delay levels let go of; timeouts may be late",
     "paced": "the delay levels let go of no more: how long batches waited since the last line",
     "panic": "a panic limit was passed; the process finishes what it has and ends",
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",

@@ -24,6 +24,9 @@ BURST_S: Final = 0.2
 """A batch enters its level at once, and leaves it at once: it may take the level so long."""
 ROOM_S: Final = 0.4
 """A level that has more than that to do, of what is claimed already, has no room for now."""
+LATE_S: Final = 1.0
+"""A probe that is later than this tells that the levels have too much to do."""
+_SLOWEST: Final = 8.0
 _USUAL_EXCHANGES: Final = 2.0
 """Passed by each message of a batch in its busiest level, on average over random delays."""
 _SECONDS_AHEAD: Final = 30
@@ -125,6 +128,11 @@ class Pacer:
             exchanges = rows * self._busiest.get(level, _USUAL_EXCHANGES)
             begins_s = max(self._planned_s.get(level, now_s), now_s)
             self._planned_s[level] = begins_s + exchanges * self._cost_s / FRACTION
+
+    def probed(self, late_s: float | None) -> None:
+        """Fill the levels half as fast, or again faster, by how late probes came; None: lost."""
+        is_late = late_s is None or late_s > LATE_S
+        self.slowness = min(max(self.slowness * (2.0 if is_late else 0.5), 1.0), _SLOWEST)
 
     @property
     def _cost_s(self) -> float:

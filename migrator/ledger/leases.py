@@ -199,6 +199,11 @@ class SqlLeases(LedgerPart):
             )
         )
 
+    def owners_with_work(self) -> set[str]:
+        """Return the living owners of lanes of hand-over that have open batches; writes nothing."""
+        busy = self._lanes_with_open_batches(self._tables.batch.c.lane < FIRST_DISPATCHER_LANE)
+        return {owner for lane, owner in self.holders() if lane in busy}
+
     def _lanes_with_open_batches(self, *which: ColumnElement[bool]) -> set[Lane]:
         batch = self._tables.batch.c
         query = select(batch.lane).where(batch.state.in_(OPEN), *which).distinct()

@@ -297,6 +297,12 @@ class _Daemon:
             self._keeper.start()
             workers.start()
             supervision.begin()
+            if self._moved and not self._runtime.keeps_to_levels():
+                _log.warning(
+                    "hand-over does not keep to what the delay levels let go of: timeouts may be "
+                    "late, those of others too; `migrator preview` tells how late",
+                    extra={"action": "pace_full"},
+                )
             if self._moved:
                 self._capacity.job.run()
             self._hook_events.started()
@@ -453,6 +459,8 @@ class _Daemon:
                 self._supervision,
                 self._audit_log,
                 self._holding,
+                self._pacer,
+                owner=self._owner,
                 describe=describe,
                 once=self._once,
             ),

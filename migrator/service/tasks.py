@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -31,6 +32,7 @@ from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED, PROBED, probe_delay_s
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
+from migrator.handover.pace import Pacer
 from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level, Refusal, standing
@@ -48,6 +50,10 @@ _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
 _LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
+_COUNT_PROCESSES_EVERY: Final = timedelta(seconds=5)
+_PROBED_FOR_PACE: Final = 10
+"""Probes through the levels up to this one tell how fast they let go now; others were sent long
+ago."""
 _PROBE_PATIENCE_S: Final = 10.0
 """So much later than what is warned of, a probe counts as lost."""
 
@@ -67,7 +73,9 @@ def periodic_jobs(
     supervision: Supervision,
     audit_log: AuditLog,
     holding: Holding,
+    pacer: Pacer,
     *,
+    owner: str,
     describe: Callable[[], str],
     once: bool,
 ) -> Iterator[Job]:
@@ -77,13 +85,19 @@ def periodic_jobs(
         if holding.look():
             workers.wake()
 
+    def count_processes() -> None:
+        if pacer.is_on() and not workers.is_resting:
+            with suppress(MigratorError):  # the lanes say so; as many as before
+                pacer.processes = len(app.leases.owners_with_work() | {owner})
+
     yield Job("held-destinations", _LOOK_AT_HELD_EVERY, look_at_held, may_lag=True)
+    yield Job("share-of-levels", _COUNT_PROCESSES_EVERY, count_processes, may_lag=True)
     if supervision.wants_status:
         yield Job("status", _STATUS_EVERY, lambda: supervision.status(describe()))
     if once:
         return
     if (every := app.settings.probe.every) is not None:
-        yield ProbeTask(app, audit_log, every).job
+        yield ProbeTask(app, audit_log, pacer, every).job
     if app.settings.ledger.purge_after is not None:
         yield PurgeTask(app, audit_log, app.settings.ledger.purge_after).job
 
@@ -98,9 +112,12 @@ class ProbeTask:
       itself (see ``delays.probe``).
     """
 
-    def __init__(self, app: App, audit_log: AuditLog, every: timedelta | Cron) -> None:
+    def __init__(
+        self, app: App, audit_log: AuditLog, pacer: Pacer, every: timedelta | Cron
+    ) -> None:
         """Prepare to probe the levels of the settings; a late probe is warned of."""
         self._app = app
+        self._pacer = pacer
         self._audit_log = audit_log
         self._warn_after_s = app.settings.probe.warn_after.total_seconds()
         self._left: ProbeRun | None = None
@@ -156,6 +173,10 @@ class ProbeTask:
         detail = {"outcome": outcome, "late_levels": late, **facts, "text": text}
         self.job.report(outcome, text, detail, is_fine=not late)
         self._audit_log.note(PROBED, detail)
+        found = [probe.late_s for probe in run.probes if probe.level <= _PROBED_FOR_PACE]
+        if found:
+            came = [late_s for late_s in found if late_s is not None]
+            self._pacer.probed(max(came) if len(came) == len(found) else None)
 
 
 class CapacityTask:

@@ -117,11 +117,15 @@ def test_orphaned_lanes_have_open_batches_and_nobody_living(site: Site) -> None:
     site.leases.surrender(site.lease(4, "idle"))
     assert site.leases.owner_of(of_dispatcher) == "dead"
     assert site.leases.lanes_with_work([endpoint.source]) == [1, 2, 3]
+    site.lease(5, "without batches")
+    assert site.leases.owners_with_work() == {"dead"}
     for number in (1, 3, of_dispatcher):
         site.leases.evict(Lane(number), "dead")
     assert site.leases.owner_of(of_dispatcher) is None
     assert site.leases.orphaned_lanes() == [1, 3]
     assert site.leases.abandoned_lanes() == [1, 3, of_dispatcher]
+    site.leases.evict(Lane(2), "dead")
+    assert site.leases.owners_with_work() == set()
 
 
 # ── batches ─────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
+from migrator.handover.pace import Pacer
 from migrator.service import tasks
 from migrator.service.tasks import CapacityTask, ProbeTask, PurgeTask
 from tests.unit.service.conftest import Events, Lines
@@ -43,7 +44,8 @@ class Flights:
         settings = SimpleNamespace(probe=wanted, broker=Broker())
         app: Any = SimpleNamespace(settings=settings, connection=None, management=None)
         audit_log: Any = self.events
-        self.task = ProbeTask(app, audit_log, timedelta(hours=1))
+        self.pacer = Pacer()
+        self.task = ProbeTask(app, audit_log, self.pacer, timedelta(hours=1))
 
     def send_probes(self, *_: object, **__: object) -> ProbeRun:
         self.flown += 1
@@ -116,6 +118,17 @@ def test_a_failure_is_told_and_the_next_time_it_tries_again(
     assert [each["error"] for each in flights.measure(failure)] == told
     assert [vars(line)["error"] for line in lines("probe_failed")] == told
     assert flights.measure(flight(0.0))[-1]["outcome"] == "measured"
+
+
+def test_levels_are_filled_more_slowly_while_probes_are_late(flights: Flights) -> None:
+    """Half as fast each time, and faster again once they are in time; a lost probe is late."""
+    seen = []
+    for result in (flight(0.2), flight(0.0, 1.5), flight(3.0), flight(0.1), flight(0.1, 0.9)):
+        flights.measure(result)
+        seen.append(flights.pacer.slowness)
+    assert seen == [1.0, 2.0, 4.0, 2.0, 1.0]
+    flights.measure(flight(0.0, None))
+    assert flights.pacer.slowness == 2.0
 
 
 # ── the capacity ────────────────────────────────────────────────────────────────────────────────
