@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from io import StringIO
 from typing import Annotated, Final
 
@@ -58,6 +59,8 @@ Exact = Annotated[
         "1 000 of the others are converted.",
     ),
 ]
+_WORTH_TELLING: Final = timedelta(seconds=1)
+
 Rate = Annotated[
     float | None,
     typer.Option(metavar="N", min=0.1, help="Messages per second to assume for the estimate."),
@@ -124,6 +127,11 @@ def rendered(found: Preview, form: str) -> str:
         f"{total} messages, {size / 2**20:.1f} MiB; about {build_duration(found.estimated)} "
         f"at {found.rate_per_s:g} messages/s\n"
     )
+    if (late := found.late_at_full_pace) >= _WORTH_TELLING:
+        out.write(
+            f'with handover.pace = "full" the last one would be {build_duration(late)} late at '
+            "least; by default hand-over keeps to what the levels let go of\n"
+        )
     return out.getvalue().rstrip("\n")
 
 

@@ -9,7 +9,9 @@ Source: docs/adr/0010-pacing.md, which has the measurements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +21,8 @@ EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
 BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
+_GROUPS: Final = 2000
+"""Messages are looked at in so many groups; what one of them takes is the error of a forecast."""
 HORIZON_S: Final = 4096
 """Releases that are further away are not counted one by one: 2¹² s, twelve levels."""
 
@@ -100,3 +104,68 @@ def lets_go_per_s(delays_s: Iterable[int], *, exchange_cost_s: float) -> float:
             narrowest[level] = narrowest.get(level, 0) + exchanges
     most = max(max(narrowest.values()), sum(narrowest.values()) / BROKER_CORES)
     return len(delays) / (most * exchange_cost_s)
+
+
+def forecast_late_s(
+    sent: Iterable[tuple[float, int, float, float]], *, exchange_cost_s: float = EXCHANGE_COST_S
+) -> Sequence[float]:
+    """Return how late messages come out of the levels, ascending; rounding up is not in it.
+
+    Each level lets go of one message after the other, and all of them share the machine; one that
+    comes out late enters the next level late.
+
+    Args:
+        sent: Groups of messages that enter together: when, in seconds from now; their delay in
+            seconds, above 0; how many they are; and over how many seconds their dues are spread,
+            so that they leave lower levels one after the other.
+        exchange_cost_s: A broker's time for one exchange.
+    """
+    groups = list(sent)
+    coming = [
+        (at_s + (1 << entry_level(delay_s)), number, entry_level(delay_s), delay_s)
+        for number, (at_s, delay_s, _, _) in enumerate(groups)
+    ]
+    heapq.heapify(coming)
+    level_free_s: dict[int, float] = {}
+    broker_free_s, late = 0.0, list[float]()
+    while coming:
+        at_s, number, level, left_s = heapq.heappop(coming)
+        entered_s, delay_s, rows, spread_s = groups[number]
+        together = rows if left_s == delay_s else rows / max(spread_s, 1.0)
+        left_s ^= 1 << level
+        below = entry_level(left_s)
+        work_s = (level - below if left_s else level + 1) * together * exchange_cost_s
+        broker_free_s = max(broker_free_s, at_s) + work_s / BROKER_CORES
+        out_s = max(max(level_free_s.get(level, 0.0), at_s) + work_s, broker_free_s)
+        level_free_s[level] = out_s
+        if left_s:
+            heapq.heappush(coming, (out_s + (1 << below), number, below, left_s))
+        else:
+            late.append(out_s - entered_s - delay_s)
+    return sorted(late)
+
+
+def late_at_full_speed_s(
+    due: Sequence[tuple[float, float, int]],
+    *,
+    rows_per_s: float,
+    exchange_cost_s: float = EXCHANGE_COST_S,
+) -> float:
+    """Return how late the last of these is when all are handed over as fast as it goes; seconds.
+
+    Args:
+        due: Messages that are due evenly within so many to so many seconds from now, and how many;
+            the soonest first.
+        rows_per_s: How fast they are handed over, one after the other.
+        exchange_cost_s: A broker's time for one exchange.
+    """
+    in_group = max(sum(rows for _, _, rows in due) / _GROUPS, 1.0)
+    sent, at_s = list[tuple[float, int, float, float]](), 0.0
+    for from_s, to_s, rows in due:
+        groups = math.ceil(rows / in_group)
+        for n in range(groups):
+            delay_s = math.ceil(from_s + (to_s - from_s) * n / groups - at_s)
+            if delay_s > 0:  # else it enters no level
+                sent.append((at_s, delay_s, rows / groups, (to_s - from_s) / groups))
+            at_s += rows / groups / rows_per_s
+    return max(forecast_late_s(sent, exchange_cost_s=exchange_cost_s), default=0.0)

@@ -6,11 +6,13 @@ form.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.delays.releases import late_at_full_speed_s
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
@@ -29,6 +31,8 @@ SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
 )
 """Steps of the histogram: a name, and the longest time until due that belongs to it."""
 BEYOND: Final = "beyond"
+FULL_RATE_PER_S: Final = 6_000.0
+"""Rows a second that a forecast of full pace assumes: the most that one process has reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,21 @@ class Preview:
         messages = sum(endpoint.to_hand_over for endpoint in self.endpoints)
         return timedelta(seconds=round(messages / self.rate_per_s, 1))
 
+    @property
+    def late_at_full_pace(self) -> timedelta:
+        """How late the last one would be with ``handover.pace = "full"``, by the model, at least.
+
+        Entry levels are what is known of when rows are due; within one they are taken as spread.
+        """
+        levels: Counter[int] = Counter()
+        for endpoint in self.endpoints:
+            levels.update(endpoint.entry_levels)
+        due = [
+            (float(2**level), 2.0 ** (level + 1), rows) for level, rows in sorted(levels.items())
+        ]
+        late_s = late_at_full_speed_s(due, rows_per_s=FULL_RATE_PER_S)
+        return timedelta(seconds=round(late_s, 1))
+
 
 def span_of(until_due: timedelta) -> str:
     """Return the histogram's step for a row that is due in *until_due*."""
@@ -76,6 +95,7 @@ def preview_document(preview: Preview) -> dict[str, object]:
         "horizon_s": preview.horizon.total_seconds() if preview.horizon else None,
         "rate_per_s": preview.rate_per_s,
         "estimated_s": preview.estimated.total_seconds(),
+        "late_at_full_pace_s": preview.late_at_full_pace.total_seconds(),
         "endpoints": [_endpoint_document(endpoint) for endpoint in preview.endpoints],
         "modes": dict(preview.modes),
         "dispatched": [_dispatched_document(endpoint) for endpoint in preview.dispatched],

@@ -285,6 +285,7 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         "horizon_s": 2_592_000,
         "rate_per_s": 4,
         "estimated_s": 0.5,
+        "late_at_full_pace_s": 0.0,
         "modes": {"Sales": "migrate"},
         "dues_per_s": 1364,
         "bursts": [
