@@ -48,10 +48,8 @@ class Load:
 
     rows: float
     """Messages with a delay."""
-    entering: dict[int, float]
-    """By entry level: what passes when that level lets go of them."""
-    busiest: dict[int, float]
-    """By entry level: what passes in whichever level has most to do with those that enter there.
+    passing: dict[int, dict[int, float]]
+    """By entry level, by level: what passes when that level lets go of what entered there.
 
     A stream of messages with about the same delay goes through all its levels at the same rate, and
     the entry level need not be the narrowest: 96 s is 1 exchange, and 6 when level 5 lets go."""
@@ -59,9 +57,9 @@ class Load:
     """By seconds after they entered: what passes in all levels together, up to ``HORIZON_S``."""
 
     @property
-    def busiest_per_row(self) -> float:
-        """Exchanges of the busiest level for each message; 0: none has a delay."""
-        return max(self.busiest.values()) / self.rows if self.rows else 0.0
+    def entering(self) -> dict[int, float]:
+        """By entry level: what passes when that level lets go of what entered it."""
+        return {level: passed[level] for level, passed in self.passing.items()}
 
 
 def load(delays_s: Iterable[int], *, weight: float = 1.0) -> Load:
@@ -70,23 +68,18 @@ def load(delays_s: Iterable[int], *, weight: float = 1.0) -> Load:
     Those without a delay cost nothing: they enter no level.
     """
     rows = 0
-    by_level: dict[int, dict[int, int]] = {}
+    passing: dict[int, dict[int, float]] = {}
     after: dict[int, float] = {}
     for delay_s in delays_s:
         if delay_s <= 0:
             continue
         rows += 1
-        passed = by_level.setdefault(entry_level(delay_s), {})
+        passed = passing.setdefault(entry_level(delay_s), {})
         for level, after_s, exchanges in releases(delay_s):
-            passed[level] = passed.get(level, 0) + exchanges
+            passed[level] = passed.get(level, 0.0) + exchanges * weight
             if after_s <= HORIZON_S:
                 after[after_s] = after.get(after_s, 0.0) + exchanges * weight
-    return Load(
-        rows=rows * weight,
-        entering={level: passed[level] * weight for level, passed in by_level.items()},
-        busiest={level: max(passed.values()) * weight for level, passed in by_level.items()},
-        after=after,
-    )
+    return Load(rows=rows * weight, passing=passing, after=after)
 
 
 def lets_go_per_s(delays_s: Iterable[int], *, exchange_cost_s: float) -> float:

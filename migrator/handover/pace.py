@@ -1,8 +1,9 @@
 """Never hand over faster than the levels let go: when the next batch may go, and how many rows.
 
 What enters level k at t leaves it at t + 2ᵏ, so a level lets go at the rate at which it was filled.
-Each entry level is filled at 60 % of what it lets go of, and no second gets releases, of whichever
-level, beyond 60 % of what the broker can do in it. Bookings are in memory: after a restart they are
+Each entry level is filled at 60 % of what it lets go of, the levels through which the same stream
+goes next at 80 %, and no second gets releases, of whichever level, beyond 60 % of what the broker
+can do in it. Bookings are in memory: after a restart they are
 forgotten, which harms no level, because what enters it later leaves it later.
 
 Shared by all lanes of a process, from any thread; several processes divide what there is.
@@ -20,15 +21,19 @@ from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, Load
 
 FRACTION: Final = 0.6
 """Of its capacity, a level is used by us so much; the rest is for native messages and error."""
+FRACTION_BELOW: Final = 0.8
+"""The same for the levels below the one that rows enter."""
+BEHIND_S: Final = 0.3
+"""A level below may be behind by so much: a run of rows with the same bits is over soon."""
 BURST_S: Final = 0.2
 """A batch enters its level at once, and leaves it at once: it may take the level so long."""
-ROOM_S: Final = 0.4
+ROOM_S: Final = 0.1
 """A level that has more than that to do, of what is claimed already, has no room for now."""
 LATE_S: Final = 1.0
 """A probe that is later than this tells that the levels have too much to do."""
 _SLOWEST: Final = 8.0
 _USUAL_EXCHANGES: Final = 2.0
-"""Passed by each message of a batch in its busiest level, on average over random delays."""
+"""Passed by each message when its entry level lets go of it, on average over random delays."""
 _SECONDS_AHEAD: Final = 30
 """A batch is put off by so many full seconds of the broker at most; then the burst is not ours."""
 
@@ -65,12 +70,12 @@ class Pacer:
         self.slowness = 1.0
         """By how much the levels are slower now than what was measured."""
         self._lock = threading.Lock()
-        self._free_s: dict[int, float] = {}
-        """By entry level: when it has room for the next batch."""
+        self._free_s: dict[int, dict[int, float]] = {}
+        """By entry level, by level: when that one has room for more of what enters there."""
         self._planned_s: dict[int, float] = {}
         """The same with what is claimed; estimated, it only serves to choose what to claim."""
-        self._busiest: dict[int, float] = {}
-        """By entry level: exchanges that each row of the last batch passed in its busiest level."""
+        self._per_row: dict[int, float] = {}
+        """By entry level: exchanges passed there for each row of the last batch."""
         self._booked: dict[int, float] = {}
         """By second: the broker's time for what all levels let go of in it."""
         self._trimmed_s = 0
@@ -83,22 +88,29 @@ class Pacer:
             now_s: Monotonic.
             latest_s: It goes then, room or not: it would be late by waiting. Monotonic.
         """
-        if not load.entering or not self.is_on():
+        if not load.passing or not self.is_on():
             return Booking(start_s=now_s, reason="")
         with self._lock:
             cost_s = self._cost_s
             self._forget_before(int(now_s))
-            level = max(load.busiest, key=lambda each: self._free_s.get(each, now_s))
-            start_s = max(self._free_s.get(level, now_s), now_s)
-            reason = f"level {level:02d} lets go of {self._lets_go_per_s(level, load):.0f}/s"
+            start_s, level, exchanges = max(
+                (self._begins_s(entry, level, now_s), level, exchanges)
+                for entry, passed in load.passing.items()
+                for level, exchanges in passed.items()
+            )
+            per_s = load.rows / (exchanges * cost_s)
+            reason = f"level {level:02d} lets go of {per_s:.0f}/s"
             in_room_s = self._with_room(load, start_s, cost_s)
             if in_room_s > start_s:
                 reason = "all levels together let go of what the broker can do"
             start_s = max(min(in_room_s, latest_s), now_s)
-            for each, exchanges in load.busiest.items():
-                begins_s = max(self._free_s.get(each, start_s), start_s)
-                self._free_s[each] = begins_s + exchanges * cost_s / FRACTION
-                self._busiest[each] = load.busiest_per_row
+            for entry, passed in load.passing.items():
+                free_s = self._free_s.setdefault(entry, {})
+                for level, exchanges in passed.items():
+                    fraction = FRACTION if level == entry else FRACTION_BELOW
+                    begins_s = max(free_s.get(level, start_s), start_s)
+                    free_s[level] = begins_s + exchanges * cost_s / fraction
+                self._per_row[entry] = passed[entry] / load.rows
             for after_s, exchanges in load.after.items():
                 second = int(start_s + after_s)
                 self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
@@ -109,15 +121,16 @@ class Pacer:
         if not self.is_on():
             return True
         with self._lock:
-            free_s = max(self._free_s.get(level, now_s), self._planned_s.get(level, now_s))
-            return free_s - now_s < ROOM_S
+            known = self._free_s.get(level, {})
+            begins_s = [self._begins_s(level, each, now_s) for each in known]
+            return max(self._planned_s.get(level, now_s), *begins_s, now_s) - now_s < ROOM_S
 
     def rows_at_once(self, level: int) -> float:
         """Return how many rows may enter *level* in one batch, at least 1."""
         if not self.is_on():
             return float("inf")
         with self._lock:
-            per_row_s = self._busiest.get(level, _USUAL_EXCHANGES) * self._cost_s
+            per_row_s = self._per_row.get(level, _USUAL_EXCHANGES) * self._cost_s
             return max(BURST_S / per_row_s, 1.0)
 
     def plan(self, level: int, rows: int, *, now_s: float) -> None:
@@ -125,7 +138,7 @@ class Pacer:
         if not self.is_on():
             return
         with self._lock:
-            exchanges = rows * self._busiest.get(level, _USUAL_EXCHANGES)
+            exchanges = rows * self._per_row.get(level, _USUAL_EXCHANGES)
             begins_s = max(self._planned_s.get(level, now_s), now_s)
             self._planned_s[level] = begins_s + exchanges * self._cost_s / FRACTION
 
@@ -139,9 +152,10 @@ class Pacer:
         """An exchange, for us: what others use of the broker makes it dearer."""
         return self._exchange_cost_s() * self.processes * self.slowness
 
-    def _lets_go_per_s(self, level: int, load: Load) -> float:
-        per_row = self._busiest.get(level, load.busiest_per_row)
-        return 1.0 / (per_row * self._cost_s)
+    def _begins_s(self, entry: int, level: int, now_s: float) -> float:
+        """Return when *level* has room for more of what enters at *entry*; not before *now_s*."""
+        free_s = self._free_s.get(entry, {}).get(level, now_s)
+        return max(free_s if level == entry else free_s - BEHIND_S, now_s)
 
     def _with_room(self, load: Load, start_s: float, cost_s: float) -> float:
         """Return when, from *start_s* on, all entry levels may let go of what enters them then.

@@ -82,16 +82,14 @@ def test_a_load_is_counted_by_entry_level_and_by_second() -> None:
     found = load([0, 96, 64, 64, 2**20], weight=2.0)
     assert found.rows == 8.0
     assert found.entering == {6: 2.0 + 28.0, 20: 42.0}
-    assert found.busiest == {6: 30.0, 20: 42.0}
     assert found.after == {64: 30.0, 96: 12.0}
-    assert found.busiest_per_row == 42.0 / 8.0
-    assert load([0, 0]).busiest_per_row == 0.0
+    assert load([0, 0]).entering == {}
 
 
 def test_the_busiest_level_of_a_stream_need_not_be_where_it_enters() -> None:
     """All of 96 s passes one exchange out of level 6, and six out of level 5."""
     found = load([96] * 10)
-    assert (found.entering, found.busiest) == ({6: 10.0}, {6: 60.0})
+    assert found.passing == {6: {6: 10.0, 5: 60.0}}
 
 
 @given(st.lists(st.integers(0, MAX_DELAY_S), max_size=30))
@@ -127,7 +125,7 @@ def test_what_is_late_in_one_level_is_late_in_the_next() -> None:
     [
         ([(60.0, 180.0, 60_000)], 20.0, 5.0),
         ([(60.0, 120.0, 20_000)], 4.0, 1.0),
-        ([(7_776_000.0, 15_552_000.0, 1_000_000)], 40.0, 0.0),
+        ([(2.0**22, 2.0**23, 500_000)], 40.0, 15.0),
         ([(60.0, 4_000.0, 2_000)], 0.1, 0.0),
         ([(0.0, 0.0, 9_000)], 0.0, 0.0),
         ([], 0.0, 0.0),
