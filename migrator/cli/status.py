@@ -1,7 +1,7 @@
 """``migrator status``: how far is it, who works on what, what needs a person?
 
-A running daemon is asked first: the ledger costs three times as much to ask, for the libraries that
-it takes. What is shown is the same document either way, and says who told it.
+A running daemon is asked first: to ask the ledger takes far more CPU, for the libraries that it
+needs. What is shown is the same document either way, and says who told it.
 """
 
 from __future__ import annotations
