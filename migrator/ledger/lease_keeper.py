@@ -17,8 +17,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -77,10 +77,7 @@ class LeaseKeeper:
         self._duration = duration
         self._held: dict[Lane, HeldLease] = {}
         self._taking: set[Lane] = set()
-        self._due: SimpleQueue[list[HeldLease] | HeldLease | None] = SimpleQueue()
-        """Leases to be renewed by one write, or one by its own; None: end."""
-        self._is_writing_all = False
-        """One write for all has no answer yet."""
+        self._due: SimpleQueue[HeldLease | None] = SimpleQueue()
         self._renewers: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -157,54 +154,23 @@ class LeaseKeeper:
             self._due.put(None)
 
     def _renew_all(self) -> None:
-        """Have all leases renewed by one write; while that has no answer, each by its own.
-
-        So a write that hangs is no reason to lose a lease: several singles go on at a time.
-        """
+        """Have each lease renewed whose last renewal has an answer, several at a time."""
         with self._lock:
             due = [held for held in self._held.values() if not held.is_being_renewed]
         while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
             renewer = threading.Thread(target=self._renew_due, name="lease-renewer", daemon=True)
             self._renewers.append(renewer)
             renewer.start()
-        due.sort(key=lambda each: each.valid_until_s)
-        if due and not self._is_writing_all:
-            self._is_writing_all = True
-            self._due.put(due)
-        else:
-            self._put_singly(due)
-
-    def _put_singly(self, due: Sequence[HeldLease]) -> None:
-        for held in due:
+        for held in sorted(due, key=lambda each: each.valid_until_s):
             held.is_being_renewed = True
             self._due.put(held)
 
     def _renew_due(self) -> None:
-        while (due := self._due.get()) is not None:
-            if isinstance(due, list):
-                self._renew_together(due)
-                continue
+        while (held := self._due.get()) is not None:
             try:
-                self._renew(due)
+                self._renew(held)
             finally:
-                due.is_being_renewed = False
-
-    def _renew_together(self, due: Sequence[HeldLease]) -> None:
-        """Renew what one write can; of all others it is told singly what is wrong."""
-        asked_s = time.monotonic()
-        wanted = {held.lease.lane: (held.lease, held.doing()) for held in due}
-        renewed: Collection[Lane] = ()
-        try:
-            with suppress(MigratorError):
-                renewed = self._leases.renew_at_once(wanted, self._duration)
-        finally:
-            self._is_writing_all = False
-        valid_until_s = asked_s + self._duration.total_seconds()
-        for held in due:
-            if held.lease.lane in renewed:
-                held.valid_until_s = max(held.valid_until_s, valid_until_s)
-        left = [held for held in due if held.lease.lane not in renewed]
-        self._put_singly([held for held in left if not held.is_being_renewed])
+                held.is_being_renewed = False
 
     def _renew(self, held: HeldLease) -> None:
         asked_s = time.monotonic()
@@ -225,8 +191,7 @@ class LeaseKeeper:
                 extra={"action": "renew_failed", "lane": held.lease.lane, "error": str(exc)},
             )
         else:
-            valid_until_s = asked_s + self._duration.total_seconds()
-            held.valid_until_s = max(held.valid_until_s, valid_until_s)
+            held.valid_until_s = asked_s + self._duration.total_seconds()
 
 
 # ── owners ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,23 +7,12 @@ lane and its batches over is one transaction, which waits for a claim that is ju
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Interval,
-    Row,
-    case,
-    literal,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Engine, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
@@ -38,8 +27,6 @@ from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 
-_WORTH_ONE_STATEMENT: Final = 2
-"""Leases; a single one is renewed as on every database."""
 _TRIES: Final = 50
 """Each vain one means that another process got a lane meanwhile."""
 
@@ -124,44 +111,6 @@ class SqlLeases(LedgerPart):
                     raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
 
         retrying(work)
-
-    def renew_at_once(
-        self, leases: Mapping[Lane, tuple[Lease, str]], duration: timedelta
-    ) -> Collection[Lane]:
-        """Prolong *leases*, each with what its owner is doing, by one statement; return whose.
-
-        A lane that somebody holds at this moment is left out, so that it keeps no other waiting,
-        as are all that are lost: ``renew`` tells about each. Other databases than PostgreSQL have
-        no renewal that waits for nothing; there, none is prolonged.
-        """
-        if self._engine.dialect.name != "postgresql" or len(leases) < _WORTH_ONE_STATEMENT:
-            return ()
-        table = self._tables.lease
-        names = {lane: self._tables.lease_name(lane) for lane in leases}
-        free = (
-            select(table.c.name)
-            .where(
-                tuple_(table.c.name, table.c.token).in_(
-                    [(names[lane], lease.token) for lane, (lease, _) in leases.items()]
-                )
-            )
-            .with_for_update(key_share=True, skip_locked=True)
-            .cte("free")
-        )
-        doing = {names[lane]: text for lane, (_, text) in leases.items()}
-        statement = (
-            update(table)
-            .where(table.c.name == free.c.name)
-            .values(
-                until=database_now() + literal(duration, Interval()),
-                renewed_at=database_now(),
-                doing=case(doing, value=table.c.name),
-            )
-            .returning(table.c.name)
-        )
-        with self._writing(f"renewing {len(leases)} lanes") as connection:
-            renewed = set(connection.scalars(statement))
-        return [lane for lane, name in names.items() if name in renewed]
 
     def surrender(self, lease: Lease) -> None:
         """Free the lane; without effect when it is no longer ours."""

@@ -119,22 +119,3 @@ def test_pauses_grow_while_nothing_is_found_and_only_then(site: Site, every_s: f
         pauses.append(looks.pause.total_seconds())
     assert pauses == sorted(pauses)
     assert pauses[-1] == max(1.5, every_s)
-
-
-def test_all_leases_are_renewed_by_one_write(site: Site) -> None:
-    """But for those that are lost, and those that somebody takes over at this moment."""
-    kept, lost, locked, also_kept = leases = [site.lease(lane) for lane in range(4)]
-    site.leases.evict(lost.lane, lost.owner)
-    with site.engine.begin() as other:
-        query = site.tables.lease.select().with_for_update()
-        name = site.tables.lease_name(locked.lane)
-        other.execute(query.where(site.tables.lease.c.name == name))
-        with transaction_ids(site.engine) as taken:
-            wanted = {each.lane: (each, f"lane {each.lane}") for each in leases}
-            renewed = site.leases.renew_at_once(wanted, timedelta(minutes=7))
-    assert set(renewed) == {kept.lane, also_kept.lane}
-    assert len(taken) == 1
-    progress = LedgerQueries(site.engine, site.tables).progress()
-    left = {lane.lane: lane.until - progress.taken_at for lane in progress.lanes}
-    assert {lane for lane in left if left[lane] > timedelta(minutes=6)} == set(renewed)
-    assert [lane.doing for lane in progress.lanes if lane.lane in renewed] == ["lane 0", "lane 3"]
