@@ -48,13 +48,13 @@ from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from migrator.database.engine import open_engine
 from migrator.delays.capacity import (
-    CAPACITY_MEASURED,
     MeasuredCapacity,
     capacity_document,
     measure_capacity,
 )
 from migrator.delays.releases import releases
 from migrator.delays.routing import (
+    CAPACITY_MEASURED,
     DelaysVersion,
     address,
     delivery_binding_key,
@@ -504,9 +504,7 @@ def main() -> None:
                     if given.json:
                         print(json.dumps(asdict(found[-1])), flush=True)
                     else:
-                        print(f"done: {mode}, pace {pace}", file=sys.stderr)
-    if found and not given.json:
-        console.print(lateness_table(found))
+                        console.print(lateness_table(found))  # all so far: a run takes minutes
 
 
 if __name__ == "__main__":
