@@ -576,6 +576,7 @@ def test_a_server_that_is_away_is_unavailable_and_comes_back(
         Site(engine=engine)
     assert "hunter2" not in str(caught.value)
     engine.dispose()
+    mariadb_server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")  # until it is killed
     site = Site(engine=open_engine(mariadb_database))
     request = site.request(site.create(hours(2)), site.lease())
     mariadb_server.kill()

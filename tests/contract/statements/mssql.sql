@@ -179,6 +179,9 @@ SELECT migrator.timeout.store_id, migrator.timeout.row_index, migrator.timeout.d
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.row_index;
 
+-- ledger/batches.py SqlRuns.record
+INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
+
 -- ledger/claims.py hold_batch
 SELECT migrator.batch.size, migrator.batch.body_bytes
 FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
@@ -288,6 +291,11 @@ WHERE migrator.lease.serves = :serves_1;
 SELECT DISTINCT migrator.batch.lane
 FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1);
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator.batch.lane
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1) AND migrator.batch.lane < :lane_1;
 
 -- ledger/leases.py SqlLeases._lanes_with_open_batches
 SELECT DISTINCT migrator.batch.lane
@@ -536,9 +544,6 @@ WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
 -- ledger/queries.py lane_statuses
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves, migrator.lease.position
 FROM migrator.lease;
-
--- ledger/runs.py SqlRuns.record
-INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
 -- ledger/version.py _current
 SELECT version_num
@@ -889,12 +894,12 @@ UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATE
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL;
+WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM timeouts WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL;
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake.apply
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.sagaid IN (:SagaId_1);
@@ -951,16 +956,9 @@ WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id > :param_3 ORDER BY [public].timeoutentity.id;
-
--- stores/sql/store.py TableStore._read.<locals>.<lambda>
-SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
-FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
-FROM [public].timeoutentity
-WHERE [public].timeoutentity.endpoint = :Endpoint_1 ORDER BY [public].timeoutentity.id;
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
@@ -972,15 +970,9 @@ WHERE [public].timeoutentity.endpoint = :Endpoint_1 ORDER BY [public].timeoutent
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts
 WHERE timeouts.[Id] > :param_3 ORDER BY timeouts.[Id];
-
--- stores/sql/store.py TableStore._read.<locals>.<lambda>
-SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
-FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
-FROM timeouts ORDER BY timeouts.[Id];
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
@@ -1297,7 +1289,7 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND known.endpoint IN (:endpoint_1)) AS id
+WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1)) AS id
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
@@ -1307,7 +1299,7 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) AS id
+WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) AS id
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
@@ -1317,7 +1309,7 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND known.endpoint IN (:endpoint_1)) AS id
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1)) AS id
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
@@ -1326,7 +1318,7 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
-WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) AS id
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) AS id
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 

@@ -182,6 +182,9 @@ SELECT migrator_timeout.store_id, migrator_timeout.row_index, migrator_timeout.d
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.row_index;
 
+-- ledger/batches.py SqlRuns.record
+INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
+
 -- ledger/claims.py hold_batch
 SELECT migrator_batch."size", migrator_batch.body_bytes
 FROM migrator_batch
@@ -292,6 +295,11 @@ WHERE migrator_lease.serves = :serves_1;
 SELECT DISTINCT migrator_batch.lane
 FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1);
+
+-- ledger/leases.py SqlLeases._lanes_with_open_batches
+SELECT DISTINCT migrator_batch.lane
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1) AND migrator_batch.lane < :lane_1;
 
 -- ledger/leases.py SqlLeases._lanes_with_open_batches
 SELECT DISTINCT migrator_batch.lane
@@ -536,9 +544,6 @@ WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
 -- ledger/queries.py lane_statuses
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves, migrator_lease.position
 FROM migrator_lease;
-
--- ledger/runs.py SqlRuns.record
-INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
 -- ledger/version.py _current
 SELECT version_num
@@ -862,12 +867,12 @@ UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRAC
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL;
+WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM timeouts WHERE timeouts."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL;
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake.apply
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."SagaId" IN (:SagaId_1);
@@ -930,18 +935,10 @@ INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers",
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Id" > :param_2 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_3 ROWS ONLY;
-
--- stores/sql/store.py TableStore._read.<locals>.<lambda>
-SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
-FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
-FROM "TimeoutEntity"
-WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 ORDER BY "TimeoutEntity"."Id"
- FETCH FIRST :param_2 ROWS ONLY;
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
@@ -954,17 +951,10 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 ORDER BY "TimeoutEntity"."Id"
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts
 WHERE timeouts."Id" > :param_2 ORDER BY timeouts."Id"
  FETCH FIRST :param_3 ROWS ONLY;
-
--- stores/sql/store.py TableStore._read.<locals>.<lambda>
-SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
-FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
-FROM timeouts ORDER BY timeouts."Id"
- FETCH FIRST :param_2 ROWS ONLY;
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
@@ -1242,7 +1232,7 @@ WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
 -- verify/queries.py Verifications._rows.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
+WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND coalesce(migrator_timeout.state, '') IN ('', 'quarantined', 'dispatched') AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
 
 -- verify/queries.py Verifications._rows.<locals>.read
 WITH kept AS
@@ -1295,7 +1285,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) AS id
+WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) AS id
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
@@ -1306,7 +1296,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND known.endpoint IN (:endpoint_1) AND ROWNUM <= :param_1) AS id
+WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1) AND ROWNUM <= :param_1) AS id
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
@@ -1317,7 +1307,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) AS id
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) AS id
 FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
@@ -1327,7 +1317,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
-WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND known.endpoint IN (:endpoint_1) AND ROWNUM <= :param_1) AS id
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1) AND ROWNUM <= :param_1) AS id
 FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
