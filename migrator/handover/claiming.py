@@ -55,7 +55,6 @@ class _Progress:
     run: RunId
     cursor: Cursor | None = None
     rewound_s: float = 0.0
-    overdue_asked_s: float = float("-inf")
     reached: datetime | None = None
     """When the last of the soonest rows was due; stays when the cursor is rewound."""
     above: dict[int, Cursor] = field(default_factory=dict)
@@ -77,6 +76,8 @@ class Look:
         self._pause_s = 0.0
         """How long the last look is believed, if it found nothing."""
         self._nothing_until_s = float("-inf")
+        self.nothing_overdue_until_s: dict[str, float] = {}
+        """By source: until when a claim of overdue rows that found none is believed."""
 
     def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
         """Return the sources of those of *requests* that may find something; one per source."""
@@ -212,10 +213,12 @@ class Claimer:
         """Yield what to try in turn, each with the level above the soonest rows' it begins at."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         selection = self.selection()
-        overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
+        source = progress.endpoint.source
+        overdue_is_stale = at_s >= self.look.nothing_overdue_until_s.get(source, at_s)
         if selection.takes_overdue and overdue_is_stale:
             yield None, self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
-            progress.overdue_asked_s = at_s  # only reached when there was none
+            # only reached when there was none
+            self.look.nothing_overdue_until_s[source] = at_s + _OVERDUE_EVERY_S
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
             progress.above.clear()

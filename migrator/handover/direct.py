@@ -31,6 +31,8 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _NEW_LINK_EVERY: Final = 6
 """So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
+_REMEMBERED: Final = 8
+"""Batches that a broken link left half-answered; one that is due goes while another waits."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -84,8 +86,9 @@ class DirectHandOver:
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-        # another owner may have ended others
-        self._answered = {batch.current_attempt: (PublishResult(), _Refusals())}
+        while len(self._answered) >= _REMEMBERED:  # another owner may have ended the oldest
+            del self._answered[next(iter(self._answered))]
+        self._answered[batch.current_attempt] = (PublishResult(), _Refusals())
         self.fault("direct.begun")
         return batch
 

@@ -8,10 +8,12 @@ kill), the next one begins with ``recover`` and finds all it needs in the ledger
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from migrator.delays.releases import load
@@ -38,6 +40,8 @@ _SERVE_EVERY_S: Final = 0.2
 _PACED_SLICE_S: Final = 0.05
 """Between two looks at receipts while the levels have no room; waits for them are short."""
 _SAY_PACED_EVERY_S: Final = 60.0
+_OVERDUE_EVERY_S: Final = 0.2
+"""Between two claims of overdue rows that found none, while a batch waits."""
 _SOONEST_S: Final = 1.0
 """A batch is not put off until less than this before its first row is due."""
 _WEIGHED_ROWS: Final = 128
@@ -109,6 +113,10 @@ class Prefetcher:
         self._serve = serve
         self._under_way: deque[Future[Prepared | None]] = deque()
         self._awaited: Future[Any] | None = None
+        self._overdue: Future[Prepared | None] | None = None
+        """The claim of overdue rows that is under way, out of turn."""
+        self._overdue_at_s = float("-inf")
+        """When there may be the next."""
         self.claimed_s: dict[BatchId, float] = {}
         """When each batch was claimed; monotonic. Whoever is done with one takes it out."""
 
@@ -124,13 +132,38 @@ class Prefetcher:
                 self._under_way.append(self._begin())
         return prepared
 
-    def next_overdue(self, *, may_claim: bool) -> Prepared | None:
-        """Return a batch of rows already due, out of turn; None: there is none for now."""
-        for future in self._under_way:
-            if future.done() and (found := future.result()) and found.batch.mode is Mode.DIRECT:
+    def next_due(
+        self, modes: Collection[Mode], *, may_claim: bool, until_s: float = math.inf
+    ) -> Prepared | None:
+        """Return a batch that nothing may put off any longer, out of turn; None: there is none.
+
+        It is one of those under way, or one of overdue rows that is claimed for this.
+
+        Args:
+            modes: Of which modes it may be.
+            may_claim: Whether rows may be claimed.
+            until_s: Not to be waited for that claim any longer; it goes on. Monotonic.
+        """
+        clock, claim = self._setup.clock, self._overdue
+        if may_claim and claim is None and clock.monotonic_s() >= self._overdue_at_s:
+            claim = self._overdue = self._begin(only_overdue=True)
+            self._under_way.append(claim)
+        while claim is not None and not claim.done() and clock.monotonic_s() < until_s:
+            self._wait_a_little(claim, min(until_s - clock.monotonic_s(), _SERVE_EVERY_S))
+        if claim is not None and claim.done():
+            self._overdue = None
+            if claim.result() is None:
+                self._overdue_at_s = clock.monotonic_s() + _OVERDUE_EVERY_S
+        for future in tuple(self._under_way):
+            if not future.done():
+                continue
+            found = future.result()
+            if found is None:
+                self._under_way.remove(future)
+            elif found.batch.mode in modes and _is_due(found, clock.now()):
                 self._under_way.remove(future)
                 return found
-        return self._wait_for(self._begin(only_overdue=True)) if may_claim else None
+        return None
 
     def prepare(self, batch: Batch, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of a batch in hand; see ``Preparer.prepare``."""
@@ -181,14 +214,22 @@ class Prefetcher:
             TargetUnavailable: A connection went away; the work goes on until ``end``.
         """
         self._awaited = future
-        while True:
-            try:
-                future.exception(_SERVE_EVERY_S)
-                break
-            except TimeoutError:
-                self._serve()
+        while not future.done():
+            self._wait_a_little(future, _SERVE_EVERY_S)
         self._awaited = None
         return future.result()
+
+    def _wait_a_little(self, future: Future[Any], seconds: float) -> None:
+        try:
+            future.exception(seconds)
+        except TimeoutError:
+            self._serve()
+
+
+def _is_due(prepared: Prepared, now: datetime) -> bool:
+    """Return whether *prepared* goes without waiting for a level; see ``Pacer.book``."""
+    soon = now + timedelta(seconds=_SOONEST_S)
+    return not prepared.messages or any(each.due_at <= soon for each in prepared.messages)
 
 
 class LaneSession:
@@ -221,6 +262,8 @@ class LaneSession:
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
+        self._sent = 0
+        """Rows handed over; those that did not get there, too."""
         self._paced_s, self._say_paced_s = 0.0, float("-inf")
         """How long batches waited for the levels since that was logged, and when it is again."""
         self.doing = "starting"
@@ -289,7 +332,7 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
-        began_s = self._setup.clock.monotonic_s()
+        began_s, sent_before = self._setup.clock.monotonic_s(), self._sent
         self._prefetcher.claimed_s.setdefault(prepared.batch.id, began_s)
         self._keep_pace(prepared)
         try:
@@ -301,7 +344,8 @@ class LaneSession:
             # learnt the hard way; the next session prepares the batch anew and quarantines
             self._setup.preparer.limit_bodies(exc.limit_bytes)
             raise
-        self._hold_rate(len(prepared.messages), began_s)
+        self._sent += len(prepared.messages)
+        self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
         batch, unroutable = self._setup.direct.hand_over(
@@ -404,7 +448,7 @@ class LaneSession:
         self._guard()
         if not self._staging().receipts_are_late:
             return
-        while prepared := self._prefetcher.next_overdue(may_claim=self._may_claim()):
+        while prepared := self._prefetcher.next_due([Mode.DIRECT], may_claim=self._may_claim()):
             self._hand_over(prepared)
         self.doing = self._waiting()
 
@@ -443,19 +487,29 @@ class LaneSession:
         )
 
     def _keep_pace(self, prepared: Prepared) -> None:
-        """Wait until the levels have room for *prepared*, before its delays are fixed."""
+        """Wait until the levels have room for *prepared*, before its delays are fixed.
+
+        What is due meanwhile needs no room, and goes first.
+        """
         setup, messages = self._setup, prepared.messages
         now, began_s = setup.clock.now(), setup.clock.monotonic_s()
         # an odd step, or rows due at regular intervals would all have the same low bits
         step = len(messages) // _WEIGHED_ROWS | 1
         delays = [delay_s(each.due_at, now=now) for each in messages[::step]]
+        first_s = min((each.due_at for each in messages), default=now) - now
         booking = setup.pacer.book(
             load(delays, weight=len(messages) / max(len(delays), 1)),
             now_s=began_s,
-            latest_s=began_s + min(delays, default=0) - _SOONEST_S,
+            latest_s=began_s + first_s.total_seconds() - _SOONEST_S,
         )
         while setup.pacer.is_on() and (left_s := booking.start_s - setup.clock.monotonic_s()) > 0:
             self._guard()
+            due = self._prefetcher.next_due(
+                tuple(Mode), may_claim=self._may_claim(), until_s=booking.start_s
+            )
+            if due is not None:
+                self._hand_over(due)  # waits for no level, so no further one is in hand
+                continue
             self.doing = f"paced: {booking.reason}"
             self._link.idle(min(left_s, _PACED_SLICE_S))
             self._count_settled(wait_s=0.0)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, LiteralString
@@ -29,8 +30,10 @@ from psycopg.sql import Composed
 
 from dev.processes import PATIENCE_S
 from migrator.database.engine import open_engine
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.capacity import MeasuredCapacity, capacity_document, find_broker
+from migrator.delays.routing import CAPACITY_MEASURED, DelaysVersion, level_name
 from migrator.delays.topology import create_delays
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.tables import build_tables, names_for
 from migrator.rabbitmq.addresses import parse_addresses
@@ -291,6 +294,19 @@ class Rig:
         self.create_ledger()
         self.create_levels()
         self.create_receivers(*(receivers or ("Billing",)))
+
+    def keep_exchange_cost(self, cost_s: float) -> None:
+        """Write into the ledger what an exchange costs the broker, as if it had been measured."""
+        settings = ConnectionSettings(nodes=parse_addresses(self.broker_url))
+        measured = MeasuredCapacity(
+            exchange_cost_s=cost_s,
+            measured_at=datetime.now(UTC),
+            broker=find_broker(settings, self.delays),
+        )
+        engine = open_engine(self.database_url)
+        runs = SqlRuns(engine, build_tables(names_for(engine)), actor="test", version="0")
+        runs.record(CAPACITY_MEASURED, detail=capacity_document(measured), batch=None)
+        engine.dispose()
 
     def drain(self, *queues: str) -> list[Found]:
         """Take every message out of *queues*."""

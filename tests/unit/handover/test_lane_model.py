@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.releases import load
+from migrator.delays.releases import EXCHANGE_COST_S, load
 from migrator.delays.routing import Unreachable
 from migrator.errors import (
     ClockInDoubt,
@@ -30,7 +30,7 @@ from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
-from migrator.handover.pace import Pacer
+from migrator.handover.pace import FRACTION, Pacer
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
@@ -712,3 +712,100 @@ def test_rows_that_are_due_wait_for_no_level(mode: Mode) -> None:
     world.run_to_the_end(mode)
     assert world.clock.elapsed < 1.0
     assert len(world.broker.delivered) == 600
+
+
+class FullLevel(World):
+    """Batches wait 17 s for level 11; once the first one does, there are rows that are due."""
+
+    def __init__(self, *, seed: int = 1, full_s: float = 17.0) -> None:
+        super().__init__(rows=3 * BATCH, seed=seed)
+        if full_s:
+            self.fill(full_s)
+        self.due = [timeout(n, 0.0) for n in range(100, 100 + BATCH)]
+
+    def fill(self, seconds: float) -> None:
+        """Let the level have no room for so long."""
+        rows = seconds * FRACTION / EXCHANGE_COST_S
+        self.pacer.book(load([3600], weight=rows), now_s=self.clock.elapsed, latest_s=1e9)
+
+    def waiting(self, parts: LaneSetup) -> LaneSession:
+        """Return a session during which they come."""
+
+        def guard() -> None:
+            if self.due and session.doing.startswith("paced: "):
+                self.ledger.stored |= {each.id: each for each in self.due}
+                self.ids += [each.id for each in self.due]
+                self.due = []
+
+        session, _ = self.session(parts, guard)
+        return session
+
+
+@pytest.mark.parametrize("hit", [1, 2])
+@pytest.mark.parametrize(
+    ("mode", "name"), [(m, n) for m in FAULTS for n in chain(*FAULTS.values())]
+)
+def test_rows_that_are_due_go_while_a_batch_waits_for_its_level(
+    mode: Mode, name: str, hit: int
+) -> None:
+    """A kill at each step of either loses nothing, and doubles at most the batch in flight."""
+    world = FullLevel()
+    _, _, parts = world.process(mode, kill_at(name, hit))
+    with contextlib.suppress(Killed):
+        work(world.waiting(parts))
+    world.die()
+    due = world.ids[3 * BATCH :]
+    assert len(due) == BATCH
+    late_s = [
+        (at - START).total_seconds() for each in due if (at := world.broker.earliest.get(each))
+    ]
+    assert all(each < 1.0 for each in late_s)
+    assert len(late_s) == BATCH or name.startswith("direct.")
+    world.run_to_the_end(mode)
+    assert world.lost() == []
+    assert len(world.doubled()) <= (BATCH if name.startswith("direct.") else 0)
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@pytest.mark.parametrize("mode", FAULTS)
+def test_a_batch_behind_one_that_waits_goes_in_time(mode: Mode) -> None:
+    """The seconds in which level 11 would let go are full; the one behind is due in 8 seconds."""
+    world = World(rows=BATCH)
+    soon = [timeout(n, 8.0) for n in range(100, 100 + BATCH)]
+    world.ledger.stored |= {each.id: each for each in soon}
+    for second in range(20):
+        at_s = 1024.0 + second
+        world.pacer.book(load([1024] * 900), now_s=at_s, latest_s=at_s)
+    world.pacer.book(load([8] * 5000), now_s=0.0, latest_s=1e9)  # so what is above is claimed first
+    world.run_to_the_end(mode)
+    late_s = [(world.broker.earliest[each.id] - each.due_at).total_seconds() for each in soon]
+    assert max(late_s) < 1.0
+    assert world.broker.earliest[world.ids[0]] >= START + timedelta(seconds=20)
+
+
+def test_rows_that_are_due_make_no_half_answered_batch_go_again() -> None:
+    """The link broke within a batch; taken up again it waits, and something else goes meanwhile."""
+    world = FullLevel(seed=2, full_s=0.0)  # by this seed what was cut did not arrive
+    _, link, parts = world.process(Mode.DIRECT)
+    cuts = iter([False] * 6 + [True])
+    link.broker.cut = lambda: next(cuts, False)  # type: ignore[method-assign]  # at the fourth row
+    session, _ = world.session(parts)
+    with pytest.raises(TargetUnavailable):
+        work(session)
+    session.close()
+    assert len(world.broker.delivered) == 3
+    world.fill(17.0)
+    work(world.waiting(parts))
+    assert (world.lost(), world.doubled()) == ([], [])
+    assert len(world.broker.delivered) == 4 * BATCH
+
+
+def test_what_goes_while_another_batch_waits_counts_for_the_rate() -> None:
+    """A message a second, whoever waits for what."""
+    world = FullLevel(full_s=1.0)
+    _, _, parts = world.process(Mode.DIRECT)
+    pace = Pace(batch_rows=BATCH, rate_limit_per_s=1)
+    session = world.waiting(replace(parts, pace=lambda: pace))
+    assert session.turn(may_claim=True)
+    assert world.clock.elapsed >= 2 * BATCH
+    assert len(world.broker.delivered) == 2 * BATCH
