@@ -6,12 +6,14 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
+from tests.e2e.daemon import listen
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 
@@ -27,6 +29,36 @@ def rows_for_level_22(count: int) -> Sequence[Row]:
 def has_come(receiver: Receiver, messages: int) -> bool:
     """Return whether so many arrived."""
     return len(receiver.arrivals) >= messages
+
+
+def rate_per_s(rig: Rig) -> float:
+    """Return how many rows a second went to the broker, from the first claim on."""
+    ((rows, seconds),) = rig.query(
+        "SELECT sum(size)::float8,"
+        " extract(epoch FROM max(handed_over_at) - min(claimed_at))::float8 FROM migrator.batch"
+        " WHERE state = 'handed_over'"
+    )
+    return float(rows / seconds)
+
+
+def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_path: Path) -> None:
+    """At 2 ms for an exchange, that is 250 a second; with full pace it is as fast as it goes."""
+    listen(rig, tmp_path)
+    rig.prepare()
+    rig.keep_exchange_cost(0.002)
+    rig.insert(rows_for_level_22(1200))
+    process = rig.start("run", "--endpoint", "Sales", "--once")
+    wait_until(
+        lambda: "paced: level 22 lets go of 250/s" in rig.must("status"), what="a word of the pace"
+    )
+    assert rig.finish(process).returncode == 0
+    paced_per_s = rate_per_s(rig)
+    rig.query("UPDATE migrator.batch SET state = 'recalled' RETURNING 1")
+    rig.insert(rows_for_level_22(900))
+    rig.migrate(MIGRATOR_HANDOVER__PACE="full")
+    full_per_s = rate_per_s(rig)
+    assert 0.4 * 250 < paced_per_s < 0.7 * 250, (paced_per_s, full_per_s)
+    assert full_per_s > 250, (paced_per_s, full_per_s)
 
 
 @pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
