@@ -46,15 +46,9 @@ from rich.table import Table
 from benchmarks.arrivals import body
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from migrator.database.engine import open_engine
-from migrator.delays.capacity import (
-    MeasuredCapacity,
-    capacity_document,
-    measure_capacity,
-)
+from migrator.delays.capacity import MeasuredCapacity, measure_capacity
 from migrator.delays.releases import releases
 from migrator.delays.routing import (
-    CAPACITY_MEASURED,
     DelaysVersion,
     address,
     delivery_binding_key,
@@ -62,8 +56,6 @@ from migrator.delays.routing import (
     entry_level,
     has_delay,
 )
-from migrator.ledger.batches import SqlRuns
-from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, QueueName
@@ -276,15 +268,6 @@ def prepared(postgres: PostgresServer, node: RabbitNode, version: DelaysVersion)
     return rig, vhost
 
 
-def keep(rig: Rig, vhost: str, capacity: MeasuredCapacity) -> None:
-    """Write *capacity* into the ledger as if it had been measured in *vhost*."""
-    engine = open_engine(rig.database_url)
-    runs = SqlRuns(engine, build_tables(names_for(engine)), actor="benchmark", version="0")
-    there = replace(capacity, broker=replace(capacity.broker, vhost=vhost))
-    runs.record(CAPACITY_MEASURED, detail=capacity_document(there), batch=None)
-    engine.dispose()
-
-
 def measured(
     postgres: PostgresServer,
     node: RabbitNode,
@@ -299,7 +282,7 @@ def measured(
     """Run the program once and return how late everything came."""
     version = capacity.broker.delays
     rig, vhost = prepared(postgres, node, version)
-    keep(rig, vhost, capacity)
+    rig.keep_exchange_cost(capacity.exchange_cost_s)
     begin_s = time.time() + 2 + scenario.rows * 0.0002
     first_s = begin_s + scenario.ahead_s
     step_s = scenario.within_s / scenario.rows
