@@ -9,6 +9,7 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.config import EndpointMode, NearDue, Settings
+from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED, DelaysVersion
 from migrator.errors import ConfigError, MigratorError
@@ -94,7 +95,7 @@ def take_preview(
     modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
     sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
     moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
-    rate_per_s = dues_per_s(_exchange_cost_s(app))
+    exchange_cost_s = _exchange_cost_s(app)
     return Preview(
         taken_at=taken_at,
         cutoff=app.selection.cutoff,
@@ -105,8 +106,9 @@ def take_preview(
         dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
         modes=modes,
         attended=[name for name in modes if sends_near_due(app, name)],
-        dues_per_s=rate_per_s,
-        bursts=forecast(app.store, moved, now=taken_at, rate_per_s=rate_per_s),
+        exchange_cost_s=exchange_cost_s,
+        keeps_to_levels=given.pace is HandOverPace.LEVELS,
+        bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
     )
 
 

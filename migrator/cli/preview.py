@@ -123,9 +123,10 @@ def rendered(found: Preview, form: str) -> str:
         out.write(f"warning: {text}\n")
     total = sum(endpoint.to_hand_over for endpoint in found.endpoints)
     size = sum(endpoint.bytes for endpoint in found.endpoints)
+    at = "the pace of the delay levels" if found.is_paced else f"{found.rate_per_s:g} messages/s"
     out.write(
         f"{total} messages, {size / 2**20:.1f} MiB; about {build_duration(found.estimated)} "
-        f"at {found.rate_per_s:g} messages/s\n"
+        f"at {at}\n"
     )
     if (late := found.late_at_full_pace) >= _WORTH_TELLING:
         out.write(

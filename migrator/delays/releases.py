@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,8 @@ EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
 BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
+FRACTION: Final = 0.6
+"""Of its capacity, a level is used by us so much; the rest is for native messages and error."""
 _GROUPS: Final = 2000
 """Messages are looked at in so many groups; what one of them takes is the error of a forecast."""
 HORIZON_S: Final = 4096
@@ -97,6 +99,15 @@ def lets_go_per_s(delays_s: Iterable[int], *, exchange_cost_s: float) -> float:
             narrowest[level] = narrowest.get(level, 0) + exchanges
     most = max(max(narrowest.values()), sum(narrowest.values()) / BROKER_CORES)
     return len(delays) / (most * exchange_cost_s)
+
+
+def paced_s(rows: Mapping[int, int], *, exchange_cost_s: float) -> float:
+    """Return how long it takes at least to hand over so many rows into each level, at the pace.
+
+    By level, and with delays whose bits are random: two exchanges each, a little less low down.
+    """
+    works_s = [count * (2 - 0.5**level) * exchange_cost_s for level, count in rows.items()]
+    return max(max(works_s, default=0.0), sum(works_s) / BROKER_CORES) / FRACTION
 
 
 def forecast_late_s(

@@ -17,10 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, Load
+from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, Load
 
-FRACTION: Final = 0.6
-"""Of its capacity, a level is used by us so much; the rest is for native messages and error."""
 FRACTION_BELOW: Final = 0.8
 """The same for the levels below the one that rows enter."""
 BEHIND_S: Final = 0.3

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.releases import late_at_full_speed_s
+from migrator.delays.releases import late_at_full_speed_s, paced_s
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
-from migrator.preview.forecast import Burst
+from migrator.preview.forecast import Burst, dues_per_s
 from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
@@ -54,16 +54,43 @@ class Preview:
     """Of all of them."""
     attended: Collection[str] = ()
     """Those whose rows before the cutoff our dispatcher sends."""
-    dues_per_s: float
-    """Timeouts that may be due in each second before the broker is late with them."""
+    exchange_cost_s: float
+    """The broker's time for one exchange."""
+    keeps_to_levels: bool = True
+    """Whether hand-over keeps to what the levels let go of."""
     bursts: Sequence[Burst] | None = None
     """What comes late of what is stored, the latest first; None: the store cannot count."""
 
     @property
+    def dues_per_s(self) -> float:
+        """Timeouts that may be due in each second before the broker is late with them."""
+        return dues_per_s(self.exchange_cost_s)
+
+    @property
     def estimated(self) -> timedelta:
-        """How long handing over would take at ``rate_per_s``."""
+        """How long handing over would take at ``rate_per_s``, or at the levels' pace."""
         messages = sum(endpoint.to_hand_over for endpoint in self.endpoints)
-        return timedelta(seconds=round(messages / self.rate_per_s, 1))
+        at_rate_s = messages / self.rate_per_s
+        return timedelta(seconds=round(max(at_rate_s, self._paced_s), 1))
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether the levels, and not ``rate_per_s``, set how long handing over would take."""
+        messages = sum(endpoint.to_hand_over for endpoint in self.endpoints)
+        return self._paced_s > messages / self.rate_per_s
+
+    @property
+    def _paced_s(self) -> float:
+        if not self.keeps_to_levels:
+            return 0.0
+        return paced_s(self._entry_levels, exchange_cost_s=self.exchange_cost_s)
+
+    @property
+    def _entry_levels(self) -> Counter[int]:
+        levels: Counter[int] = Counter()
+        for endpoint in self.endpoints:
+            levels.update(endpoint.entry_levels)
+        return levels
 
     @property
     def late_at_full_pace(self) -> timedelta:
@@ -71,13 +98,13 @@ class Preview:
 
         Entry levels are what is known of when rows are due; within one they are taken as spread.
         """
-        levels: Counter[int] = Counter()
-        for endpoint in self.endpoints:
-            levels.update(endpoint.entry_levels)
         due = [
-            (float(2**level), 2.0 ** (level + 1), rows) for level, rows in sorted(levels.items())
+            (float(2**level), 2.0 ** (level + 1), rows)
+            for level, rows in sorted(self._entry_levels.items())
         ]
-        late_s = late_at_full_speed_s(due, rows_per_s=FULL_RATE_PER_S)
+        late_s = late_at_full_speed_s(
+            due, rows_per_s=FULL_RATE_PER_S, exchange_cost_s=self.exchange_cost_s
+        )
         return timedelta(seconds=round(late_s, 1))
 
 

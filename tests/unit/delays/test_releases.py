@@ -15,6 +15,7 @@ from migrator.delays.releases import (
     late_at_full_speed_s,
     lets_go_per_s,
     load,
+    paced_s,
     releases,
 )
 from migrator.nservicebus.timeouts import MAX_DELAY_S
@@ -118,6 +119,23 @@ def test_what_is_late_in_one_level_is_late_in_the_next() -> None:
     """One message behind a thousand: 0.7 s out of level 6, and as much at the end."""
     late = forecast_late_s([(0.0, 64, 1000.0, 0.0), (0.0, 64 + 8, 1.0, 0.0)])
     assert late == pytest.approx([0.7 - 0.0, 0.7 + 0.0003 + 0.0004], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"),
+    [
+        ({}, 0.0),
+        ({22: 30_000}, 10.0),  # 3 000 a second
+        ({0: 30_000}, 5.0),
+        ({21: 30_000, 22: 30_000}, 13.33),  # both share the machine
+        ({5: 100, 22: 30_000}, 10.0),
+    ],
+)
+def test_the_pace_says_how_long_a_hand_over_takes_at_least(
+    rows: dict[int, int], seconds: float
+) -> None:
+    """Levels fill side by side."""
+    assert paced_s(rows, exchange_cost_s=EXCHANGE_COST_S) == pytest.approx(seconds, abs=0.01)
 
 
 @pytest.mark.parametrize(

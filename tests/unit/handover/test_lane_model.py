@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.releases import EXCHANGE_COST_S, load
+from migrator.delays.releases import EXCHANGE_COST_S, FRACTION, load
 from migrator.delays.routing import Unreachable
 from migrator.errors import (
     ClockInDoubt,
@@ -30,7 +30,7 @@ from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
-from migrator.handover.pace import FRACTION, Pacer
+from migrator.handover.pace import Pacer
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver

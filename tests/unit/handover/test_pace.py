@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, HORIZON_S, load
-from migrator.handover.pace import BURST_S, FRACTION, FRACTION_BELOW, ROOM_S, Pacer
+from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, HORIZON_S, load
+from migrator.handover.pace import BURST_S, FRACTION_BELOW, ROOM_S, Pacer
 
 NEVER_S = 1e12
 ROOM = BROKER_CORES * FRACTION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -256,6 +257,25 @@ def test_steps_of_the_histogram_end_inclusively(until_due: timedelta, expected: 
     assert span_of(until_due) == expected
 
 
+def test_what_an_exchange_costs_counts_for_estimate_and_forecast() -> None:
+    """12 000 rows due within one minute, measured: 0.17 ms, and 3 to 4 s late at full pace."""
+    found = replace(surveyed(), to_migrate=12_000, entry_levels=Counter({5: 600, 6: 11_400}))
+    preview = Preview(
+        taken_at=NOW,
+        cutoff=timedelta(0),
+        horizon=None,
+        version=DelaysVersion.V2,
+        rate_per_s=12_000.0,
+        exchange_cost_s=0.00017,
+        endpoints=[found],
+    )
+    assert 3.0 <= preview.late_at_full_pace.total_seconds() <= 4.2
+    assert preview.is_paced
+    assert preview.estimated.total_seconds() == pytest.approx(6.4, abs=0.1)
+    full = replace(preview, keeps_to_levels=False)
+    assert (full.is_paced, full.estimated.total_seconds()) == (False, 1.0)
+
+
 def test_the_names_in_the_document_are_those_that_programs_read() -> None:
     """None more and none less: a field of an endpoint's preview is in the document."""
     found = surveyed(
@@ -270,7 +290,7 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         horizon=timedelta(days=30),
         version=DelaysVersion.V2,
         rate_per_s=4.0,
-        dues_per_s=1363.6,
+        exchange_cost_s=0.0001,
         bursts=[Burst(due_from=NOW, due_until=NOW + SECOND, rows=9, late_s=1.26)],
         endpoints=[found],
         dispatched=[found],

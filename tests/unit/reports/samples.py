@@ -65,7 +65,7 @@ def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
         horizon=None,
         version=DelaysVersion.V2,
         rate_per_s=2_000,
-        dues_per_s=1_363.6,
+        exchange_cost_s=0.0001,
         bursts=(),
         endpoints=endpoints,
         modes={each.endpoint: "migrate" for each in endpoints},
