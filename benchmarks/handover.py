@@ -9,6 +9,10 @@ included. The reference, measured in the same run on the same broker, is a plain
 with a confirm window into the native exchanges (``benchmarks/plain_publisher.py``), which records
 nothing at all. The levels set no pace, unless ``MIGRATOR_HANDOVER__PACE=levels`` is given.
 
+    .venv/bin/python -m benchmarks.handover --processes 1 2 4
+
+has several processes share the rows of one endpoint.
+
     .venv/bin/python -m benchmarks.handover --against ../before --rounds 5
 
 runs this checkout and another one by turns, each with its own environment and servers, and prints
@@ -18,6 +22,7 @@ the ratio of the medians: a machine that is busy for a while is then busy for bo
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import secrets
@@ -27,6 +32,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -122,23 +128,31 @@ def reference(servers: Servers, vhost: str, *, rows: int, body_bytes: int, name:
 
 
 def migrate(
-    servers: Servers, rig: Rig, mode: str, *, rows: int, lanes: int, extra: dict[str, str]
+    servers: Servers,
+    rig: Rig,
+    mode: str,
+    *,
+    rows: int,
+    lanes: int,
+    processes: int,
+    extra: dict[str, str],
 ) -> Measured:
-    """Run the real program until all rows are handed over."""
+    """Run the real program, or several of it, until all rows are handed over."""
     began, (postgres_s, rabbit_s) = time.perf_counter(), servers.cpu_s()
-    process = rig.start(
-        *("run", "--endpoint", "Sales", "--once", "--mode", mode),
-        MIGRATOR_HANDOVER__LANES=str(lanes),
-        MIGRATOR_LOG__LEVEL="warning",
-        **extra,
-    )
+    options = {"MIGRATOR_HANDOVER__LANES": str(lanes), "MIGRATOR_LOG__LEVEL": "warning", **extra}
+    command = ("run", "--endpoint", "Sales", "--once", "--mode", mode)
+    started = [rig.start(*command, **options) for _ in range(processes)]
     said: list[str] = []
-    reader = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
-    reader.start()
-    cpu_s, peak = watch(process)
+    for process in started:
+        threading.Thread(
+            target=lambda lines: said.extend(lines), args=[process.stderr or ()], daemon=True
+        ).start()
+    with ThreadPoolExecutor(processes) as watching:
+        watched = list(watching.map(watch, started))
+    cpu_s, peak = sum(cpu_s for cpu_s, _ in watched), max(peak for _, peak in watched)
     wall_s = time.perf_counter() - began
     postgres_end_s, rabbit_end_s = servers.cpu_s()
-    if process.returncode:
+    if any(process.returncode for process in started):
         raise SystemExit("".join(said)[-3000:])
     with rig.sql() as connection:
         found = connection.execute(
@@ -149,7 +163,9 @@ def migrate(
     if moved != rows:
         raise SystemExit(f"{moved} of {rows} rows were handed over")
     return Measured(
-        name=f"migrator run --mode {mode}" + (f", {lanes} lanes" if lanes > 1 else ""),
+        name=f"migrator run --mode {mode}"
+        + (f", {lanes} lanes" if lanes > 1 else "")
+        + (f", {processes} processes" if processes > 1 else ""),
         per_second=rows / float(seconds),
         wall_s=wall_s,
         cpu_s=cpu_s,
@@ -238,6 +254,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--body-bytes", type=int, default=500)
     parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1], help="at the same time")
     parser.add_argument("--modes", nargs="+", default=["direct", "staged"])
     parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     parser.add_argument("--rounds", type=int, default=5, help="with --against")
@@ -255,11 +272,10 @@ def main() -> None:
         _, vhost = prepared(postgres, node, rows=1, body_bytes=1)
         before = reference(servers, vhost, **size, name="plain publisher, before")
         node.delete_vhost(vhost)
-        for mode in given.modes:
+        for mode, processes in itertools.product(given.modes, given.processes):
             rig, vhost = prepared(postgres, node, **size)
-            measured.append(
-                migrate(servers, rig, mode, rows=given.rows, lanes=given.lanes, extra=extra)
-            )
+            how = {"rows": given.rows, "lanes": given.lanes, "processes": processes}
+            measured.append(migrate(servers, rig, mode, **how, extra=extra))
             node.delete_vhost(vhost)
         _, vhost = prepared(postgres, node, rows=1, body_bytes=1)
         after = reference(servers, vhost, **size, name="plain publisher, after")

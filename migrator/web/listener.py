@@ -211,7 +211,7 @@ def _usual(environ: Mapping[str, str]) -> Iterator[Path]:
     if given := environ.get("RUNTIME_DIRECTORY"):
         yield Path(given.split(":")[0]) / _FILE
     yield RUN / _SERVICE / _FILE
-    yield from sorted(RUN.glob(f"{_SERVICE}@*/{_FILE}"))
+    yield from sorted(RUN.glob(f"{_SERVICE}*@*/{_FILE}"))
     if (folder := _of_user(environ)) is not None:
         yield folder / _FILE
 

@@ -64,7 +64,7 @@ def test_both_units_differ_in_nothing_but_the_endpoint() -> None:
     """What is learnt for the one holds for the other."""
     one, each = (
         [
-            line.replace(" of %I", "").replace(" --endpoint %I", "").replace("@%i", "")
+            line.replace(" of %I", "").replace(" --endpoint %I", "").replace("%p@%i", "migrator")
             for line in (UNITS / name).read_text(encoding="utf-8").splitlines()
             if not line.startswith("#")
         ]

@@ -166,7 +166,10 @@ def test_a_folder_that_is_not_ours_alone_is_left_alone(
 
 
 def test_those_that_listen_are_found_and_the_instance_is_preferred(run: Path) -> None:
-    """A dead one's socket is none; of several, only an endpoint says which."""
+    """A dead one's socket is none; of several, only an endpoint says which.
+
+    A copy of the template under another name, for a second process, is found too.
+    """
     environ = {"XDG_RUNTIME_DIR": str(run / "user")}
     assert list(listener.listening(environ)) == []
     assert list(listener.listening({"XDG_RUNTIME_DIR": f"/{'x' * 300}"})) == []
@@ -183,6 +186,11 @@ def test_those_that_listen_are_found_and_the_instance_is_preferred(run: Path) ->
         ends.enter_context(unix_socket(shop))
         found = listener.listening(environ)
         assert list(found) == [sales, shop]
+        second = run / r"migrator-2@My\x2dSales" / "control.sock"
+        second.parent.mkdir()
+        ends.enter_context(unix_socket(second))
+        found = listener.listening(environ)
+        assert set(found) == {sales, shop, second}
         assert listener.chosen(found, None) is None
         assert listener.chosen(found, EndpointName("Billing")) is None
         assert listener.chosen(found, EndpointName("My-Sales")) == sales
