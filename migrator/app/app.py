@@ -1,7 +1,8 @@
 """Settings go in, an assembled application comes out.
 
 Nothing connects before it is used, so that `db upgrade` works without a broker and
-`delays create` without a database. What needs pika is imported when it is made.
+`delays create` without a database. Each part is imported when it is made, so that a verb waits for
+no other; whose parts a daemon may make later, ``service.launch`` imports at its start.
 """
 
 from __future__ import annotations
@@ -16,41 +17,42 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
-from sqlalchemy import Engine
 
 from migrator import __version__
-from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend, open_backend
-from migrator.config import Settings, required_secret
+from migrator.config import required_secret
 from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.database.engine import open_engine
 from migrator.delays.routing import CAPACITY_MEASURED
 from migrator.errors import PreflightRefused
-from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.failover import Continuity
-from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.operator_actions import OperatorActions
-from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import LedgerQueries, SqlHandOvers
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
-from migrator.ledger.work import FaultPoint, StoreEndpoint
-from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.preflight.queries import LedgerFacts
-from migrator.stores.due_times import DueTimeReading, DueTimeRules, read_due_times
-from migrator.stores.endpoints import Selection
-from migrator.stores.ports import Claims, Store
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
+    from migrator.config import Settings
     from migrator.delays.capacity import MeasuredCapacity
     from migrator.delays.destinations import Destinations
+    from migrator.ledger.batches import SqlBatches, SqlRuns
+    from migrator.ledger.held_destinations import SqlHeldDestinations
+    from migrator.ledger.leases import SqlLeases
+    from migrator.ledger.operator_actions import OperatorActions
+    from migrator.ledger.quarantine import SqlQuarantine
+    from migrator.ledger.work import FaultPoint, StoreEndpoint
+    from migrator.nservicebus.conversion import BrokerLimits
     from migrator.preflight.broker import BrokerFacts
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
     from migrator.rabbitmq.publisher import WindowLimits
+    from migrator.stores.due_times import DueTimeReading, DueTimeRules
+    from migrator.stores.endpoints import Selection
+    from migrator.stores.ports import Claims, Store
 
 FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
@@ -72,12 +74,16 @@ class App:
     @property
     def selection(self) -> Selection:
         """Which rows are to be migrated now."""
+        from migrator.stores.endpoints import Selection
+
         given = self.settings.handover
         return Selection(cutoff=given.cutoff, horizon=given.horizon)
 
     @property
     def rules(self) -> BrokerLimits:
         """What conversion has to know."""
+        from migrator.nservicebus.conversion import BrokerLimits
+
         return BrokerLimits(
             body_max_bytes=self.settings.broker.max_message_bytes,
             destination_map=self.settings.handover.destination_map,
@@ -94,6 +100,8 @@ class App:
     @property
     def due_times(self) -> DueTimeRules:
         """What is said of the due column."""
+        from migrator.stores.due_times import DueTimeRules
+
         given = self.settings.store
         return DueTimeRules(
             time_zone=given.time_zone, accepts_shifted=given.accept_shifted_due_times
@@ -181,6 +189,8 @@ class App:
     @cached_property
     def side(self) -> StoreBackend:
         """All that the kind of legacy store brings."""
+        from migrator.app.stores import open_backend
+
         return open_backend(self)
 
     def sql_side(self, *, wanted_for: str) -> SqlBackend:
@@ -189,6 +199,8 @@ class App:
         Raises:
             PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
         """
+        from migrator.app.stores import SqlBackend
+
         if isinstance(self.side, SqlBackend):
             return self.side
         raise PreflightRefused(
@@ -198,6 +210,8 @@ class App:
     @property
     def document_side(self) -> DocumentBackend | None:
         """The side of a document store; None: the store is a SQL database."""
+        from migrator.app.stores import DocumentBackend
+
         return self.side if isinstance(self.side, DocumentBackend) else None
 
     @property
@@ -212,6 +226,8 @@ class App:
 
     def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
         """Return whether due times of *endpoint* are read in the zone they were written in."""
+        from migrator.stores.due_times import read_due_times
+
         return read_due_times(self.store, endpoint, self.clock, self.due_times)
 
     # ── the ledger ──────────────────────────────────────────────────────────────────────────
@@ -288,21 +304,29 @@ class App:
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes."""
+        from migrator.ledger.leases import SqlLeases
+
         return SqlLeases(self.lease_engine, self.tables, self.ledger_id, self.continuity)
 
     @cached_property
     def batches(self) -> SqlBatches:
         """The batches."""
+        from migrator.ledger.batches import SqlBatches
+
         return SqlBatches(self.engine, self.tables, self.continuity.note)
 
     @cached_property
     def held_destinations(self) -> SqlHeldDestinations:
         """Destinations that could not be reached."""
+        from migrator.ledger.held_destinations import SqlHeldDestinations
+
         return SqlHeldDestinations(self.engine, self.tables)
 
     @cached_property
     def runs(self) -> SqlRuns:
         """Runs and the audit trail."""
+        from migrator.ledger.batches import SqlRuns
+
         return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
 
     @cached_property
@@ -335,17 +359,16 @@ class App:
     @cached_property
     def quarantine(self) -> SqlQuarantine:
         """Rows kept aside with a reason."""
+        from migrator.ledger.quarantine import SqlQuarantine
+
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
     def upkeep(self) -> OperatorActions:
         """What only an operator may change."""
-        return OperatorActions(self.engine, self.tables)
+        from migrator.ledger.operator_actions import OperatorActions
 
-    @cached_property
-    def adoption(self) -> SqlAdoption:
-        """What becomes of a ledger that is not where it was created."""
-        return SqlAdoption(self.engine, self.tables, self.runs)
+        return OperatorActions(self.engine, self.tables)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -16,6 +16,7 @@ from migrator.delays.scan import utc_now
 from migrator.delays.walk import LevelAccess
 from migrator.errors import UnknownEndpoint
 from migrator.failover.settle import FailoverSettlement
+from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
@@ -80,6 +81,11 @@ def new_rollback(app: App) -> Rollback:
     )
 
 
+def new_adoption(app: App) -> SqlAdoption:
+    """Return what decides about a ledger that is not where it was created."""
+    return SqlAdoption(app.engine, app.tables, app.runs)
+
+
 def new_settlement(app: App) -> FailoverSettlement:
     """Return what settles the window that a database lost when it failed over.
 
@@ -89,7 +95,7 @@ def new_settlement(app: App) -> FailoverSettlement:
     """
     return FailoverSettlement(
         failover=app.sql_side(wanted_for="settling a failover").failover,
-        adoption=app.adoption,
+        adoption=new_adoption(app),
         access=level_access(app, purpose="migrator recall"),
         version=app.settings.broker.delays,
         mode=app.settings.handover.mode,

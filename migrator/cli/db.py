@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from migrator.app import App
-from migrator.app.commands import new_settlement
+from migrator.app.commands import new_adoption, new_settlement
 from migrator.app.preflight import satellites
 from migrator.cli.lazy import new_group
 from migrator.cli.output import say
@@ -261,7 +261,7 @@ def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
         PreflightRefused: Somebody works on it, or it has another version. Nothing was changed.
     """
     version.check_head(app.engine, app.tables)
-    found = app.adoption.look()
+    found = new_adoption(app).look()
     if not found.is_moved:
         say(
             f"ledger {found.ledger_id} is where it was created, in {found.present}, as far as the "
@@ -269,7 +269,7 @@ def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
         )
     what = "the ledger would get a new id, and batches under way would become doubtful"
     confirmed(yes=yes, what=what)
-    adopted = app.adoption.adopt()
+    adopted = new_adoption(app).adopt()
     session.tell("db-adopt", {"ledger": adopted}, f"this ledger is {adopted} now")
 
 
@@ -280,7 +280,7 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
         PreflightRefused: Somebody works on it, or its books have gaps; tells everything at once.
     """
     version.check_head(app.engine, app.tables)
-    found = app.adoption.look()
+    found = new_adoption(app).look()
     if not found.is_moved:
         _tell(session, found, is_done=False)
         return
@@ -298,7 +298,7 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
         what=f"ledger {found.ledger_id} of {found.created_in} would go on in {found.present}, and "
         "nobody may ever work on the former again",
     )
-    _tell(session, app.adoption.keep(), remarks=remarks, is_done=True)
+    _tell(session, new_adoption(app).keep(), remarks=remarks, is_done=True)
 
 
 def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
@@ -408,12 +408,12 @@ def settle_lost_window(
     """
     version.check_head(app.engine, app.tables)
     app.accept_failover()
-    why = app.adoption.why_failed_over()
+    why = new_adoption(app).why_failed_over()
     if why is None:
         _tell_settled(session, None, is_done=False)
         return ExitCode.DONE
     app.sql_side(wanted_for="settling a failover")
-    found = app.adoption.look()
+    found = new_adoption(app).look()
     if busy := [*held_elsewhere(app, found)]:
         raise PreflightRefused("; ".join(busy) + ". Nothing was changed")
     if not is_dry_run:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     Row,
     Select,
     and_,
@@ -26,8 +27,10 @@ from sqlalchemy import (
     true,
 )
 
-from migrator.database.portable import flag, for_update, pair_in
+from migrator.database.engine import reading
+from migrator.database.portable import flag, for_update, pair_in, prefer_indexes
 from migrator.database.types import byte_length
+from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
@@ -37,6 +40,34 @@ _CHUNK: Final = 500
 _Batch = Row[*tuple[Any, ...]]
 _Counts = tuple[int, int, int, datetime | None]
 """In the levels, too near, left; and when the first of those in the levels is due."""
+
+
+def forecast(
+    engine: Engine,
+    tables: LedgerTables,
+    scope: RecallScope,
+    *,
+    now: datetime,
+    not_before: datetime,
+    exact_rows: int | None = None,
+) -> RecallForecast:
+    """Return what is still to be found in the levels, by the ledger; changes nothing.
+
+    Args:
+        engine: The ledger's database.
+        tables: The ledger.
+        scope: Which rows are meant.
+        now: What was due before has left.
+        not_before: What is due before is too near.
+        exact_rows: How many rows are read at most, of batches that are due in part; beyond
+            that, such batches count by their due times. None: all are read.
+    """
+    with reading(engine, LedgerError, doing="counting what could be recalled") as connection:
+        prefer_indexes(connection)
+        forecaster = Forecaster(
+            connection=connection, ledger=tables, scope=scope, now=now, not_before=not_before
+        )
+        return forecaster.forecast(exact_rows=exact_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

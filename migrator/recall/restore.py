@@ -22,14 +22,13 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine, Row, select
 
-from migrator.database.engine import reading, writing
-from migrator.database.portable import prefer_indexes
+from migrator.database.engine import writing
 from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
-from migrator.recall.queries import Forecaster, judge, key_of, rows_of
+from migrator.recall.queries import forecast, judge, key_of, rows_of
 from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
@@ -97,26 +96,15 @@ class Recalls(LedgerPart, ABC):
         not_before: datetime,
         exact_rows: int | None = None,
     ) -> RecallForecast:
-        """Return what is still to be found in the levels, by the ledger; changes nothing.
-
-        Args:
-            scope: Which rows are meant.
-            now: What was due before has left.
-            not_before: What is due before is too near.
-            exact_rows: How many rows are read at most, of batches that are due in part; beyond
-                that, such batches count by their due times. None: all are read.
-        """
-        doing = "counting what could be recalled"
-        with reading(self._engine, StoreError, doing=doing) as connection:
-            prefer_indexes(connection)
-            forecaster = Forecaster(
-                connection=connection,
-                ledger=self._tables,
-                scope=scope,
-                now=now,
-                not_before=not_before,
-            )
-            return forecaster.forecast(exact_rows=exact_rows)
+        """Return what is still to be found in the levels, by the ledger: ``queries.forecast``."""
+        return forecast(
+            self._engine,
+            self._tables,
+            scope,
+            now=now,
+            not_before=not_before,
+            exact_rows=exact_rows,
+        )
 
 
 class SqlRecalls(Recalls):

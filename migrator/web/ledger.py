@@ -10,6 +10,7 @@ from typing import Final
 from migrator.app import App
 from migrator.delays.routing import PROBED
 from migrator.ledger.report import Progress
+from migrator.recall.queries import forecast
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
 from migrator.reports import Document
 from migrator.web.status import progress_document
@@ -55,8 +56,13 @@ class LedgerReader:
         with self._lock:
             if time.monotonic() - self._asked_s >= _WAY_BACK_EVERY_S:
                 now, until = progress.taken_at, progress.taken_at + MARGIN
-                self._found = self._app.side.recalls.forecast(
-                    RecallScope(), now=now, not_before=until, exact_rows=_EXACT_ROWS
+                self._found = forecast(
+                    self._app.engine,
+                    self._app.tables,
+                    RecallScope(),
+                    now=now,
+                    not_before=until,
+                    exact_rows=_EXACT_ROWS,
                 )
                 self._asked_s = time.monotonic()
             return self._found

@@ -27,6 +27,16 @@ DATABASE = {"psycopg", "sqlalchemy"}
 SCHEMA = {"alembic"}
 BROKER = {"httpx", "pika"}
 SERVING = {"apscheduler", "jinja2", "prometheus_client", "starlette", "uvicorn"}
+ELSEWHERE = {
+    "azure", "migrator.stores.azure.store", "migrator.stores.ravendb.store",
+    "opentelemetry", "oracledb", "pymysql", "pyodbc",
+}  # fmt: skip
+"""What only another kind of store, or traces, need."""
+STORES = {
+    "migrator.failover.store", "migrator.recall.restore", "migrator.stores.documents.store",
+    "migrator.stores.sql.store", "migrator.verify.stores",
+}  # fmt: skip
+"""What needs the legacy store."""
 OTHERS = DATABASE | SCHEMA | BROKER | SERVING | LOGGING
 
 
@@ -53,7 +63,7 @@ def imported(folder: Path, *arguments: str, **more: str) -> set[str]:
     [
         (["--help"], SETTINGS | OTHERS),
         (["config", "show", "--json"], OTHERS),
-        (["status", "--json"], OTHERS - DATABASE),
+        (["status", "--json"], (OTHERS | ELSEWHERE | STORES) - DATABASE),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -65,6 +75,20 @@ def test_a_verb_imports_nothing_that_only_others_need(
     found = imported(program.folder, *arguments)
     assert "migrator" in found
     assert found & without == set()
+
+
+def test_run_imports_nothing_of_other_stores() -> None:
+    """What it needs for its own store is enough to wait for; no schema is changed either."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import migrator.cli.run, sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    )
+    found = {*done.stdout.split()}
+    assert "migrator.service.launch" in found
+    assert found & (ELSEWHERE | SCHEMA) == set()
 
 
 def test_asking_a_daemon_needs_neither_settings_nor_database(tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from migrator.cli import status
 from migrator.cli.session import Session
 from migrator.ledger.report import EndpointProgress, Progress
+from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import Lane
-from migrator.recall.restore import SqlRecalls
+from migrator.recall import queries
 from migrator.recall.rules import RecallForecast, RecallScope
 from migrator.reports import plain
+from migrator.web import ledger
 from migrator.web.status import progress_document
 from tests.support.panel import NOW, SALES, some_progress
 from tests.unit.cli.conftest import Program
@@ -127,18 +130,20 @@ def test_watching_looks_again_until_interrupted(
     program.record("handed_over")
     asked: list[RecallScope] = []
     pauses: list[float] = []
-    forecast = SqlRecalls.forecast
+    forecast = queries.forecast
 
-    def counted(self: SqlRecalls, scope: RecallScope, **more: Any) -> RecallForecast:
+    def counted(
+        engine: Engine, tables: LedgerTables, scope: RecallScope, **more: Any
+    ) -> RecallForecast:
         asked.append(scope)
-        return forecast(self, scope, **more)
+        return forecast(engine, tables, scope, **more)
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(SqlRecalls, "forecast", counted)
+    monkeypatch.setattr(ledger, "forecast", counted)
     monkeypatch.setattr(status, "pause", pause)
     ended = program("status", "--watch", "--interval", "5s", "--json", codes=[130])
     lines = [json.loads(line) for line in ended.out.splitlines()]
