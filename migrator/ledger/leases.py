@@ -137,7 +137,8 @@ class SqlLeases(LedgerPart):
     def abandoned_lanes(self) -> Sequence[Lane]:
         """Return all lanes with open batches and no living owner, dispatchers' too, ascending."""
         opened = self._lanes_with_open_batches()
-        return sorted(opened - {lane for lane, _ in self.holders()})
+        # at rest nothing is open, and every process asks this every few seconds
+        return sorted(opened - {lane for lane, _ in self.holders()}) if opened else ()
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
         """Return lanes of hand-over with open batches of *sources*, whoever holds them."""

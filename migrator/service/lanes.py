@@ -35,14 +35,18 @@ _log = logging.getLogger(__name__)
 
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
-_SLICE_S: Final = 0.2
+_SLICE_S: Final = 0.5
 """Between two looks at whether to stop, while there is nothing to do."""
+_SLICE_ONCE_S: Final = 0.2
+"""With *once*, somebody waits for the end."""
 _LONGEST_REST_S: Final = 5.0
 """Then it is looked for batches that an operator put into the lane, in any case."""
 _LONGEST_REST_ONCE_S: Final = 1.0
 """With *once*, what is waited for is the end of others' work."""
 _LOOK_EVERY_S: Final = 2.0
-"""How often a lane looks for batches that an operator put into it, and for lanes to adopt."""
+"""How often a lane looks for batches that an operator put into it."""
+_ADOPT_EVERY_S: Final = 4.0
+"""How often it is looked for lanes to adopt."""
 _ADOPT_AGAIN_S: Final = 10.0
 """After a failure, a dead owner's lane is left alone for so long."""
 _LOOK_AGAIN_S: Final = 2.0
@@ -276,7 +280,7 @@ class LaneThread(LaneWorker):
         while not (self.wake.is_set() or self.is_ending):
             self.beat()
             held.check()
-            session.idle(_SLICE_S)
+            session.idle(_SLICE_ONCE_S if self._once else _SLICE_S)
             if time.monotonic() > ends_s:
                 break
         if self.wake.is_set():
@@ -339,10 +343,10 @@ class Adopter(LaneWorker):
             self._rest()
 
     def _rest(self) -> None:
-        ends_s = time.monotonic() + _LOOK_EVERY_S
+        ends_s = time.monotonic() + (_LOOK_EVERY_S if self._once else _ADOPT_EVERY_S)
         while time.monotonic() < ends_s and not self.is_ending:
             self.beat()
-            self._stop.draining.wait(_SLICE_S)
+            self._stop.draining.wait(_SLICE_ONCE_S if self._once else _SLICE_S)
 
     def _adopt_all(self) -> None:
         trouble = None

@@ -97,6 +97,7 @@ class Job(BackgroundTask):
         work: Callable[[], object],
         *,
         may_lag: bool = False,
+        is_quick: bool = False,
         grace: timedelta = _GRACE,
     ) -> None:
         """Prepare to call *work* so often.
@@ -106,6 +107,7 @@ class Job(BackgroundTask):
             every: Between two, or at these times.
             work: See ``BackgroundTask``.
             may_lag: Whether one that takes longer than that is no miss.
+            is_quick: It returns at once, and needs no thread of its own.
             grace: Started later than this, it is left out.
         """
         super().__init__(name, work)
@@ -114,6 +116,7 @@ class Job(BackgroundTask):
         self.last: JobReport | None = None
         """What came of it the last time; None: not done yet, or nothing to tell."""
         self._may_lag = may_lag
+        self._is_quick = is_quick
         self._last_at: datetime | None = None
         """Time for which the scheduler last looked at the job."""
         self._runs = 0
@@ -140,7 +143,9 @@ class Job(BackgroundTask):
     def run(self) -> None:
         """Do it, unless the last one still goes on; the scheduler calls."""
         self._runs += 1
-        if not self.run_soon() and not self._may_lag:
+        if self._is_quick:
+            self._run()
+        elif not self.run_soon() and not self._may_lag:
             self._miss(1)
 
     def hear(self, event: Any) -> None:

@@ -31,6 +31,8 @@ from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 POLL_EVERY: Final = timedelta(seconds=2)
+_REST_S: Final = 5.5
+"""Between two looks while nothing changes and nobody asks: each third one."""
 POLL_DETAILS_EVERY: Final = timedelta(seconds=5)
 _WANTED_S: Final = 120.0
 """After nobody asked for so long, only what is cheap is read."""
@@ -83,7 +85,7 @@ class StatusPoller:
         self._not_before_s: dict[str, float] = {}
         self._details = Job("survey", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
         # a slow answer is no miss: the status tells how old it is
-        self.jobs = [Job("look", POLL_EVERY, self.poll, may_lag=True), self._details]
+        self.jobs = [Job("look", POLL_EVERY, self.look, may_lag=True), self._details]
 
     def ask(self) -> StatusSnapshot:
         """Return what was seen last; have more read from now on, because somebody looks."""
@@ -97,6 +99,19 @@ class StatusPoller:
     def store_error(self) -> str | None:
         """Why the ledger could not be read the last time; None: it could."""
         return self._gaps.get("progress")
+
+    def look(self) -> None:
+        """Read what is cheap, less often while nothing changes and nobody asks."""
+        if self._is_wanted or not self._rests or time.monotonic() - self._seen.at_s > _REST_S:
+            self.poll()
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the last two looks found the same, and nothing under way."""
+        if len(self._done) < 2 or self._gaps.get("progress"):
+            return False
+        is_same = self._done[-1][1] == self._done[-2][1]
+        return is_same and not any(each.in_flight for each in self._seen.progress.endpoints)
 
     def poll(self) -> None:
         """Read what is cheap."""

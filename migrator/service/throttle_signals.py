@@ -50,7 +50,7 @@ _PATIENCE: Final = 1.5
 """Of the highest limit that is set: so long a locked table is waited for."""
 RESUME_SHARE: Final = 0.8
 """Of a limit: what is at most so much of it is no reason any more."""
-_TICK: Final = timedelta(milliseconds=250)
+_TICK: Final = timedelta(milliseconds=500)
 _FIRST_S: Final = 3.0
 """How long the start waits for the first look at each signal; a slower one pauses later."""
 
@@ -430,7 +430,7 @@ class SignalThrottle:
     def tick(self, now_s: float) -> None:
         """Look again when it is time, at monotonic second *now_s*; returns at once."""
         if now_s >= self._next_s and self.task.run_soon():
-            self._next_s = now_s + self.every_s
+            self._next_s = now_s + self.every_s - _TICK.total_seconds() / 2  # the tick before
         age_s = now_s - self._seen_s
         if age_s > self.stale_after_s:
             limit = f"not to be older than {self.stale_after_s:g} s"
@@ -471,7 +471,7 @@ class SignalThrottles:
         """Look at nothing yet."""
         self._lock = threading.Lock()
         self._throttles: Sequence[SignalThrottle] = ()
-        self.job = Job("throttle", _TICK, self._tick)
+        self.job = Job("throttle", _TICK, self._tick, is_quick=True)
 
     def replace(self, throttles: Sequence[SignalThrottle]) -> None:
         """Look at *throttles* from now on; those before are no reason for anything any more.

@@ -342,8 +342,10 @@ class WorkerPool:
     def has_ended(self, wait_s: float) -> bool:
         """Wait for *wait_s*; return whether all have ended. Then nobody joins any more."""
         workers = list(self)
-        share_s = wait_s / max(len(workers), 1)
-        if not all([worker.join(share_s) for worker in workers]):
+        at_work = next((worker for worker in workers if not worker.join(0)), None)
+        if at_work is not None:
+            at_work.join(wait_s)
+        if not all(worker.join(0) for worker in workers):
             return False
         with self._lock:
             self._is_over = all(lane.join(0) for lane in self._lanes)

@@ -18,7 +18,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -52,6 +52,8 @@ _IDLE_S: Final = 15
 _GRACE_S: Final = 3
 """At the end, requests that are being answered have so long."""
 _START_S: Final = 10.0
+_DATE_S: Final = 1.0
+"""The header ``Date`` counts whole seconds."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """``struct ucred``: process, user, group; unix(7)."""
 
@@ -106,7 +108,7 @@ def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Ite
             commands = CommandQueue(status)  # one for all listeners
             for listener, bound in listeners:
                 app = new_app(status, instruments, commands, listener)
-                ends.enter_context(_running(Server(_config(app)), bound))
+                ends.enter_context(_running(_Server(_config(app)), bound))
             _log.info(
                 "status and control can be asked for",
                 extra={
@@ -134,8 +136,26 @@ def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
         return None
 
 
+class _Server(Server):
+    """Looks at its clock once a second, not ten times: a daemon at rest answers nobody."""
+
+    async def main_loop(self) -> None:
+        """Wait for the end; the header ``Date`` is renewed meanwhile."""
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _DATE_S)
+
+    def end(self) -> None:
+        """Have it end now, from another thread."""
+        self.should_exit = True
+        if self.started:
+            with suppress(RuntimeError):  # it ended by itself
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+
 @contextmanager
-def _running(server: Server, bound: socket.socket) -> Iterator[None]:
+def _running(server: _Server, bound: socket.socket) -> Iterator[None]:
     """Run *server* in a thread of its own; what is being answered at the end has a few seconds."""
     thread = threading.Thread(target=_run, args=(server, bound), name="web", daemon=True)
     thread.start()
@@ -147,7 +167,7 @@ def _running(server: Server, bound: socket.socket) -> Iterator[None]:
             raise MigratorError("the web side did not start; the log says why")
         yield
     finally:
-        server.should_exit = True
+        server.end()
         thread.join(2 * _GRACE_S)
 
 
