@@ -138,7 +138,9 @@ def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint
     app.ledger_facts.verify()
     app.broker_facts.server()
     with rows_read() as advance:
-        previews = count_rows(app, endpoints, progress=advance, max_rows=PREFLIGHT_ROWS)
+        previews = count_rows(
+            app, endpoints, progress=advance, max_rows=PREFLIGHT_ROWS, is_exact=False
+        )
     findings = run_checks(check_context(app, names, previews))
     refuse(findings)
     for finding in findings:

@@ -130,12 +130,16 @@ def reply_queues(context: Context) -> Iterator[Finding]:
     rows: Counter[str] = Counter()
     for preview in context.previews:
         rows.update(preview.reply_queues)
+    at_least = "at least " if any(preview.sample for preview in context.previews) else ""
     queues = context.broker.queues(sorted(rows))
     gone = [(name, count) for name, count in rows.most_common() if queues[name] is None]
     for name, count in gone[:_REPLY_QUEUES_NAMED]:
-        yield warning(name, f"{count} rows want replies there, and it has no queue", _REPLY_REMEDY)
+        yield warning(
+            name, f"{at_least}{count} rows want replies there, and it has no queue", _REPLY_REMEDY
+        )
     if more := gone[_REPLY_QUEUES_NAMED:]:
-        text = f"{len(more)} more of these queues are gone, of {sum(n for _, n in more)} rows"
+        of_rows = f"{at_least}{sum(n for _, n in more)} rows"
+        text = f"{len(more)} more of these queues are gone, of {of_rows}"
         yield warning("replies", text, _REPLY_REMEDY)
     if not gone:
         yield ok("replies", f"{len(rows)} queues that replies would go to exist")

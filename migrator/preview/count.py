@@ -87,7 +87,7 @@ def survey(
     """
     tally = _Tally(endpoint, selection=selection, rules=rules, now=now)
     if not is_exact:
-        opened = store.summary(endpoint, _request(selection, rules, now))
+        opened = store.summary(endpoint, _request(selection, rules, now, max_rows))
         if opened is not None and _count_in_database(opened, tally, progress):
             return tally.found
     found = tally.found
@@ -101,7 +101,9 @@ def survey(
     return found
 
 
-def _request(selection: Selection, rules: BrokerLimits, now: datetime) -> SummaryRequest:
+def _request(
+    selection: Selection, rules: BrokerLimits, now: datetime, max_rows: int | None
+) -> SummaryRequest:
     """Return which rows are to migrate, and which sizes are odd."""
     after, until = selection.future(now)
     room = rules.frame_max_bytes - rules.x_death_reserve_bytes - _ADDED_BYTES
@@ -110,6 +112,7 @@ def _request(selection: Selection, rules: BrokerLimits, now: datetime) -> Summar
         due_until=until,
         headers_max_bytes=room // _MOST_UTF8 if rules.frame_max_bytes else None,
         body_max_bytes=rules.body_max_bytes,
+        max_rows=max_rows,
     )
 
 
@@ -126,6 +129,7 @@ def _count_in_database(
         rows = sum(group.rows for group in groups)
         if rows <= SAMPLE_ROWS:
             return False
+        tally.found.is_complete = summary.is_whole
         strange, plain, near = set[str](), list[RowGroup](), set[int]()
         has_odd = False
         for group in groups:

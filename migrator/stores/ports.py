@@ -113,6 +113,8 @@ class SummaryRequest:
     """Longer headers, as the database keeps them, are odd; None: none is too long."""
     body_max_bytes: int
     """A larger body is odd."""
+    max_rows: int | None = None
+    """Only the first of them, in the order of the key; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from migrator.preview import count
 from migrator.preview.count import survey
 from migrator.preview.forecast import forecast
 from migrator.stores.endpoints import EndpointPreview, Selection
+from migrator.stores.sql import store
 from tests.contract.any_site import NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.site import Site
 
@@ -155,6 +156,21 @@ def test_what_the_database_cannot_see_is_told_of_the_sample(site: Site) -> None:
     assert (exact.quarantined, exact.to_hand_over, exact.sample) == (1, 60, None)
 
 
+def test_of_a_large_table_the_first_rows_are_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the same that conversion reads first; with so many rows or fewer, it is all."""
+    site.create()
+    site.insert(_rows(Random(3), 120))
+    endpoint = site.store.find(site.endpoint_name)
+    monkeypatch.setattr(store, "CHUNK_ROWS", 70)
+    exact, found = (_counted(site, endpoint, is_exact=e, max_rows=70) for e in (True, False))
+    assert _told(found) == _told(exact)
+    assert (found.stored, found.is_complete, exact.sample) == (70, False, None)
+    whole = _counted(site, endpoint, is_exact=False, max_rows=120)
+    assert (whole.stored, whole.is_complete) == (120, True)
+
+
 def test_few_rows_are_all_converted(site: Site) -> None:
     """A sample would be all of them."""
     assert _counted(site, site.create(hours(20)), is_exact=False).sample is None
@@ -164,7 +180,7 @@ def test_the_server_lets_a_preview_write_nothing(site: Site) -> None:
     """Its transaction is one that only reads; SQLite knows no such thing."""
     endpoint = site.create(hours(30))
     opened = site.store.summary(
-        endpoint, count._request(Selection(cutoff=DAY, horizon=None), LIMITS, NOW)
+        endpoint, count._request(Selection(cutoff=DAY, horizon=None), LIMITS, NOW, None)
     )
     assert opened is not None
     with opened as summary:

@@ -62,10 +62,16 @@ class LegacyTable:
     owner: str | None = None
     """In a table that endpoints share: whose rows are meant. None: all rows are one endpoint's."""
 
+    before: str | None = None
+    """Only rows whose key is lower are meant; None: all."""
+
     @property
     def is_owned(self) -> tuple[sa.ColumnElement[bool], ...]:
         """The conditions under which a row is the endpoint's; none where all of them are."""
-        return () if self.owner is None else (self.table.c.Endpoint == self.owner,)
+        key = self.table.c.Id
+        owned = () if self.owner is None else (self.table.c.Endpoint == self.owner,)
+        below = () if self.before is None else (key < sa.literal(self.before, key.type),)
+        return *owned, *below
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from migrator.database.portable import among, flag
+from migrator.database.portable import among, flag, prefer_indexes
 from migrator.database.types import byte_length, exactly, minute_of, second_of, utf8_length
 from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import RowGroup, SummaryRequest, SurveyedRow
@@ -40,8 +41,14 @@ class TableSummary:
     ) -> None:
         """Be about the rows of *legacy*; *ledger* is None where none is made yet."""
         self._connection = connection
-        self._legacy = legacy
+        first_left = None
+        if request.max_rows is not None:
+            prefer_indexes(connection)  # or of a large table all would be read for a few
+            first_left = connection.scalar(_behind(legacy, request.max_rows))
+        self._legacy = replace(legacy, before=first_left)
         self._request = request
+        self.is_whole = first_left is None
+        """Whether there are no more rows than were asked for."""
         # an endpoint that was never claimed from has nothing there: no row is looked up
         has_met = ledger is not None and connection.scalar(_first_batch(legacy, ledger)) is not None
         self._ledger = ledger if has_met else None
@@ -240,6 +247,12 @@ def _is_odd(row: Any, request: SummaryRequest) -> sa.ColumnElement[bool]:
 def _is_known(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.ColumnElement[int]:
     known: sa.ColumnElement[Any] = sa.null() if ledger is None else in_ledger(legacy, ledger)
     return flag(known.is_not(None))
+
+
+def _behind(legacy: LegacyTable, rows: int) -> sa.Select[Any]:
+    """Return what reads the id of the row behind the first so many."""
+    key = legacy.table.c.Id
+    return sa.select(id_text(legacy)).where(*legacy.is_owned).order_by(key).offset(rows).limit(1)
 
 
 def _first_batch(legacy: LegacyTable, ledger: LedgerTables) -> sa.Select[Any]:
