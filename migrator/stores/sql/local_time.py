@@ -159,6 +159,8 @@ def kept_time(extra: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
 
 
 def _moment(moment: datetime) -> sa.ColumnElement[datetime]:
+    if isinstance(moment, sa.BindParameter):  # its value is given when it is carried out
+        return sa.type_coerce(moment, UtcDateTime())
     return sa.literal(moment, UtcDateTime())
 
 

@@ -16,7 +16,7 @@ picked, read, copied and removed must be the same rows, and what is read at a ti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
@@ -29,8 +29,9 @@ from migrator.database.portable import not_among
 from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
 from migrator.errors import StoreError
 from migrator.ledger.tables import LedgerTables
-from migrator.nservicebus.timeouts import content_hash
-from migrator.stores.ports import ClaimRequest
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import RunId, content_hash
+from migrator.stores.ports import ClaimRequest, Cursor, trial_request
 from migrator.stores.sql.legacy_table import EARLIEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_until
 
@@ -76,6 +77,39 @@ class Copied:
 
 Copier = Callable[[Sequence[Copied]], int]
 """Copies rows of the legacy table into the ledger; returns how many there were."""
+
+
+def parameters(move: Move) -> dict[str, Any]:
+    """Return what differs from claim to claim of an endpoint, by name."""
+    request = move.request
+    found = {
+        "batch_id": move.batch_id,
+        "due_after": request.due_after,
+        "due_until": request.due_until,
+        "cursor_due_at": request.cursor and request.cursor.due_at,
+        "max_rows": request.max_rows,
+        "max_bytes": request.max_bytes,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def parametric(
+    legacy: LegacyTable, ledger: LedgerTables, endpoint: StoreEndpoint, names: Iterable[str]
+) -> Move:
+    """Return a move that has a parameter for each of *names*, as ``parameters`` returns them.
+
+    A statement made of it serves all claims of the endpoint that have values for the same names.
+    """
+    given: dict[str, Any] = {name: sa.bindparam(name) for name in names}
+    batch_id, due_at = given.pop("batch_id"), given.pop("cursor_due_at", None)
+    cursor = None if due_at is None else Cursor(due_at=due_at, id="")
+    request = replace(trial_request(RunId(0), endpoint), **given, cursor=cursor)
+    return Move(legacy=legacy, ledger=ledger, request=request, batch_id=batch_id)
+
+
+def _literal(value: Any, type_: sa.types.TypeEngine[Any]) -> sa.ColumnElement[Any]:
+    is_parameter = isinstance(value, sa.BindParameter)
+    return sa.type_coerce(value, type_) if is_parameter else sa.literal(value, type_)
 
 
 def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> sa.ColumnElement[int | None]:
@@ -136,7 +170,7 @@ def sized(move: Move) -> sa.CTE:
 
 def fits(chosen: sa.CTE, request: ClaimRequest) -> sa.ColumnElement[bool]:
     """Return whether a row of ``sized`` is within the bytes; the first is, however large."""
-    return (chosen.c.total <= sa.literal(request.max_bytes, sa.BigInteger)) | (
+    return (chosen.c.total <= _literal(request.max_bytes, sa.BigInteger())) | (
         chosen.c.row_index == 0
     )
 
@@ -153,7 +187,7 @@ def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
         "source": sa.literal(legacy.source),
         "endpoint": sa.literal(str(move.request.endpoint.name)),
         "store_id": as_text(row.Id),
-        "batch_id": sa.literal(move.batch_id, sa.BigInteger),
+        "batch_id": _literal(move.batch_id, sa.BigInteger()),
         "destination": row.Destination,
         "saga_id": as_text(row.SagaId),
         "due": row.Time,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -22,6 +23,8 @@ from sqlalchemy.types import TypeEngine
 from migrator.database.portable import prefer_indexes
 from migrator.database.sessions import milliseconds
 from migrator.database.types import GuidBytes, UtcDateTime
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.work import StoreEndpoint
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.legacy_table import LegacyTable
@@ -33,6 +36,8 @@ from migrator.stores.sql.moving import (
     fits,
     ledger_values,
     moved,
+    parameters,
+    parametric,
     sized,
     sums,
 )
@@ -88,7 +93,27 @@ class PostgresqlDialect(Dialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
-        return moved(connection.execute(self.statement(move)).one())
+        if move.request.only is not None or move.request.not_for:
+            return moved(connection.execute(self.statement(move)).one())
+        values = parameters(move)
+        statement = self._statement_with(
+            move.legacy, move.ledger, move.request.endpoint, frozenset(values)
+        )
+        return moved(connection.execute(statement, values).one())
+
+    @lru_cache(maxsize=256)  # noqa: B019 - there is one of this class, without state
+    def _statement_with(
+        self,
+        legacy: LegacyTable,
+        ledger: LedgerTables,
+        endpoint: StoreEndpoint,
+        names: frozenset[str],
+    ) -> sa.Select[Any]:
+        """Return the statement of all claims that have values for *names*.
+
+        To build one, and to find it among those that were compiled, takes longer than to send it.
+        """
+        return self.statement(parametric(legacy, ledger, endpoint, names))
 
     def plan(self, connection: sa.Connection, request: ClaimRequest) -> None:
         """Have the planner walk the right index for *request*."""
