@@ -43,6 +43,9 @@ CONTENT_HASH: Final = "migrator_content_hash"
 BODY_HASH: Final = "migrator_body_hash"
 """SQLite only: the function (body) -> hex SHA-256."""
 _WRITES: Final = "migrator_writes"
+_RETURNED_S: Final = "migrator_returned_s"
+_FRESH_S: Final = 1.0
+"""So long after it was used, a connection is taken to be alive."""
 _EXAMPLE: Final = (
     "postgresql+psycopg://user@host/database, mysql+pymysql://user@host/database or sqlite:///file"
 )
@@ -92,9 +95,34 @@ def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
         options["isolation_level"] = ISOLATION
     if kind in _CONNECT_ARGUMENTS:
         options["connect_args"] = _CONNECT_ARGUMENTS[kind](parsed)
-    engine = sa.create_engine(parsed, hide_parameters=True, pool_pre_ping=True, **options)
+    engine = sa.create_engine(parsed, hide_parameters=True, **options)
+    _ping_when_rested(engine)
     _PREPARE[kind](engine)
     return engine
+
+
+def _ping_when_rested(engine: sa.Engine) -> None:
+    """Have a connection asked whether it is alive before it is used, unless it just was.
+
+    A lane takes one for every statement; asking each time doubled the round trips. One that broke
+    within the second fails the statement, as one does that breaks under it.
+    """
+
+    @sa.event.listens_for(engine, "checkin")
+    def _note(_connection: Any, record: Any) -> None:
+        record.info[_RETURNED_S] = time.monotonic()
+
+    @sa.event.listens_for(engine, "checkout")
+    def _ask(connection: Any, record: Any, _proxy: object) -> None:
+        returned_s = record.info.get(_RETURNED_S)
+        if returned_s is None or time.monotonic() - returned_s < _FRESH_S:
+            return
+        try:
+            is_alive = engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as exc:
+            raise sa.exc.InvalidatePoolError from exc
+        if not is_alive:
+            raise sa.exc.InvalidatePoolError
 
 
 def _postgresql_arguments(url: URL) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, event, text
 
-from migrator.database.engine import open_engine, writing
+from migrator.database import engine
+from migrator.database.engine import open_engine, reading, writing
+from migrator.errors import StoreError, StoreUnavailable
 from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.held_destinations import HeldDestination
@@ -199,6 +201,31 @@ def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
     assert site.held.held(endpoint) == [held]
     site.held.free(endpoint, ["A"])
     assert site.dispatched.prune(lease, older_than=timedelta(0)) == 0
+
+
+def test_a_connection_that_broke_while_it_rested_is_replaced(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked before it is used again; one that was used just now is not."""
+    pid = text("SELECT pg_backend_pid()")
+    with reading(site.engine) as connection:
+        broken = connection.scalar(pid)
+    other = open_engine(site.engine.url)
+    with reading(other) as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": broken})
+    other.dispose()
+    with pytest.raises(StoreUnavailable), reading(site.engine, StoreError, doing="x") as connection:
+        connection.scalar(pid)
+    with reading(site.engine) as connection:
+        broken = connection.scalar(pid)
+        connection.execute(text("SELECT 1"))
+    monkeypatch.setattr(engine, "_FRESH_S", 0.0)
+    other = open_engine(site.engine.url)
+    with reading(other) as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": broken})
+    other.dispose()
+    with reading(site.engine, StoreError, doing="x") as connection:
+        assert connection.scalar(pid) != broken
 
 
 def _plan(site: Site, request: ClaimRequest) -> str:
