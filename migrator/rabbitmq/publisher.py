@@ -38,7 +38,7 @@ M = TypeVar("M")
 
 RECEIPT_INDEX: Final = -1
 """Stands for the receipt among the row indexes of a pass."""
-_CHUNK_MESSAGES: Final = 50
+_CHUNK_MESSAGES: Final = 100
 _CHUNK_BYTES: Final = 128 * 1024
 _BUFFER_BYTES: Final = 1024 * 1024
 _CHECK_S: Final = 0.5
