@@ -30,7 +30,7 @@ from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
 from migrator.ledger.held_destinations import HeldDestinations, is_over
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint, rows_of
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
@@ -263,7 +263,7 @@ class Poller:
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
         was_full = batch.size >= self.max_rows or batch.body_bytes >= self.max_bytes
-        rows = [row for row in self.batches.rows(batch) if row.row_index not in skip]
+        rows = [row for row in rows_of(batch, self.batches) if row.row_index not in skip]
         converted = [(row, to_dispatch(row, rules=self.conversion)) for row in rows]
         unfit = [found for _, found in converted if isinstance(found, Quarantine)]
         fit = [(row, found) for row, found in converted if isinstance(found, NativeMessage)]

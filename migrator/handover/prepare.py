@@ -11,7 +11,7 @@ from migrator.delays.routing import delay_s
 from migrator.handover.encoding import encode
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Delayed
-from migrator.ledger.work import Batch, Batches, Clock, Lease
+from migrator.ledger.work import Batch, Batches, Clock, Lease, rows_of
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.timeouts import EncodedTimeout, EndpointName, QueueName
 from migrator.rabbitmq.publisher import in_chunks
@@ -65,7 +65,8 @@ class Preparer:
             TargetError: Destinations could not be checked; nothing was changed.
             LeaseLost, StoreUnavailable: As ledger and store say.
         """
-        now, rows = self.clock.now(), self.batches.rows(batch)
+        now, rows = self.clock.now(), rows_of(batch, self.batches)
+        batch = replace(batch, fresh=None)  # what is not sent goes, and with it what is read here
         columns = {row.row_index: row.destination for row in rows}
         rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
         encoded = encode(rows, rules=rules, now=now)

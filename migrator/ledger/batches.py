@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Engine, Insert, Row, insert, select, update
+from sqlalchemy import ColumnElement, Engine, FromClause, Insert, Row, insert, select, update
 
 from migrator.database.engine import writing_once
 from migrator.database.failures import translating
@@ -93,22 +93,11 @@ class SqlBatches(LedgerPart):
         """Return the rows that share the batch's state; see ``work.Batches``."""
         row = self._tables.timeout.c
         query = (
-            select(row.store_id, row.row_index, row.destination, row.due, row.body, row.headers)
+            select(*content_of(self._tables.timeout))
             .where(row.batch_id == batch.id, row.state.is_(None))
             .order_by(row.row_index)
         )
-        doing = f"reading the rows of batch {batch.id}"
-        return [
-            StoredTimeout(
-                id=row.store_id,
-                row_index=row.row_index,
-                destination=row.destination,
-                due_at=row.due,
-                body=row.body or b"",
-                headers_text=row.headers,
-            )
-            for row in self._read(query, doing=doing)
-        ]
+        return timeouts_of(self._read(query, doing=f"reading the rows of batch {batch.id}"))
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
         """Record *event*; see ``work.Batches``."""
@@ -132,7 +121,7 @@ class SqlBatches(LedgerPart):
                     f"batch {batch.id} is no longer {batch.state} in attempt {batch.attempt} "
                     f"under {lease.owner}; {event} was not recorded"
                 )
-        after = replace(batch, state=state, attempt=attempt)
+        after = replace(batch, state=state, attempt=attempt, fresh=None)
         self._committed(after)
         return after
 
@@ -166,6 +155,27 @@ def batch_of(row: Row[Any]) -> Batch:
         body_bytes=row.body_bytes,
         ledger_id=row.ledger_id,
     )
+
+
+def content_of(timeout: FromClause) -> Sequence[ColumnElement[Any]]:
+    """Return the columns of the ledger that ``timeouts_of`` wants, in its order."""
+    row = timeout.c
+    return row.row_index, row.store_id, row.destination, row.due, row.body, row.headers
+
+
+def timeouts_of(rows: Iterable[Any]) -> list[StoredTimeout]:
+    """Return rows of ``content_of`` as values."""
+    return [
+        StoredTimeout(
+            id=store_id,
+            row_index=row_index,
+            destination=destination,
+            due_at=due,
+            body=body or b"",
+            headers_text=headers,
+        )
+        for row_index, store_id, destination, due, body, headers in rows
+    ]
 
 
 # ── runs and the audit trail ──────────────────────────────────────────────────────────────────────

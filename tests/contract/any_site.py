@@ -255,9 +255,10 @@ class AnySite(ABC):
         return ClaimRequest(**values)
 
     def claim(self, endpoint: StoreEndpoint, lease: Lease, **changes: Any) -> Claim:
-        """Claim, and expect to get something."""
+        """Claim, and expect to get something; rows that come along are those of the ledger."""
         claim = self.claims.claim(self.request(endpoint, lease, **changes))
         assert claim is not None
+        assert claim.batch.fresh in (None, self.batches.rows(claim.batch))
         return claim
 
     def claim_all(

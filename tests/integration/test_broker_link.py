@@ -132,7 +132,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
     ("limits", "body_bytes", "most"),
     [
         (WindowLimits(messages=100, confirm_deadline_s=1), 10, 100),
-        (WindowLimits(body_bytes=50_000, confirm_deadline_s=1), 1000, 50),
+        (WindowLimits(body_bytes=100_000, confirm_deadline_s=1), 1000, 100),
     ],
 )
 def test_the_window_bounds_what_is_drawn(

@@ -119,7 +119,7 @@ class SqlClaims:
         moved = self._dialect.move(connection, move)
         if moved is None:
             return None
-        claimed = replace(batch, size=moved.size, body_bytes=moved.body_bytes)
+        claimed = replace(batch, size=moved.size, body_bytes=moved.body_bytes, fresh=moved.rows)
         table = self._ledger.batch
         statement = sa.update(table).where(table.c.id == batch.id)
         connection.execute(

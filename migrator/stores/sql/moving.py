@@ -7,7 +7,7 @@ Rows are picked by ``Time`` alone: the vendor's only useful index is on that sin
 this order costs no sort however many rows are due at the same moment. The cursor is inclusive
 for the same reason; rows it already took are gone, so claims still come forward.
 
-PostgreSQL and SQLite hash rows as they move (``sized``, ``sums``). SQL Server, whose text is
+PostgreSQL and SQLite hash rows as they move (``sized``). SQL Server, whose text is
 UTF-16, and Oracle, whose STANDARD_HASH takes no LOB and whose DBMS_CRYPTO wants a grant, cannot:
 there rows are picked and locked, read and hashed here, copied and removed (``move_rows``); what was
 picked, read, copied and removed must be the same rows, and what is read at a time is bounded.
@@ -28,9 +28,10 @@ from sqlalchemy.types import Uuid
 from migrator.database.portable import not_among
 from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
 from migrator.errors import StoreError
+from migrator.ledger.batches import timeouts_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import RunId, content_hash
+from migrator.nservicebus.timeouts import RunId, StoredTimeout, content_hash
 from migrator.stores.ports import ClaimRequest, Cursor, trial_request
 from migrator.stores.sql.legacy_table import EARLIEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_until
@@ -64,6 +65,8 @@ class Moved:
     first_due: datetime
     last_due: datetime
     last_id: str
+    rows: Sequence[StoredTimeout] | None = None
+    """By row index; None: they are to be read from the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,35 +201,19 @@ def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
     return found | spelled
 
 
-def body_bytes(kept: sa.FromClause) -> sa.ColumnElement[int]:
-    """Return the size of a body in the ledger, as ``sums`` wants it."""
-    return byte_length(kept.c.body).label("body_bytes")
-
-
-def sums(kept: sa.FromClause) -> sa.Select[Any]:
-    """Return one row about all that was *kept* in a batch."""
-    last_id = (
-        sa.select(kept.c.store_id).order_by(kept.c.row_index.desc()).limit(1).scalar_subquery()
-    )
-    return sa.select(
-        sa.func.count().label("size"),
-        sa.func.sum(kept.c.body_bytes).label("body_bytes"),
-        sa.func.min(kept.c.due).label("first_due"),
-        sa.func.max(kept.c.due).label("last_due"),
-        last_id.label("last_id"),
-    ).select_from(kept)
-
-
-def moved(row: sa.Row[Any]) -> Moved | None:
-    """Return what a row of ``sums`` says; None: nothing was moved."""
-    if not row.size:
+def moved(found: Iterable[sa.Row[Any]]) -> Moved | None:
+    """Return what rows of ``content_of`` are together, in whatever order; None: there are none."""
+    rows = sorted(timeouts_of(found), key=lambda row: row.row_index)
+    if not rows:
         return None
+    due = [row.due_at for row in rows]
     return Moved(
-        size=row.size,
-        body_bytes=int(row.body_bytes),
-        first_due=row.first_due,
-        last_due=row.last_due,
-        last_id=row.last_id,
+        size=len(rows),
+        body_bytes=sum(len(row.body) for row in rows),
+        first_due=min(due),
+        last_due=max(due),
+        last_id=rows[-1].id,
+        rows=rows,
     )
 
 

@@ -132,6 +132,7 @@ class MemoryLedger:
         ]
         for row in rows:
             del self.stored[row.id]
+        batch = dataclasses.replace(batch, fresh=tuple(self.batch_rows[batch.id]))
         return Claim(batch=batch, cursor=Cursor(due_at=rows[-1].due_at, id=rows[-1].id))
 
     def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:

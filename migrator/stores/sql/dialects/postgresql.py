@@ -23,6 +23,7 @@ from sqlalchemy.types import TypeEngine
 from migrator.database.portable import prefer_indexes
 from migrator.database.sessions import milliseconds
 from migrator.database.types import GuidBytes, UtcDateTime
+from migrator.ledger.batches import content_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.stores.ports import ClaimRequest
@@ -32,14 +33,12 @@ from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_
 from migrator.stores.sql.moving import (
     Move,
     Moved,
-    body_bytes,
     fits,
     ledger_values,
     moved,
     parameters,
     parametric,
     sized,
-    sums,
 )
 
 _BY_TIME: Final = sa.text(
@@ -83,7 +82,7 @@ def _timezone(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 class PostgresqlDialect(Dialect):
-    """Moves with one statement: pick and lock, sum up, delete, insert."""
+    """Moves with one statement: pick and lock, delete, insert."""
 
     name = "postgresql"
     inserting = postgresql.Insert
@@ -94,12 +93,12 @@ class PostgresqlDialect(Dialect):
         """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
         if move.request.only is not None or move.request.not_for:
-            return moved(connection.execute(self.statement(move)).one())
+            return moved(connection.execute(self.statement(move)))
         values = parameters(move)
         statement = self._statement_with(
             move.legacy, move.ledger, move.request.endpoint, frozenset(values)
         )
-        return moved(connection.execute(statement, values).one())
+        return moved(connection.execute(statement, values))
 
     @lru_cache(maxsize=256)  # noqa: B019 - there is one of this class, without state
     def _statement_with(
@@ -123,7 +122,7 @@ class PostgresqlDialect(Dialect):
             prefer_indexes(connection)
 
     def statement(self, move: Move) -> sa.Select[Any]:
-        """Return the whole move as one statement whose result is one row of sums."""
+        """Return the whole move as one statement that returns the rows as they are kept."""
         table, chosen = move.legacy.table, sized(move)
         taken = (
             sa.delete(table)
@@ -143,10 +142,10 @@ class PostgresqlDialect(Dialect):
         inserted = (
             sa.insert(kept)
             .from_select(list(values), sa.select(*values.values()))
-            .returning(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept))
+            .returning(*content_of(kept))
             .cte("kept")
         )
-        return sums(inserted)
+        return sa.select(*content_of(inserted))
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str

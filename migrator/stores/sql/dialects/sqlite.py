@@ -11,16 +11,15 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.database.types import GuidBytes
+from migrator.ledger.batches import content_of
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.moving import (
     Move,
     Moved,
-    body_bytes,
     fits,
     ledger_values,
     moved,
     sized,
-    sums,
 )
 
 
@@ -51,10 +50,7 @@ class SqliteDialect(Dialect):
         mine = kept.c.batch_id == move.batch_id
         ids = sa.select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
         connection.execute(sa.delete(table).where(table.c.Id.in_(ids)))
-        rows = sa.select(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept)).where(
-            mine
-        )
-        return moved(connection.execute(sums(rows.subquery("kept"))).one())
+        return moved(connection.execute(sa.select(*content_of(kept)).where(mine)))
 
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
