@@ -17,8 +17,8 @@ from tests.e2e.daemon import listen
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 
-LEVEL_22_S: Final = 2**22 + 2**21 - 2**12 + 500
-"""A delay that passes two exchanges when level 22 lets go, and one or two in each level below."""
+LEVEL_22_S: Final = 2**22 + 2**19 - 2**12 + 500
+"""A delay that passes four exchanges when level 22 lets go, so that none below is narrower."""
 
 
 def rows_for_level_22(count: int) -> Sequence[Row]:
@@ -42,10 +42,10 @@ def rate_per_s(rig: Rig) -> float:
 
 
 def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_path: Path) -> None:
-    """At 2 ms for an exchange, that is 250 a second; with full pace it is as fast as it goes."""
+    """At 1 ms for an exchange, that is 250 a second; with full pace it is as fast as it goes."""
     listen(rig, tmp_path)
     rig.prepare()
-    rig.keep_exchange_cost(0.002)
+    rig.keep_exchange_cost(0.001)
     rig.insert(rows_for_level_22(1200))
     process = rig.start("run", "--endpoint", "Sales", "--once")
     wait_until(
@@ -66,7 +66,7 @@ def test_overdue_rows_do_not_wait_while_a_level_is_full(rig: Rig, mode: str) -> 
     """Eight lanes wait for one level, with batches ahead; what is due now goes out of turn."""
     rig.settings["MIGRATOR_HANDOVER__CUTOFF"] = "0s"
     rig.prepare()
-    rig.keep_exchange_cost(0.02)  # 15 rows a second, five at a time
+    rig.keep_exchange_cost(0.01)  # 15 rows a second, two or so at a time
     rig.insert(rows_for_level_22(1000))
     late_s = []
     with Receiver(rig.broker_url, "Billing") as receiver:
