@@ -23,7 +23,7 @@ FRACTION_BELOW: Final = 0.8
 """The same for the levels below the one that rows enter."""
 BEHIND_S: Final = 0.3
 """A level below may be behind by so much: a run of rows with the same bits is over soon."""
-BURST_S: Final = 0.2
+BURST_S: Final = 0.1
 """A batch enters its level at once, and leaves it at once: it may take the level so long."""
 ROOM_S: Final = 0.1
 """A level that has more than that to do, of what is claimed already, has no room for now."""

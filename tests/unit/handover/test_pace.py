@@ -135,10 +135,10 @@ def test_several_processes_and_slow_levels_count_at_once() -> None:
 def test_rows_at_a_time_are_learned_from_the_last_batch() -> None:
     """A batch enters its level at once, and must leave it soon."""
     pacer = Pacer()
-    assert pacer.rows_at_once(6) == pytest.approx(1000)
+    assert pacer.rows_at_once(6) == pytest.approx(500)
     pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
     assert pacer.rows_at_once(6) == pytest.approx(BURST_S / (7 * EXCHANGE_COST_S))
-    assert pacer.rows_at_once(7) == pytest.approx(1000)
+    assert pacer.rows_at_once(7) == pytest.approx(500)
 
 
 def test_a_level_has_no_room_while_what_is_claimed_for_it_waits() -> None:
