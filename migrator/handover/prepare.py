@@ -98,6 +98,7 @@ def with_delays(
     clock: Clock,
     least_delay_s: int,
     halfway: Callable[[], None],
+    not_before: datetime | None = None,
 ) -> Iterator[list[Delayed]]:
     """Yield *messages* in chunks, with the delays they have at the moment a chunk is asked for.
 
@@ -107,18 +108,22 @@ def with_delays(
             takes longer to send than some milliseconds.
         least_delay_s: 1 for staged passes, which have no way for a delay of 0 (docs/adr/0003).
         halfway: Called before the middle one is yielded.
+        not_before: They enter no level earlier, so their delays are those of then.
     """
     middle = len(messages) // 2
-    yield from _chunks(messages[:middle], clock, least_delay_s)
+    yield from _chunks(messages[:middle], clock, least_delay_s, not_before)
     halfway()
-    yield from _chunks(messages[middle:], clock, least_delay_s)
+    yield from _chunks(messages[middle:], clock, least_delay_s, not_before)
 
 
 def _chunks(
-    messages: Sequence[EncodedTimeout], clock: Clock, least_delay_s: int
+    messages: Sequence[EncodedTimeout],
+    clock: Clock,
+    least_delay_s: int,
+    not_before: datetime | None,
 ) -> Iterator[list[Delayed]]:
     for chunk in in_chunks(messages, bytes_of=_wire_bytes):
-        now = clock.now()
+        now = clock.now() if not_before is None else max(clock.now(), not_before)
         yield [(each, max(delay_s(each.due_at, now=now), least_delay_s)) for each in chunk]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.errors import HandOverDoubtful, TargetError
@@ -35,6 +36,9 @@ MAX_WITHOUT_RECEIPT: Final = 2
 COMPLETE_TIMEOUT_S: Final = 30.0
 """How long a confirmed pass may take to come back to our consumer before it is given up."""
 _AGE_LIMIT_S: Final = 1.0
+_USUAL_PART: Final = 0.9
+"""Of the age that the last pass had at its nack: a pass that is complete sooner waits for it."""
+_MOST_AHEAD_S: Final = 0.5
 _USUAL_S: Final = 1.0
 _LATE_S: Final = 10.0
 """A receipt that takes longer is told of, and may have no way: all is bound again."""
@@ -75,6 +79,8 @@ class StagedHandOver:
         self._resolving: Attempt | None = None
         self._handed_over: list[tuple[Batch, int, float | None]] = []
         self._abandoned: dict[BatchId, int] = {}
+        self._last = 1, 0.0
+        """Rows of the last pass, and seconds from its first publish until it could be nacked."""
 
     def has_open_commits(self) -> bool:
         """Return whether a receipt is still on its way."""
@@ -95,8 +101,10 @@ class StagedHandOver:
         self._await_receipts(MAX_WITHOUT_RECEIPT - 1)
         batch = self.batches.advance(prepared.batch, Event.BEGIN_STAGING, self.lease)
         self.fault("staged.begun")
-        began_s = self.clock.monotonic_s()
-        self._publish(batch, prepared)
+        age_s = self._expected_s(prepared)
+        nacked_at = self.clock.now() + timedelta(seconds=age_s)
+        began_s = self.clock.monotonic_s()  # later, so that it is not nacked before that
+        self._publish(batch, prepared, nacked_at)
         batch = self.batches.advance(batch, Event.ALL_CONFIRMED, self.lease)
         self.fault("staged.staged")
         rows = prepared.rows
@@ -109,6 +117,10 @@ class StagedHandOver:
             return self._abandon(batch, Event.ABANDON)
         batch = self.batches.advance(batch, Event.BEGIN_COMMIT, self.lease)
         self.fault("staged.committing")
+        self._last = len(rows), self.clock.monotonic_s() - began_s
+        # delays count from the nack on, and no message may be early
+        if (left_s := age_s - self._last[1]) > 0:
+            self.staging.wait(lambda: self.clock.monotonic_s() >= began_s + age_s, left_s)
         if self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ALL_REDELIVERED)  # we hold all: no nack was sent
         self.staging.commit(batch.current_attempt, rows)
@@ -164,12 +176,19 @@ class StagedHandOver:
         self.fault("staged.resolved")
         return batch
 
-    def _publish(self, batch: Batch, prepared: Prepared) -> None:
+    def _expected_s(self, prepared: Prepared) -> float:
+        """Return how old this pass will be at its nack, at least, by how the last one went."""
+        rows, seconds = self._last
+        part = min(len(prepared.messages) / rows, 1.0) * _USUAL_PART
+        return min(seconds * part, _MOST_AHEAD_S)
+
+    def _publish(self, batch: Batch, prepared: Prepared, nacked_at: datetime) -> None:
         chunks = with_delays(
             prepared.messages,
             clock=self.clock,
             least_delay_s=1,
             halfway=lambda: self.fault("staged.publishing"),
+            not_before=nacked_at,
         )
         self.staging.publish(batch.current_attempt, chunks)
         self.fault("staged.confirmed")

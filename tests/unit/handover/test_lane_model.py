@@ -809,3 +809,20 @@ def test_what_goes_while_another_batch_waits_counts_for_the_rate() -> None:
     assert session.turn(may_claim=True)
     assert world.clock.elapsed >= 2 * BATCH
     assert len(world.broker.delivered) == 2 * BATCH
+
+
+def test_delays_count_from_when_a_pass_enters_the_levels() -> None:
+    """By how old the last one was then; one that is complete sooner waits, so none is early."""
+    world = World(rows=10 * BATCH)
+    world.ledger = MemoryLedger([timeout(n, 3600 + n * 0.37) for n in range(10 * BATCH)])
+    due_at = {row.id: row.due_at for row in world.ledger.stored.values()}
+    world.broker.seconds_per_pass = 0.4
+    session, _, _ = world.process(Mode.STAGED)
+    for n in range(10):
+        if n == 5:
+            world.broker.seconds_per_pass = 0.1
+        assert session.turn(may_claim=True)
+    late_s = [(world.broker.earliest[each] - due_at[each]).total_seconds() for each in world.ids]
+    assert min(late_s) >= 0.0
+    assert 1.0 < max(late_s[:BATCH]) < 1.41
+    assert max(late_s[BATCH:]) < 1.05
