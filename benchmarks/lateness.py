@@ -12,6 +12,8 @@ and runs the real program on a store of its own for each combination:
 * ``months``: 1 M rows over 90 days, whose arrivals cannot be awaited. What is to be seen of them
   is how the entry level lets go. So dues are 2^15 times nearer and rows a tenth: 90 days become
   237 s, level 22 becomes level 7, and the lower bits are as random;
+* ``days``: 100 000 rows at random over 90 days, whose arrivals are not awaited either: only how
+  fast they are handed over;
 * ``model``: no program; each kind of delay published as fast as it goes, and what the model says.
 
 Beside it a few messages a second are published natively, with random delays, into the same levels.
@@ -342,6 +344,50 @@ def measured(
     )
 
 
+def rate(
+    postgres: PostgresServer,
+    node: RabbitNode,
+    capacity: MeasuredCapacity,
+    *,
+    rows: int,
+    mode: str,
+    pace: str,
+) -> tuple[float, float]:
+    """Hand over rows that are due within 90 days; return what ``handed_over`` does."""
+    rig, vhost = prepared(postgres, node, capacity.broker.delays)
+    rig.keep_exchange_cost(capacity.exchange_cost_s)
+    dice, now_s = random.Random(5), time.time()
+    due_s = (now_s + dice.uniform(3600.0, 90 * 86_400.0) for _ in range(rows))
+    text, headers = body(STORED, now_s, BODY_BYTES), json.dumps(usual_headers())
+    rig.insert(
+        replace(row(body=text), due_at=datetime.fromtimestamp(round(each, 6), UTC), headers=headers)
+        for each in due_s
+    )
+    rig.migrate("--mode", mode, MIGRATOR_LOG__LEVEL="warning", MIGRATOR_HANDOVER__PACE=pace)
+    found = handed_over(rig, capacity.exchange_cost_s)
+    node.delete_vhost(vhost)
+    return found
+
+
+def rate_table(
+    postgres: PostgresServer,
+    node: RabbitNode,
+    capacity: MeasuredCapacity,
+    *,
+    rows: int,
+    runs: Sequence[tuple[str, str]],
+) -> Table:
+    """Return a line for each of *runs*: a mode and a pace."""
+    shown = Table(title=f"{rows} rows due within 90 days")
+    for name in ("run", "rows/s", "work"):
+        shown.add_column(name, justify="left" if name == "run" else "right")
+    for mode, pace in runs:
+        rows_per_s, work = rate(postgres, node, capacity, rows=rows, mode=mode, pace=pace)
+        name = f"{capacity.broker.delays} {mode}, pace {pace}"
+        shown.add_row(name, f"{rows_per_s:,.0f}", f"{work:.2f}")
+    return shown
+
+
 def handed_over(rig: Rig, exchange_cost_s: float) -> tuple[float, float]:
     """Return rows a second, and how many levels they would have kept busy all that time."""
     found = rig.query(
@@ -444,7 +490,7 @@ def lateness_table(found: Sequence[Measured]) -> Table:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("scenario", choices=[*SCENARIOS, "model"])
+    parser.add_argument("scenario", choices=[*SCENARIOS, "days", "model"])
     parser.add_argument("--versions", nargs="+", default=["v1", "v2"])
     parser.add_argument("--modes", nargs="+", default=["staged", "direct"])
     parser.add_argument("--paces", nargs="+", default=["levels", "full"])
@@ -467,27 +513,31 @@ def main() -> None:
             if given.scenario == "model":
                 console.print(model_table(postgres, node, capacity))
                 continue
+            runs = [(mode, pace) for mode in given.modes for pace in given.paces]
+            if given.scenario == "days":
+                rows = given.rows or 100_000
+                console.print(rate_table(postgres, node, capacity, rows=rows, runs=runs))
+                continue
             scenario = SCENARIOS[given.scenario].scaled(given.scale)
             if given.rows:
                 scenario = replace(scenario, rows=given.rows)
-            for mode in given.modes:
-                for pace in given.paces:
-                    found.append(
-                        measured(
-                            postgres,
-                            node,
-                            capacity,
-                            name=given.scenario,
-                            scenario=scenario,
-                            mode=mode,
-                            pace=pace,
-                            daemons=given.daemons,
-                        )
+            for mode, pace in runs:
+                found.append(
+                    measured(
+                        postgres,
+                        node,
+                        capacity,
+                        name=given.scenario,
+                        scenario=scenario,
+                        mode=mode,
+                        pace=pace,
+                        daemons=given.daemons,
                     )
-                    if given.json:
-                        print(json.dumps(asdict(found[-1])), flush=True)
-                    else:
-                        console.print(lateness_table(found))  # all so far: a run takes minutes
+                )
+                if given.json:
+                    print(json.dumps(asdict(found[-1])), flush=True)
+                else:
+                    console.print(lateness_table(found))  # all so far: a run takes minutes
 
 
 if __name__ == "__main__":
