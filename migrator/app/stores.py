@@ -14,21 +14,21 @@ from migrator.config import Settings
 from migrator.config.secrets import required_secret
 from migrator.config.servers import StoreKind
 from migrator.errors import ConfigError, PreflightRefused
-from migrator.failover.store import SqlFailover
-from migrator.recall.restore import DocumentRecalls, SqlRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
-from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
-from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
 if TYPE_CHECKING:
     from migrator.app.app import App
+    from migrator.failover.store import SqlFailover
+    from migrator.recall.restore import DocumentRecalls, SqlRecalls
+    from migrator.stores.sql.seeding import SeedRow
+    from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
 
 class SqlBackend:
@@ -74,20 +74,28 @@ class SqlBackend:
     @cached_property
     def recalls(self) -> SqlRecalls:
         """Puts handed-over rows back."""
+        from migrator.recall.restore import SqlRecalls
+
         return SqlRecalls(self._app.engine, self._app.tables, self.store, self.claims)
 
     @cached_property
     def failover(self) -> SqlFailover:
         """Settles what the database lost when it failed over."""
+        from migrator.failover.store import SqlFailover
+
         return SqlFailover(self._app.engine, self._app.tables, self.store, self.claims)
 
     @cached_property
     def verifications(self) -> SqlVerifications:
         """Reads the ledger, and compares them with the tables."""
+        from migrator.verify.stores import SqlVerifications
+
         return SqlVerifications(self._app.engine, self._app.tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write invented timeouts, in a new table if there is none; return where, and how many."""
+        from migrator.stores.sql.seeding import create_table, insert_rows
+
         source = self.store.source_of(name)
         blank = self.store.blank(source)
         create_table(self._app.engine, blank)
@@ -128,12 +136,16 @@ class DocumentBackend:
     @cached_property
     def recalls(self) -> DocumentRecalls:
         """Restores in two steps."""
+        from migrator.recall.restore import DocumentRecalls
+
         app = self._app
         return DocumentRecalls(app.engine, app.tables, self._records, self.claims, fault=app.fault)
 
     @cached_property
     def verifications(self) -> DocumentVerifications:
         """Reads the ledger, and lists the store."""
+        from migrator.verify.stores import DocumentVerifications
+
         return DocumentVerifications(self._app.engine, self._app.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:

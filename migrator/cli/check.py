@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from migrator.app import App
-from migrator.app.preflight import check_context, count_rows
+from migrator.app.preflight import check_context
+from migrator.app.preview import count_rows
 from migrator.cli.lazy import new_group
 from migrator.cli.output import rows_read, say, write_json, write_table
 from migrator.cli.session import (

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from migrator.app.preflight import take_preview
+from migrator.app.preview import take_preview
 from migrator.cli.lazy import new_group
 from migrator.cli.output import (
     Format,
@@ -39,8 +39,7 @@ from migrator.config import EndpointMode
 from migrator.config.values import build_duration
 from migrator.nservicebus.conversion import Reason
 from migrator.preview.forecast import Burst
-from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
-from migrator.reports.preview import SHOWN_BURSTS, preview_page
+from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview, preview_document
 from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample
 
 verbs = new_group()
@@ -100,6 +99,8 @@ def preview(
         with rows_read() as progress:
             found = take_preview(app, names, progress=progress, rate=rate, is_exact=exact)
         if form == "html":
+            from migrator.reports.preview import preview_page
+
             about, document = about_of(app, context.params), json.loads(rendered(found, "json"))
             text = preview_page(document, about=about, attended=found.attended)
         else:

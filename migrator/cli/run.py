@@ -13,7 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
-from migrator.app.preflight import check_context, count_rows, new_rechecks, take_preview
+from migrator.app.preflight import check_context, new_rechecks
+from migrator.app.preview import count_rows, take_preview
 from migrator.cli import preview as preview_verb
 from migrator.cli.lazy import new_group
 from migrator.cli.output import progress, rows_read, write_json, write_table, write_text
@@ -36,8 +37,8 @@ from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import HeldRows, Progress
 from migrator.ledger.work import StoreEndpoint
-from migrator.preflight.context import Level
-from migrator.preflight.registry import refuse, run_checks
+from migrator.preflight.context import Level, refuse
+from migrator.preflight.registry import run_checks
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
+from migrator.errors import PreflightRefused
 from migrator.ledger.report import OpenCommit
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock
@@ -283,3 +284,18 @@ def _refusal(check: str, findings: Sequence[Finding]) -> Refusal:
 
 def _unseen(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(each.subject for each in findings if each.level is Level.NOT_CHECKED)
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Stop here when any of *findings* is a refusal.
+
+    Raises:
+        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
+    """
+    refused = [
+        f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "")
+        for f in findings
+        if f.level is Level.REFUSED
+    ]
+    if refused:
+        raise PreflightRefused("preflight refused: " + "\n  ".join(refused))

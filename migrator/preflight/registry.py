@@ -129,18 +129,3 @@ def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Findin
     except MigratorError as exc:
         level = Level.REFUSED if isinstance(exc, PreflightRefused) else Level.NOT_CHECKED
         yield Finding(check=name, level=level, subject=name, text=str(exc))
-
-
-def refuse(findings: Iterable[Finding]) -> None:
-    """Stop here when any of *findings* is a refusal.
-
-    Raises:
-        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
-    """
-    refused = [
-        f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "")
-        for f in findings
-        if f.level is Level.REFUSED
-    ]
-    if refused:
-        raise PreflightRefused("preflight refused: " + "\n  ".join(refused))

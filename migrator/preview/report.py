@@ -31,6 +31,8 @@ SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
 )
 """Steps of the histogram: a name, and the longest time until due that belongs to it."""
 BEYOND: Final = "beyond"
+SHOWN_BURSTS: Final = 5
+"""Of what will come late, to people; the JSON document has all."""
 FULL_RATE_PER_S: Final = 6_000.0
 """Rows a second that a forecast of full pace assumes: the most that one process has reached."""
 

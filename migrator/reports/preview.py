@@ -10,14 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from migrator.nservicebus.conversion import Reason
+from migrator.preview.report import SHOWN_BURSTS
 from migrator.reports import pictures
 from migrator.reports.pages import DUE, About, Document, Tone, counted, grouped, page
 from migrator.reports.pictures import Bar, Share
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""
-SHOWN_BURSTS: Final = 5
-"""Of what will come late; the JSON document has all."""
 LISTED: Final = 200
 """Destinations in the table of an endpoint; the JSON document has all."""
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from migrator.app import preflight
+from migrator.app import preview as app_preview
 from migrator.preview import count
 from tests.unit.cli.conftest import Program
 from tests.unit.reports.reading import read
@@ -155,7 +155,7 @@ def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.Mon
 
 def test_what_will_come_late_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sends it: in each form, with the second and how late."""
-    monkeypatch.setattr(preflight, "dues_per_s", lambda _cost_s: 5.0)
+    monkeypatch.setattr(app_preview, "dues_per_s", lambda _cost_s: 5.0)
     program.seeded()
     program.change("UPDATE Sales_TimeoutData SET Time = '2031-05-06 07:08:09.000000'")
     document = program("preview", "--json").document

@@ -18,7 +18,16 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preflight.context import DISPATCH, FORWARD, Context, Finding, Level, standing, verdict
+from migrator.preflight.context import (
+    DISPATCH,
+    FORWARD,
+    Context,
+    Finding,
+    Level,
+    refuse,
+    standing,
+    verdict,
+)
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import (
     CHECKS,
@@ -26,7 +35,6 @@ from migrator.preflight.registry import (
     UNREACHABLE,
     Rechecks,
     check_delays,
-    refuse,
     run_checks,
 )
 from tests.unit.preflight.fakes import (

@@ -1,0 +1,113 @@
+"""What the settings say to the count of rows: a preview, and what checks ask of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from migrator.app.app import App
+from migrator.config import EndpointMode, NearDue
+from migrator.config.work import HandOverPace
+from migrator.delays.releases import EXCHANGE_COST_S
+from migrator.delays.routing import CAPACITY_MEASURED
+from migrator.errors import MigratorError
+from migrator.ledger.states import Mode
+from migrator.ledger.work import StoreEndpoint
+from migrator.preflight.checks_store import due_times_of
+from migrator.preflight.context import MOVING, refuse
+from migrator.preview.count import survey
+from migrator.preview.forecast import dues_per_s, forecast
+from migrator.preview.report import Preview
+from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
+
+CAUTIOUS_RATES: Final = {Mode.STAGED: 2_000.0, Mode.DIRECT: 4_000.0}
+"""Messages per second and process: about half of what was measured on two cores."""
+
+
+def count_rows(
+    app: App,
+    endpoints: Sequence[StoreEndpoint],
+    *,
+    progress: Callable[[str, int], None],
+    max_rows: int | None = None,
+    is_exact: bool = True,
+) -> Sequence[EndpointPreview]:
+    """Return what would become of the rows of *endpoints*, or of their first *max_rows* or so.
+
+    In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
+    *progress* is told the endpoint and how many rows more were read or counted. Without *is_exact*
+    the database counts, where it can.
+    """
+    now = app.clock.now()
+    all_rows = Selection(cutoff=timedelta(0), horizon=None)
+    moved = {e.name for e in endpoints if app.settings.endpoint(e.name).mode in MOVING}
+    return [
+        survey(
+            app.store,
+            endpoint,
+            selection=app.selection if endpoint.name in moved else all_rows,
+            rules=app.rules_of(endpoint.name),
+            now=now,
+            progress=partial(progress, endpoint.name),
+            max_rows=max_rows,
+            is_exact=is_exact,
+        )
+        for endpoint in endpoints
+    ]
+
+
+def take_preview(
+    app: App,
+    names: Sequence[str],
+    *,
+    progress: Callable[[str, int], None],
+    rate: float | None = None,
+    is_exact: bool = False,
+) -> Preview:
+    """Return the preview of the endpoints called *names*; *rate* is what the estimate assumes.
+
+    With *is_exact* every row is converted, in place of a sample.
+
+    Raises:
+        PreflightRefused: Due times are of another zone than they are read in: no count of when
+            rows are due would be true.
+    """
+    given, endpoints = app.settings.handover, chosen_endpoints(app.store, names)
+    refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
+    taken_at = app.clock.now()
+    found = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
+    modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
+    sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
+    moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
+    exchange_cost_s = _exchange_cost_s(app)
+    return Preview(
+        taken_at=taken_at,
+        cutoff=app.selection.cutoff,
+        horizon=app.selection.horizon,
+        version=app.settings.broker.delays,
+        rate_per_s=min(rate or CAUTIOUS_RATES[given.mode], given.rate_limit or float("inf")),
+        endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
+        dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
+        modes=modes,
+        attended=[name for name in modes if sends_near_due(app, name)],
+        exchange_cost_s=exchange_cost_s,
+        keeps_to_levels=given.pace is HandOverPace.LEVELS,
+        bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
+    )
+
+
+def _exchange_cost_s(app: App) -> float:
+    """Return what an exchange costs, as measured last; the broker is not asked which it is."""
+    try:
+        event = app.books.latest_event(CAPACITY_MEASURED)
+    except MigratorError:  # no ledger, nothing measured
+        return EXCHANGE_COST_S
+    return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))
+
+
+def sends_near_due(app: App, endpoint: str) -> bool:
+    """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
+    is_wished = app.settings.handover.near_due is NearDue.DISPATCH
+    return is_wished or app.settings.endpoint(endpoint).mode is not EndpointMode.MIGRATE
