@@ -26,13 +26,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.entities import QueueFacts
-from migrator.rabbitmq.properties import Properties
+from migrator.rabbitmq.frames import read_app_id
+from migrator.rabbitmq.properties import Properties, find_header, read_properties
 
 if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
     from migrator.rabbitmq.event_loop import Connection
@@ -40,6 +42,8 @@ if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
 
 MAX_PREFETCH: Final = 65_535
 DELIVERY_COUNT: Final = "x-delivery-count"
+_MOST_AHEAD: Final = 8000
+"""Room of one more consumer: what comes before it is asked for takes memory."""
 LIMIT_MARGIN: Final = 3
 """Comings back that are left to others: a crash of ours must not use up the last one."""
 _QUIET_WHEN_EMPTY_S: Final = 0.02
@@ -55,24 +59,52 @@ _BASIC, _BASIC_ACK, _FRAME_END = 60, 80, 0xCE
 Now = Callable[[], datetime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LevelMessage:
-    """One message as it was found in the queue of a level; nothing in it can be trusted."""
+    """One message as it was found in the queue of a level; nothing in it can be trusted.
+
+    Its properties are read when somebody asks for them.
+    """
 
     tag: int
     """Names it in its scan, and nowhere else."""
     routing_key: str
     seen_at: datetime
     """Aware, UTC: when it came to us."""
-    headers: Mapping[str, object]
-    """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
-    message_id: str | None
-    app_id: str | None = None
     raw_properties: bytes = field(repr=False)
     """Flags and properties as they came, ``x-death`` included."""
     body: bytes = field(repr=False)
-    problem: str | None = None
-    """Why routing key or properties could not be read; the fields above are then empty."""
+    key_problem: str | None = None
+    """Why the routing key could not be read."""
+
+    @cached_property
+    def properties(self) -> Properties:
+        """What can be read of its properties."""
+        return read_properties(self.raw_properties)
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
+        return self.properties.headers
+
+    @property
+    def message_id(self) -> str | None:
+        """The property."""
+        return self.properties.message_id
+
+    @property
+    def app_id(self) -> str | None:
+        """The property; the others are not read for it."""
+        return read_app_id(self.raw_properties, 0, len(self.raw_properties))
+
+    def header(self, name: str) -> object:
+        """Return one of the headers, and None without it; the others are not read for it."""
+        return find_header(self.raw_properties, name)
+
+    @property
+    def problem(self) -> str | None:
+        """Why routing key or properties could not be read; None: both were."""
+        return self.key_problem or self.properties.problem
 
 
 class ScanEnd(Enum):
@@ -108,7 +140,6 @@ class Levels:
     """The level queues of one generation, over one connection, which others may use as well."""
 
     connection: Connection
-    """It reads properties."""
     version: DelaysVersion
     limit: int | None = None
     """How often a message may come back into a level; None: without end."""
@@ -169,6 +200,8 @@ class LevelScan:
         self._arrived: deque[LevelMessage] = deque()
         self._unsettled = 0
         self._capacity = 0
+        self._filled = 0
+        """The capacity that was used up when we asked last because of that."""
         self._prefetch = limits.prefetch
         self._last_s = time.monotonic()
         self._until_s = self._last_s + limits.hold_s
@@ -242,7 +275,14 @@ class LevelScan:
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
     def _wait(self) -> None:
-        """Wait for a message; ask why none comes when it has been silent for long enough."""
+        """Wait for a message; ask why none comes when it has been silent for long enough.
+
+        When we hold as much as we may, none can come: that is asked about at once, and once.
+        """
+        if self._unsettled >= self._capacity != self._filled:
+            self._filled = self._capacity
+            self._ask()
+            return
         is_there = self._connection.loop.run(lambda: bool(self._arrived), self._quiet_s)
         is_due = time.monotonic() - max(self._last_s, self._asked_s) >= self._quiet_s
         if not is_there and is_due:
@@ -267,13 +307,13 @@ class LevelScan:
         self._asked_s = time.monotonic()
 
     def _add_consumer(self) -> None:
-        """Consume once more, with twice the room of the consumer before."""
+        """Consume once more, with up to twice the room of the consumer before."""
         channel, prefetch = self._channel, self._prefetch
         self._consumers += 1
         self._capacity += prefetch
-        self._prefetch = min(2 * prefetch, MAX_PREFETCH)
+        self._prefetch = max(prefetch, min(2 * prefetch, _MOST_AHEAD))
         self._connection.call(channel.basic_qos, prefetch_count=prefetch)
-        self._connection.call(channel.basic_consume, self._queue, self._on_message)
+        self._connection.consume_whole(channel, self._queue, self._on_message)
 
     def _refuse(self, count: int) -> None:
         self.close()
@@ -283,34 +323,28 @@ class LevelScan:
             "delivery limit of the delay queues by a policy, then go on"
         )
 
-    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+    # ── what the connection calls ───────────────────────────────────────────────────────────
 
-    def _on_message(self, _channel: Any, method: Any, properties: Properties, body: bytes) -> None:
+    def _on_message(self, tag: int, routing_key: bytes, properties: bytes, body: bytes) -> None:
+        if self._is_closed:
+            return
         self._unsettled += 1
         self._quiet_s = self._limits.quiet_s
         self._last_s = time.monotonic()
-        key, problem = method.routing_key, properties.problem
-        if isinstance(key, bytes):  # pika leaves what is not UTF-8
-            key, problem = key.decode(errors="backslashreplace"), "the routing key is not UTF-8"
-        self._arrived.append(
-            LevelMessage(
-                tag=method.delivery_tag,
-                routing_key=key,
-                seen_at=self._now(),
-                headers=properties.headers,
-                message_id=properties.message_id,
-                app_id=properties.app_id,
-                raw_properties=properties.raw,
-                body=body,
-                problem=problem,
-            )
+        key, problem = _text(routing_key)
+        message = LevelMessage(
+            tag=tag,
+            routing_key=key,
+            seen_at=self._now(),
+            raw_properties=properties,
+            body=body,
+            key_problem=problem,
         )
-        count = properties.headers.get(DELIVERY_COUNT)
-        if (
-            self._limit is not None
-            and isinstance(count, int)
-            and count > self._limit - LIMIT_MARGIN
-        ):
+        self._arrived.append(message)
+        if self._limit is None or DELIVERY_COUNT.encode() not in properties:
+            return
+        count = message.headers.get(DELIVERY_COUNT)
+        if isinstance(count, int) and count > self._limit - LIMIT_MARGIN:
             self._tired = count
 
     def _on_cancel(self, _frame: Any) -> None:
@@ -321,3 +355,11 @@ class LevelScan:
 
 def _ack(channel: int, tag: int) -> bytes:
     return _ACK.pack(1, channel, _ACK_SIZE, _BASIC, _BASIC_ACK, tag, 0, _FRAME_END)
+
+
+def _text(routing_key: bytes) -> tuple[str, str | None]:
+    """Return a routing key as text, and why it is none."""
+    try:
+        return routing_key.decode(), None
+    except UnicodeDecodeError:
+        return routing_key.decode(errors="backslashreplace"), "the routing key is not UTF-8"

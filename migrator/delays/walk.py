@@ -187,7 +187,7 @@ class LevelAccess:
         limit = delivery_limit(self.connection, self.management, version)
         loop = EventLoop()
         try:
-            connection = Connection(loop, self.connection, self.purpose, reads_properties=True)
+            connection = Connection(loop, self.connection, self.purpose)
             yield Levels(connection, version, limit=limit, now=self.now)
         finally:
             loop.close()

@@ -32,7 +32,7 @@ from migrator.rabbitmq.connection import (
     opening_error,
     pika_parameters,
 )
-from migrator.rabbitmq.frames import FrameReader, OnConfirm, OnDelivery
+from migrator.rabbitmq.frames import FrameReader, OnConfirm, OnDelivery, OnMessage
 from migrator.rabbitmq.messages import read_content_header, whole_content_header
 from migrator.rabbitmq.properties import read_properties
 
@@ -319,11 +319,18 @@ class Connection:
 
     def consume(self, channel: Any, queue: str, on_delivery: OnDelivery) -> None:
         """Consume *queue* on *channel*; of what is delivered, only tag and ``app-id`` are read."""
+        self._pika.reader.read_deliveries(channel.channel_number, on_delivery)
+        self._consume(channel, queue)
 
+    def consume_whole(self, channel: Any, queue: str, on_message: OnMessage) -> None:
+        """Consume *queue* on *channel*, once more perhaps; messages come as they are, undecoded."""
+        self._pika.reader.read_messages(channel.channel_number, on_message)
+        self._consume(channel, queue)
+
+    def _consume(self, channel: Any, queue: str) -> None:
         def unread(*_delivery: Any) -> None:
             self.loop.fail(TargetUnavailable(f"{self._address}: a delivery from {queue} is broken"))
 
-        self._pika.reader.read_deliveries(channel.channel_number, on_delivery)
         self.call(channel.basic_consume, queue, unread)
 
     def send(self, call: Callable[..., object], *args: object, **options: object) -> None:

@@ -1,7 +1,8 @@
-"""Frames that come by the thousand, read without pika: confirms, and deliveries we only count.
+"""Frames that come by the thousand, read without pika: confirms, and deliveries.
 
 pika makes four objects of each and looks each up in a table of callbacks, which took a quarter of
-the time of a staged pass. Of a delivery, tag and ``app-id`` are read here, and its body is skipped.
+the time of a staged pass. Of a delivery that is only counted, tag and ``app-id`` are read here, and
+its body is skipped; of one that is looked at, all is kept as it came.
 What a frame is not expected to be, or is not whole yet, is left to pika: it judges and it waits.
 Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 """
@@ -20,6 +21,9 @@ OnConfirm = Callable[[int, bool], None]
 OnDelivery = Callable[[int, bool, str | None], None]
 """Called, once all of a message is there, with its delivery tag, whether it was delivered before,
 and its ``app-id``; None: it has none, or its properties cannot be read."""
+OnMessage = Callable[[int, bytes, bytes, bytes], None]
+"""Called, once all of a message is there, with its delivery tag, its routing key, its flags with
+properties, and its body."""
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
 _TAG: Final = struct.Struct(">QB")  # of basic.deliver and basic.ack alike: tag, one bit
@@ -42,12 +46,17 @@ _FLAGS_KNOWN: Final = 64
 class _Channel:
     """What is expected next on a channel whose deliveries we read."""
 
-    on_delivery: OnDelivery
+    on_delivery: OnDelivery | None = None
+    on_message: OnMessage | None = None
+    """Exactly one of the two is there."""
     has_method: bool = False
     """A ``basic.deliver`` was read, the content header was not."""
     tag: int = 0
     is_redelivered: bool = False
     app_id: str | None = None
+    routing_key: bytes = b""
+    properties: bytes = b""
+    body: bytes = b""
     body_left: int = 0
 
 
@@ -65,7 +74,16 @@ class FrameReader:
 
     def read_deliveries(self, channel: int, on_delivery: OnDelivery) -> None:
         """Read deliveries on a channel from now on; nothing has been consumed there yet."""
-        self._consuming[channel] = _Channel(on_delivery)
+        self._consuming[channel] = _Channel(on_delivery=on_delivery)
+
+    def read_messages(self, channel: int, on_message: OnMessage) -> None:
+        """Read deliveries on a channel, which may be consuming already, with all that is in them.
+
+        The same *on_message* for as long as the channel is open.
+        """
+        known = self._consuming.get(channel)
+        if known is None or known.on_message != on_message:
+            self._consuming[channel] = _Channel(on_message=on_message)
 
     def read(self, data: bytes) -> int:
         """Take the frames at the start of *data* that are ours; return how many bytes they are.
@@ -96,27 +114,50 @@ def _is_taken(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -
     """Read a frame with the payload from *begin* to *end*; return False when it is not expected."""
     is_idle = not (channel.has_method or channel.body_left)
     if kind == _METHOD and is_idle and data[begin : begin + 4] == _DELIVER:
-        after_consumer = begin + 5 + data[begin + 4]
-        if after_consumer + _TAG.size > end:
-            return False
-        channel.tag, flags = _TAG.unpack_from(data, after_consumer)
-        channel.is_redelivered = bool(flags & 1)
-        channel.has_method = True
-        return True
+        return _is_delivery(channel, data, begin, end)
     if kind == _HEADER and channel.has_method and end - begin >= _FIXED_HEADER_BYTES:
         (channel.body_left,) = _BODY_BYTES.unpack_from(data, begin + 4)
         channel.has_method = False
-        channel.app_id = _read_app_id(data, begin + _FIXED_HEADER_BYTES, end)
+        if channel.on_message is None:
+            channel.app_id = read_app_id(data, begin + _FIXED_HEADER_BYTES, end)
+        else:
+            channel.properties = bytes(data[begin + _FIXED_HEADER_BYTES : end])
+            channel.body = b""
     elif kind == _BODY and 0 < end - begin <= channel.body_left:
         channel.body_left -= end - begin
+        if channel.on_message is not None:
+            channel.body += bytes(data[begin:end])
     else:
         return False
-    if not channel.body_left:
+    if channel.body_left:
+        return True
+    if channel.on_message is not None:
+        channel.on_message(channel.tag, channel.routing_key, channel.properties, channel.body)
+    elif channel.on_delivery is not None:
         channel.on_delivery(channel.tag, channel.is_redelivered, channel.app_id)
     return True
 
 
-def _read_app_id(data: bytes, begin: int, end: int) -> str | None:
+def _is_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool:
+    """Read a ``basic.deliver``; return False when it is not whole."""
+    after_consumer = begin + 5 + data[begin + 4]
+    exchange = after_consumer + _TAG.size
+    if exchange > end:
+        return False
+    if channel.on_message is not None:
+        if exchange >= end:
+            return False
+        key = exchange + 1 + data[exchange]
+        if key >= end or key + 1 + data[key] != end:
+            return False
+        channel.routing_key = bytes(data[key + 1 : end])
+    channel.tag, flags = _TAG.unpack_from(data, after_consumer)
+    channel.is_redelivered = bool(flags & 1)
+    channel.has_method = True
+    return True
+
+
+def read_app_id(data: bytes, begin: int, end: int) -> str | None:
     """Return the ``app-id`` among flags and properties; None: there is none to be read."""
     try:
         at = begin + 2

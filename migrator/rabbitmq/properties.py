@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from io import BytesIO
 from typing import Any, Final
 
 _MOST_LEVELS: Final = 16
@@ -27,18 +26,26 @@ _TEXTS: Final = {15: "content_type", 10: "correlation_id", 9: "reply_to", 7: "me
 }
 _UINT32: Final = struct.Struct(">I")
 _NUMBERS: Final = {
-    b"b": ">b",
-    b"B": ">B",
-    b"s": ">h",
-    b"U": ">h",
-    b"u": ">H",
-    b"I": ">i",
-    b"i": ">I",
-    b"l": ">q",
-    b"L": ">q",
-    b"f": ">f",
-    b"d": ">d",
+    ord(kind): struct.Struct(form)
+    for kind, form in {
+        "b": ">b",
+        "B": ">B",
+        "s": ">h",
+        "U": ">h",
+        "u": ">H",
+        "I": ">i",
+        "i": ">I",
+        "l": ">q",
+        "L": ">q",
+        "f": ">f",
+        "d": ">d",
+        "t": ">?",
+    }.items()
 }
+_LONG_TEXT: Final = ord("S")
+_MOMENT: Final = struct.Struct(">Q")
+_DECIMAL: Final = struct.Struct(">Bi")
+_CUT: Final = "it ends in the middle of a value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +81,7 @@ def property_spans(raw: bytes) -> Iterator[tuple[int, int, int]]:
         else:
             end = at + (FIXED_BYTES.get(bit) or 1 + raw[at])
         if end > len(raw):
-            raise IndexError("it ends in the middle of a value")
+            raise IndexError(_CUT)
         yield bit, at, end
         at = end
 
@@ -87,11 +94,36 @@ def read_properties(data: bytes) -> Properties:
         return Properties(raw=data, problem=f"unreadable properties: {exc}")
 
 
+def find_header(data: bytes, name: str) -> object | None:
+    """Return the header *name* in *data*, flags and properties, without reading the others.
+
+    None: it is not there, or the properties are not what they should be.
+    """
+    wanted, found = name.encode(), None
+    try:
+        for bit, start, end in property_spans(data):
+            if bit != HEADERS:
+                continue
+            at = start + _UINT32.size
+            while at < end:
+                key, at = at + 1, at + 1 + data[at]
+                if data[key:at] == wanted:
+                    found, at = _value(data, at, end, _MOST_LEVELS)
+                elif data[at] == _LONG_TEXT:
+                    at += 1 + _UINT32.size + _UINT32.unpack_from(data, at + 1)[0]
+                else:
+                    _, at = _value(data, at, end, _MOST_LEVELS)
+            return found if at == end else None
+    except (struct.error, IndexError, ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
 def _read(data: bytes) -> dict[str, Any]:
     found, end = dict[str, Any](), 2
     for bit, start, end in property_spans(data):
         if bit == HEADERS:
-            found["headers"] = _nested(BytesIO(data[start:end]), b"F", _MOST_LEVELS)
+            found["headers"] = _table(data, start + _UINT32.size, end, _MOST_LEVELS)
         elif bit == _DELIVERY_MODE:
             found["delivery_mode"] = data[start]
         elif bit not in FIXED_BYTES:
@@ -105,46 +137,71 @@ def _read(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _value(data: BytesIO, kind: bytes, levels: int) -> object:
-    """Return the next value of *data*; *levels* more tables and arrays may be inside.
+def _table(data: bytes, at: int, end: int, levels: int) -> dict[str, object]:
+    """Return the table from *at* to *end*; *levels* tables and arrays may be inside each other.
 
     Raises:
-        ValueError, struct.error: It is no value.
+        ValueError, struct.error: It is no table.
     """
-    if kind in _NUMBERS:
-        return _unpacked(data, _NUMBERS[kind])
+    _demand_shallow(levels)
+    found = dict[str, object]()
+    while at < end:
+        key, at = at + 1, at + 1 + data[at]
+        if at >= end:
+            raise ValueError(_CUT)
+        name = data[key:at].decode()
+        found[name], at = _value(data, at, end, levels)
+    return found
+
+
+def _array(data: bytes, at: int, end: int, levels: int) -> list[object]:
+    """Return the array from *at* to *end*; raises what ``_table`` does."""
+    _demand_shallow(levels)
+    found = list[object]()
+    while at < end:
+        value, at = _value(data, at, end, levels)
+        found.append(value)
+    return found
+
+
+def _value(data: bytes, at: int, end: int, levels: int) -> tuple[object, int]:
+    """Return the value at *at*, which begins with its type, and where it ends: *end* at most."""
+    kind, at = data[at], at + 1
+    if kind in b"SxFA":  # each header of an endpoint is text
+        start = at + _UINT32.size
+        after = start + _UINT32.unpack_from(data, at)[0]
+        if after > end:
+            raise ValueError(_CUT)
+        if kind in b"Sx":
+            value = data[start:after]
+            return _text(value) if kind in b"S" else value, after
+        nested = _table if kind in b"F" else _array
+        return nested(data, start, after, levels - 1), after
+    found, after = _plain(data, kind, at)
+    if after > end:
+        raise ValueError(_CUT)
+    return found, after
+
+
+def _plain(data: bytes, kind: int, at: int) -> tuple[object, int]:
+    """Return the value of a type with a fixed size, and where it ends."""
+    number = _NUMBERS.get(kind)
+    if number is not None:
+        return number.unpack_from(data, at)[0], at + number.size
     match kind:
-        case b"F" | b"A":
-            return _nested(data, kind, levels)
-        case b"S":
-            return _text(_sized(data))
-        case b"x":
-            return _sized(data)
-        case b"T":
-            return _moment(_unpacked(data, ">Q"))
-        case b"t":
-            return _bytes(data, 1) != b"\0"
-        case b"V":
-            return None
-        case b"D":
-            scale = _unpacked(data, ">B")
-            return Decimal(_unpacked(data, ">i")).scaleb(-scale)
-    raise ValueError(f"a value of the unknown type {kind!r}")
+        case 0x54:  # T
+            return _moment(_MOMENT.unpack_from(data, at)[0]), at + _MOMENT.size
+        case 0x56:  # V
+            return None, at
+        case 0x44:  # D
+            scale, digits = _DECIMAL.unpack_from(data, at)
+            return Decimal(digits).scaleb(-scale), at + _DECIMAL.size
+    raise ValueError(f"a value of the unknown type {bytes((kind,))!r}")
 
 
-def _nested(data: BytesIO, kind: bytes, levels: int) -> dict[str, object] | list[object]:
-    """Return the next table, or array, of *data*."""
+def _demand_shallow(levels: int) -> None:
     if levels <= 0:
         raise ValueError(f"more than {_MOST_LEVELS} tables inside each other")
-    inner = BytesIO(_sized(data))
-    table, array = dict[str, object](), list[object]()
-    while first := inner.read(1):
-        if kind == b"A":
-            array.append(_value(inner, first, levels - 1))
-        else:
-            key = _bytes(inner, first[0]).decode()
-            table[key] = _value(inner, _bytes(inner, 1), levels - 1)
-    return array if kind == b"A" else table
 
 
 def _text(data: bytes) -> str | bytes:
@@ -161,19 +218,3 @@ def _moment(seconds: int) -> datetime | int:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return seconds
-
-
-def _unpacked(data: BytesIO, form: str) -> int:
-    (found,) = struct.unpack(form, _bytes(data, struct.calcsize(form)))
-    return found  # type: ignore[no-any-return]  # or a float
-
-
-def _sized(data: BytesIO) -> bytes:
-    return _bytes(data, _unpacked(data, ">I"))
-
-
-def _bytes(data: BytesIO, size: int) -> bytes:
-    found = data.read(size)
-    if len(found) < size:
-        raise ValueError("it ends in the middle of a value")
-    return found

@@ -138,7 +138,7 @@ class TransferLink:
 
     def _connect(self, settings: ConnectionSettings, purpose: str) -> Connection:
         client = f"migrator transfer {purpose}"
-        return Connection(self._loop, settings, client, reads_properties=True)
+        return Connection(self._loop, settings, client)
 
     def _publishing(self, connection: Connection) -> Publisher:
         return Publisher(

@@ -66,7 +66,7 @@ def url(shared: str) -> str:
 def _levels(url: str, version: DelaysVersion = V2, **more: Any) -> Iterator[Levels]:
     pump = EventLoop()
     try:
-        wire = Connection(pump, connection(url), "scanner", reads_properties=True)
+        wire = Connection(pump, connection(url), "scanner")
         yield Levels(wire, version, **more)
     finally:
         pump.close()
@@ -178,7 +178,7 @@ def test_messages_that_are_taken_do_not_count_as_held(url: str, clock: Clock) ->
 def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
     """A queue that is never silent is over once it was seen empty."""
     pump = EventLoop()
-    wire = Connection(pump, connection(url), "scanner", reads_properties=True)
+    wire = Connection(pump, connection(url), "scanner")
     publishing = pika.BlockingConnection(pika.URLParameters(url))
     channel = publishing.channel()
     to = address(V2, DAY_S, QueueName("Sales.Orders"))

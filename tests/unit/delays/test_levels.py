@@ -32,9 +32,7 @@ def message(tag: int) -> LevelMessage:
         tag=tag,
         routing_key="",
         seen_at=NOW,
-        headers={},
-        message_id=None,
-        raw_properties=b"",
+        raw_properties=b"\0\0",
         body=b"",
     )
 

@@ -12,7 +12,7 @@ from pika import frame, spec
 from migrator.rabbitmq.frames import FrameReader
 from tests.unit.rabbitmq.test_messages import properties_of
 
-_STAGED, _RECEIPTS, _PUBLISHING, _PIKAS = 1, 2, 3, 4
+_STAGED, _RECEIPTS, _PUBLISHING, _PIKAS, _WHOLE = 1, 2, 3, 4, 5
 _TABLE = st.dictionaries(st.text(max_size=20), st.none() | st.text(max_size=40), max_size=4)
 
 
@@ -25,6 +25,7 @@ class Stream:
         self.reader = FrameReader()
         for channel in (_STAGED, _RECEIPTS):
             self.reader.read_deliveries(channel, self._teller(channel))
+        self.reader.read_messages(_WHOLE, self._teller(_WHOLE))
         self.reader.read_confirms(_PUBLISHING, self._teller(_PUBLISHING))
 
     def _teller(self, channel: int) -> Any:
@@ -57,7 +58,7 @@ def delivery(channel: int, tag: int, properties: dict[str, Any], body: bytes, pa
 
 _ACKS = st.tuples(st.just("ack"), st.integers(0, 2**63), st.booleans())
 _DELIVERIES = st.tuples(
-    st.sampled_from([_STAGED, _RECEIPTS]),
+    st.sampled_from([_STAGED, _RECEIPTS, _WHOLE]),
     st.integers(1, 2**63),
     properties_of(_TABLE),
     st.binary(max_size=50),
@@ -70,7 +71,10 @@ _DELIVERIES = st.tuples(
     st.integers(1, 300),
 )
 def test_everything_is_told_once_and_in_order(events: list[Any], part: int, read: int) -> None:
-    """Tags, marks of redelivery and app-ids are those that were sent; pika gets all the rest."""
+    """Of what is counted, tag, redelivery and app-id; of what is looked at, all that was sent.
+
+    pika gets all the rest.
+    """
     data, told, for_pika = b"", list[object](), 0
     for event in events:
         if event == "pika's":
@@ -84,7 +88,9 @@ def test_everything_is_told_once_and_in_order(events: list[Any], part: int, read
         else:
             channel, tag, properties, body = event
             data += delivery(channel, tag, properties, body, part)
-            told.append((channel, tag, bool(tag % 2), properties.get("app_id")))
+            raw = b"".join(spec.BasicProperties(**properties).encode())
+            counted = (bool(tag % 2), properties.get("app_id"))
+            told.append((channel, tag, *((b"a.b", raw, body) if channel == _WHOLE else counted)))
     stream = Stream()
     assert len(stream.arrive(data, read)) == for_pika
     assert stream.told == told

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import spec
 
-from migrator.rabbitmq.properties import Properties, read_properties
+from migrator.rabbitmq.properties import Properties, find_header, read_properties
 from tests.unit.rabbitmq.test_messages import properties_of
 
 MOST_LEVELS = 16  # the header table is the first
@@ -70,6 +70,22 @@ def test_what_pika_wrote_reads_back(given_properties: dict[str, Any]) -> None:
     assert found.raw == data
 
 
+@given(properties_of(_TABLE), st.data())
+def test_one_header_is_found_without_the_others(
+    given_properties: dict[str, Any], draw: st.DataObject
+) -> None:
+    """It is what reading all of them says, also of damaged properties; else there is none."""
+    data = _encoded(**given_properties)
+    names = [*given_properties.get("headers", {}), "absent"]
+    name = draw.draw(st.sampled_from(names))
+    assert find_header(data, name) == read_properties(data).headers.get(name)
+    damaged = bytearray(data)
+    damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
+    whole = read_properties(bytes(damaged))
+    if whole.problem is None:
+        assert find_header(bytes(damaged), name) == whole.headers.get(name)
+
+
 @given(st.binary(max_size=300) | st.builds(_encoded, headers=_TABLE, message_id=_SHORT), st.data())
 def test_no_bytes_raise(data: bytes, draw: st.DataObject) -> None:
     """Any bytes, cut or changed, are kept; where they are no properties, nothing else is."""
@@ -77,6 +93,7 @@ def test_no_bytes_raise(data: bytes, draw: st.DataObject) -> None:
     damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
     kept = bytes(damaged[: draw.draw(st.integers(0, len(damaged)))])
     found = read_properties(kept)
+    find_header(kept, "k")
     assert found.raw == kept
     if found.problem is not None:
         assert found == Properties(raw=kept, problem=found.problem)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from pika import spec
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import (
@@ -38,14 +39,13 @@ def message(
 ) -> LevelMessage:
     """Return an honest message, seen in its first level right after it was published."""
     key = address(V1, delay_s, QueueName(to)).routing_key
-    headers = {TIME_SENT: build_wire_time(NOW), DELAY_IN_SECONDS: delay_s}
+    sent = {TIME_SENT: build_wire_time(NOW), DELAY_IN_SECONDS: delay_s} | changes.pop("more", {})
+    properties = spec.BasicProperties(headers=changes.pop("headers", sent), message_id=name)
     fields: dict[str, Any] = {
         "tag": 0,
         "routing_key": key,
         "seen_at": NOW,
-        "headers": headers | changes.pop("more", {}),
-        "message_id": name,
-        "raw_properties": b"\0\0",
+        "raw_properties": b"".join(properties.encode()),
         "body": name.encode(),
     }
     return LevelMessage(**(fields | changes))
@@ -203,8 +203,9 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
         ({}, Movable),
         ({"more": {"CC": ["elsewhere"]}}, WhyLeft.COPIES),
         ({"body": b"x" * 101}, WhyLeft.TOO_LARGE),
-        ({"raw_properties": b"x" * 800}, WhyLeft.TOO_LARGE),
-        ({"problem": "too deep"}, type(None)),
+        ({"more": {"long": "x" * 800}}, WhyLeft.TOO_LARGE),
+        ({"raw_properties": b"what?"}, type(None)),
+        ({"key_problem": "not UTF-8"}, type(None)),
         ({"routing_key": "odd"}, type(None)),
     ],
 )

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pika import spec
+
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.delays.scan import LevelMessage, ScanEnd, ScanLimits
@@ -59,6 +61,11 @@ def record(number: int, *, endpoint: EndpointName = SALES, **changes: Any) -> Ev
 def body_of(row: EvidenceRecord) -> bytes:
     """Return the body that the message of *row* has to have."""
     return f"body of {row.timeout_id}".encode()
+
+
+def encoded(**properties: Any) -> bytes:
+    """Return properties as they come from a broker."""
+    return b"".join(spec.BasicProperties(**properties).encode())
 
 
 class FakeScan:
@@ -160,17 +167,20 @@ class World:
         delays: DelaysVersion = V2,
         **changes: Any,
     ) -> None:
-        """Put a message of *row* into its level."""
+        """Put a message of *row* into its level; its headers and its ``app_id`` may be others."""
         wait_s = max(delay_s(row.due_at, now=self.now()) + late_s, 1)
         where = address(delays, wait_s, QueueName("Shipping"))
         message: dict[str, Any] = {
             "tag": 1,
             "routing_key": where.routing_key,
             "seen_at": NOW,
-            "headers": {RELATED_TO_TIMEOUT_ID: row.timeout_id},
-            "message_id": "m",
-            "app_id": build_tag(LEDGER_ID, Attempt(batch=row.batch, number=1), row.row_index),
-            "raw_properties": b"",
+            "raw_properties": encoded(
+                headers=changes.pop("headers", {RELATED_TO_TIMEOUT_ID: row.timeout_id}),
+                app_id=changes.pop(
+                    "app_id",
+                    build_tag(LEDGER_ID, Attempt(batch=row.batch, number=1), row.row_index),
+                ),
+            ),
             "body": body_of(row),
         }
         into = self.of(delays).setdefault(where.level if level is None else level, [])
