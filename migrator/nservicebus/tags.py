@@ -13,6 +13,8 @@ from typing import Final
 
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
 
+TAG: Final = b"migrator/"
+"""What every tag begins with, as it is on the wire."""
 _RECEIPT: Final = "receipt"
 _FORM: Final = re.compile(r"migrator/([0-9a-z]{1,40})/(\d{1,18})\.(\d{1,9})\.(\d{1,9}|receipt)")
 
@@ -85,16 +87,10 @@ def row_tag(app_id: str | None, timeout_id: object, *, ledger_id: str) -> RowTag
         timeout_id: Its header ``NServiceBus.RelatedToTimeoutId``.
         ledger_id: Ours.
     """
-    try:
-        tag = parse_tag(app_id)
-    except UnknownTag:
+    found = _FORM.fullmatch(app_id or "")
+    if found is None or not isinstance(timeout_id, str) or not timeout_id:
         return None
-    if tag.ledger_id != ledger_id or tag.row_index is None:
+    its_ledger, batch, _attempt, last = found.groups()
+    if its_ledger != ledger_id or last == _RECEIPT:
         return None
-    if not isinstance(timeout_id, str) or not timeout_id:
-        return None
-    return RowTag(
-        batch=tag.attempt.batch,
-        row_index=tag.row_index,
-        timeout_id=TimeoutId(timeout_id),
-    )
+    return RowTag(batch=BatchId(int(batch)), row_index=int(last), timeout_id=TimeoutId(timeout_id))

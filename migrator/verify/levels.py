@@ -3,7 +3,8 @@
 Rules of this file:
 
 * nothing is acknowledged, so everything goes back with its original expiry;
-* nobody is asked about messages while they are held: that would hold them for longer;
+* nobody is asked about messages while they are held: that would hold them for longer. What was
+  seen is compared with the ledger when its rows are read, page by page;
 * only what the ledger still says to be handed over, and not due, can be missing; a level hides
   what may be in it when it could not be read, when nobody tells whether it holds messages back,
   or when somebody has some of them; so does a generation that was left out.
@@ -20,38 +21,37 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.routing import DelaysVersion, parse_routing_key
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, walk
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import RowTag, row_tag
+from migrator.nservicebus.tags import TAG, RowTag, row_tag
 from migrator.nservicebus.timeouts import BITS, EndpointName
 from migrator.verify.evidence import EvidenceFile
 from migrator.verify.queries import Verifications
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings
 from migrator.verify.rules import (
-    Place,
+    NOWHERE,
     Seen,
     Sighted,
     can_be_in,
     is_stray,
     is_waiting,
-    judge_message,
+    judge_messages,
     judge_record,
     level_text,
 )
+from migrator.verify.sightings import Sightings
 
 if TYPE_CHECKING:
     from migrator.delays.walk import LevelAccess
 
 CHUNK: Final = 500
-"""Messages asked for, and judged, at a time."""
-Meet = Callable[[Sequence[Sighted]], None]
-LevelKey = tuple[DelaysVersion, int]
+"""Rows that are asked about at a time, by their marks."""
+LevelKey = tuple[str, int]
 """A generation and one of its levels."""
-_SIGN_OF_LIFE_S: Final = 2.0
-"""The broker's heartbeat is every five seconds."""
+Keep = Callable[[LevelKey, int, Sequence[Sighted]], None]
 _SHARED: Final = "somebody else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
@@ -131,17 +131,26 @@ class Generations:
 
 
 class LevelLook:
-    """Looks at the messages in the levels, and remembers where ours are."""
+    """Looks at the messages in the levels, and compares the rows of the ledger with them."""
 
-    def __init__(self, parts: Parts, plan: VerifyPlan, findings: Findings) -> None:
-        """Begin now: what is handed over later may be missed."""
+    def __init__(
+        self, parts: Parts, plan: VerifyPlan, findings: Findings, sightings: Sightings
+    ) -> None:
+        """Begin now: what is handed over later may be missed. *sightings* is empty."""
         self._parts = parts
         self._plan = plan
         self._findings = findings
-        self.seen = Seen(began_at=parts.clock.now())
+        self._sightings = sightings
+        self._held_for = timedelta(seconds=plan.scan.hold_s)
+        self.began_at = parts.clock.now()
         self.ours: Counter[LevelKey] = Counter()
-        """By generation and level."""
-        self.foreign: Counter[LevelKey] = Counter()
+        """Messages of rows that the ledger has, by generation and level; so far."""
+        self._all: Counter[LevelKey] = Counter()
+
+    @property
+    def foreign(self) -> Counter[LevelKey]:
+        """All others that were seen."""
+        return self._all - self.ours
 
     def generations(self) -> Generations:
         """Return what exists, with its counts by now."""
@@ -151,18 +160,25 @@ class LevelLook:
         return Generations(depths=meant, left_out=left_out)
 
     def first(self) -> None:
-        """Judge every message.
+        """Look at every message; nothing is judged yet.
 
         Raises:
-            TargetError, StoreUnavailable: Everything has gone back.
+            TargetError, StoreUnavailable, ConfigError: Everything has gone back.
         """
-        for (delays, level), why in self._sweep(range(BITS), self._meet_first).items():
+
+        def keep(where: LevelKey, count: int, ours: Sequence[Sighted]) -> None:
+            self._all[where] += count
+            self._sightings.add(ours)
+
+        for (delays, level), why in self._sweep(range(BITS), keep).items():
             self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
+        self._sightings.sort()
 
-    def _sweep(self, levels: Container[int], meet: Meet) -> Mapping[LevelKey, str]:
-        """Show every message of *levels* to *meet*; return the levels not gone through, with why.
+    def _sweep(self, levels: Container[int], keep: Keep) -> Mapping[LevelKey, str]:
+        """Show every message of *levels* to *keep*; return the levels not gone through, with why.
 
-        *meet* gets some of the messages of a level at a time, once all of them went back.
+        *keep* is called while some messages of one level are held: with the level, how many there
+        are, and those that bear the mark of a row of ours.
         """
         unread: dict[LevelKey, str] = {}
         for generation in self.generations().depths:
@@ -175,72 +191,68 @@ class LevelLook:
                 else:
                     why = f"it holds {step.known} messages; --deepest allows more"
                     unread[generation.version, step.level] = why
-            unread |= self._sweep_generation(generation.version, which, meet)
+            unread |= self._sweep_generation(generation.version, which, keep)
         return unread
 
     def _sweep_generation(
-        self, version: DelaysVersion, which: Collection[int], meet: Meet
+        self, version: DelaysVersion, which: Collection[int], keep: Keep
     ) -> Mapping[LevelKey, str]:
-        parts, unread, seen = self._parts, dict[LevelKey, str](), list[Sighted]()
+        parts, unread, seen = self._parts, dict[LevelKey, str](), Counter[int]()
 
-        def keep(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-            seen.extend(_sighted(version, level, each, parts.ledger_id) for each in found)
-            parts.progress(level_text(version, level), len(seen))
+        def meet(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+            known = (_sighted(version, level, each, parts.ledger_id) for each in found)
+            keep((version, level), len(found), [each for each in known if each is not None])
+            seen[level] += len(found)
+            parts.progress(level_text(version, level), seen[level])
             return 0
 
         with parts.access.open(version) as queues:
-            for found in walk(queues, which, self._plan.scan, keep, leaves_worn=True):
-                if gap := _gap(found, len(seen)):
+            for found in walk(queues, which, self._plan.scan, meet, leaves_worn=True):
+                if gap := _gap(found, seen[found.level]):
                     unread[version, found.level] = gap
-                self._show(queues, seen, meet)
-                seen.clear()
         return unread
-
-    def _show(self, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> None:
-        clock = self._parts.clock
-        served_s = clock.monotonic_s()
-        for start in range(0, len(seen), CHUNK):
-            meet(seen[start : start + CHUNK])
-            if clock.monotonic_s() - served_s > _SIGN_OF_LIFE_S:
-                queues.ready()
-                served_s = clock.monotonic_s()
 
     # ── judging ─────────────────────────────────────────────────────────────────────────────
 
-    def _meet_first(self, messages: Sequence[Sighted]) -> None:
-        known = self._known(messages)
-        for message in messages:
-            key = message.place.delays, message.place.level
-            if message.row is None or message.row not in known:
-                self.foreign[key] += 1
-                continue
-            self.ours[key] += 1
-            found, timeout_id = known[message.row], message.row.timeout_id
-            if not self._plan.covers(found.endpoint):
-                continue
-            if found.timeout_id == timeout_id:
-                self._judge(message, found)
-            else:
-                detail = f"a message in {message.place} bears its mark, but is timeout {timeout_id}"
-                self._findings.add_line(Discrepancy.DIFFERENT, found, detail)
+    def met(self, page: Sequence[EvidenceRecord]) -> Iterator[tuple[EvidenceRecord, Seen]]:
+        """Yield the rows that are meant with what was seen of them; report what is wrong with that.
 
-    def _known(self, messages: Sequence[Sighted]) -> Mapping[RowTag, EvidenceRecord]:
-        """Return rows by the marks seen; of rows that no level may hold, what is said again."""
-        known = dict(self._parts.queries.known({m.row for m in messages if m.row is not None}))
-        if strays := {row for row, found in known.items() if is_stray(found)}:
-            known |= self._parts.queries.known(strays)
-        return known
+        Rows that no level may hold, and of which a message was seen, are read again.
+        """
+        found = self._sightings.of(page)
+        strays = {row.mark for row in page if is_stray(row) and (row.batch, row.row_index) in found}
+        again = self._parts.queries.known(strays) if strays else {}
+        for row in page:
+            messages = found.get((row.batch, row.row_index), ())
+            for each in messages:
+                self.ours[each.delays, each.level] += 1
+            if self._plan.covers(row.endpoint):
+                now = row
+                if strays and (found_again := again.get(row.mark)):
+                    now = replace(found_again, is_intact=row.is_intact)
+                yield now, self._judge(now, messages)
 
-    def _judge(self, message: Sighted, known: EvidenceRecord) -> None:
-        held_for = timedelta(seconds=self._plan.scan.hold_s)
-        before = self.seen.places[known.id]
-        wrong = judge_message(known, message, before=before, held_for=held_for)
-        if known.body_hash == message.body_hash:
-            self.seen.places.add(known.id, message.place)
-        if wrong is not None:
-            kind, detail = wrong
-            self.seen.flagged[known.id] = kind, message.place
+    def seen(self, rows: Sequence[EvidenceRecord]) -> Mapping[int, Seen]:
+        """Return what was seen of *rows*, by the ledger's id; nothing is reported."""
+        found = self._sightings.of(rows)
+        there = [row for row in rows if (row.batch, row.row_index) in found]
+        known = self._parts.queries.known({row.mark for row in there})
+        return {
+            row.id: judge_messages(
+                known.get(row.mark, row),
+                found.get((row.batch, row.row_index), ()),
+                held_for=self._held_for,
+            )[0]
+            for row in rows
+        }
+
+    def _judge(self, known: EvidenceRecord, messages: Sequence[Sighted]) -> Seen:
+        if not messages:
+            return NOWHERE
+        seen, wrong = judge_messages(known, messages, held_for=self._held_for)
+        for kind, detail in wrong:
             self._findings.add_line(kind, known, detail)
+        return seen
 
     # ── looking once more ───────────────────────────────────────────────────────────────────
 
@@ -258,22 +270,16 @@ class LevelLook:
         """
         staged = self._routed(handed_over_last)
         soonest = min(map(self._due_in, unseen.values()))
-        wanted = {line.mark for line in unseen.values()}
-
-        def meet(messages: Sequence[Sighted]) -> None:
-            ours = {each: each.row for each in messages if each.row in wanted}
-            known = self._known([*ours])
-            for message, row in ours.items():
-                if row in known:
-                    self._judge(message, known[row])
-
+        wanted = {(line.batch, line.row_index, line.timeout_id) for line in unseen.values()}
         levels = [level for level in range(BITS) if can_be_in(level, due_in=soonest)]
-        unread = self._sweep(levels, meet)
-        now = self._parts.clock.now()
-        judged = [judge_record(line, now=now, seen=self.seen) for line in unseen.values()]
-        changes = {line.id: line for line in judged if line.level is not None}
-        still = [line for id_, line in unseen.items() if id_ not in changes]
-        lost, hidden = self._decided(list(self._still_waiting(still)), unread)
+        unread = self._sweep(
+            levels,
+            lambda _where, _count, found: self._sightings.add(
+                each for each in found if each[:3] in wanted
+            ),
+        )
+        changes, still = self._looked_at_again([*unseen.values()])
+        lost, hidden = self._decided(still, unread)
         for line in lost:
             detail = f"handed over, due {line.due_at:%Y-%m-%d %H:%M:%S} UTC, and in no level"
             if staged:
@@ -299,16 +305,37 @@ class LevelLook:
     def _due_in(self, line: EvidenceRecord) -> timedelta:
         return line.due_at - self._parts.clock.now()
 
-    def _still_waiting(self, lines: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
-        """Yield those of *lines* that the ledger still says to be handed over, and not due."""
+    def _looked_at_again(
+        self, lines: Sequence[EvidenceRecord]
+    ) -> tuple[dict[int, EvidenceRecord], Sequence[EvidenceRecord]]:
+        """Return the lines that were seen now, and those that the ledger still says must be there.
+
+        Those are handed over, and not due.
+        """
+        changes, still = dict[int, EvidenceRecord](), list[EvidenceRecord]()
         for start in range(0, len(lines), CHUNK):
             some = lines[start : start + CHUNK]
-            known = self._parts.queries.known({line.mark for line in some})
+            messages = self._sightings.of(some)
+            known = self._known({line.mark for line in some})
             now = self._parts.clock.now()
             for line in some:
                 found = known.get(line.mark)
-                if found is not None and is_waiting(found, now=now):
-                    yield line
+                if found is None:
+                    continue
+                met = messages.get((line.batch, line.row_index), ())
+                seen = self._judge(found, [m for m in met if m.timeout_id == line.timeout_id])
+                if seen.is_there:
+                    changes[line.id] = judge_record(line, now=now, seen=seen)
+                elif is_waiting(found, now=now):
+                    still.append(line)
+        return changes, still
+
+    def _known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
+        """Return rows by their marks; of those that no level may hold, what is said again."""
+        known = dict(self._parts.queries.known(marks))
+        if strays := {row for row, found in known.items() if is_stray(found)}:
+            known |= self._parts.queries.known(strays)
+        return known
 
     def _decided(
         self, lines: Sequence[EvidenceRecord], unread: Mapping[LevelKey, str]
@@ -390,18 +417,32 @@ class LevelLook:
         return found
 
 
-def _sighted(delays: DelaysVersion, level: int, message: LevelMessage, ledger_id: str) -> Sighted:
-    """Return what has to be known of *message*; a key that nobody can read has no delay."""
+def _sighted(
+    delays: DelaysVersion, level: int, message: LevelMessage, ledger_id: str
+) -> Sighted | None:
+    """Return what has to be known of *message*; None: it bears no mark of ours.
+
+    A key that nobody can read has no delay.
+    """
+    if TAG not in message.raw_properties:
+        return None
+    timeout_id = message.header(RELATED_TO_TIMEOUT_ID)
+    row = row_tag(message.app_id, timeout_id, ledger_id=ledger_id)
+    if row is None:
+        return None
     try:
         delay_s, _ = parse_routing_key(message.routing_key)
     except ValueError:
         delay_s = 0
-    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
     return Sighted(
-        row=row_tag(message.app_id, timeout_id, ledger_id=ledger_id),
+        batch=row.batch,
+        row_index=row.row_index,
+        timeout_id=row.timeout_id,
         body_hash=hashlib.sha256(message.body).hexdigest(),
-        place=Place(delays=delays, level=level, delay_s=delay_s),
-        seen_at=message.seen_at,
+        delays=delays.value,
+        level=level,
+        delay_s=delay_s,
+        seen_at_s=message.seen_at.timestamp(),
     )
 
 

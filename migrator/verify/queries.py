@@ -21,7 +21,6 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     Engine,
-    Row,
     RowMapping,
     Select,
     and_,
@@ -55,14 +54,15 @@ _WITHOUT_BATCH: Final = BatchState.DOUBTFUL
 """State of a row whose batch is gone."""
 
 
-def _is_intact(found: Row[Any]) -> bool | None:
-    """Return whether the content of a row that ``intact`` found still has its hash.
+def _is_intact(found: RowMapping | dict[str, Any]) -> bool | None:
+    """Return whether the content of a row still has its hash.
 
     None: the database cannot tell; ``content_of`` is to be read.
     """
-    if "is_intact" in found._fields:
-        return None if found.is_intact is None else bool(found.is_intact)
-    return bool(found.content_hash == content_hash(found.headers, found.body))
+    if "is_intact" in found:
+        is_same = found["is_intact"]
+        return None if is_same is None else bool(is_same)
+    return bool(found["content_hash"] == content_hash(found["headers"], found["body"]))
 
 
 class AuditQueries:
@@ -191,15 +191,32 @@ class AuditQueries:
         body_hash = self._dialect.body_hash(row.c.body).label("body_hash")
         return self.rows().add_columns(body_hash).where(is_wanted)
 
+    def whole_rows(self, endpoints: Collection[str] = ()) -> Select[Any]:
+        """Return a query for every row with the hash of its body, and what ``_is_intact`` asks.
+
+        Rows of other *endpoints* count as intact, where the database hashes; empty: there are none.
+        """
+        row, content = self._ledger.timeout.c, self._content()
+        body_hash = self._dialect.body_hash(row.body)
+        if endpoints and len(content) == 1:
+            is_meant = among(row.endpoint, endpoints)
+            content = [case((is_meant, content[0]), else_=literal_column("1")).label("is_intact")]
+            body_hash = case((is_meant, body_hash))
+        return self.rows().add_columns(body_hash.label("body_hash"), *content)
+
     def intact(self, ids: Collection[int]) -> Select[Any]:
         """Return rows by their own id, each with what ``_is_intact`` asks of it."""
-        row = self._ledger.timeout
-        content = self._dialect.content_hash(row.c.headers, row.c.body)
-        columns: list[ColumnElement[Any]] = [row.c.content_hash, row.c.headers, row.c.body]
-        if content is not None:
-            is_same = row.c.content_hash == content
-            columns = [(flag(is_same) if self._dialect.hashes_all else is_same).label("is_intact")]
+        row, content = self._ledger.timeout, self._content()
+        columns = content if len(content) == 1 else [row.c.content_hash, *content]
         return select(row.c.id, *columns).where(row.c.id.in_(sorted(ids)))
+
+    def _content(self) -> list[ColumnElement[Any]]:
+        row = self._ledger.timeout.c
+        content = self._dialect.content_hash(row.headers, row.body)
+        if content is None:
+            return [row.headers, row.body]
+        is_same = row.content_hash == content
+        return [(flag(is_same) if self._dialect.hashes_all else is_same).label("is_intact")]
 
     def content_of(self, id_: int) -> Sequence[Select[Any]]:
         """Return what reads a row's hash, headers and body: one after the other, as it is large."""
@@ -307,22 +324,65 @@ class Verifications(ABC):
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
     def rows(
-        self, *, after: int, at_most: int, claimed_since: datetime | None = None
+        self, *, after: int, at_most: int, endpoints: Collection[EndpointName] = ()
     ) -> Sequence[EvidenceRecord]:
         """Return the next rows of the ledger, ascending by their own id; empty at the end.
+
+        The database hashes them; see ``intact``.
 
         Args:
             after: Exclusive; 0: from the first.
             at_most: Bounds the answer, and how long the database is kept busy.
-            claimed_since: Only rows of batches that were claimed then or later; None: all.
+            endpoints: Rows of others need not be hashed; empty: there are no others.
+        """
+        row = self._ledger.timeout
+        query = self._queries.whole_rows(endpoints).where(row.c.id > after)
+        return self._whole(query.order_by(row.c.id).limit(at_most))
+
+    def rows_called(
+        self, ids: Collection[int], *, endpoints: Collection[EndpointName] = ()
+    ) -> Sequence[EvidenceRecord]:
+        """Return rows by their own id; those that are gone are left out."""
+        row = self._ledger.timeout
+        query = self._queries.whole_rows(endpoints).where(row.c.id.in_(sorted(ids)))
+        return self._whole(query.order_by(row.c.id))
+
+    def claimed_since(self, since: datetime, *, after: int, at_most: int) -> Sequence[int]:
+        """Return the next rows of batches that were claimed then or later, as ``rows`` does.
+
+        Their own ids, without anything else.
         """
         row, batch = self._ledger.timeout, self._ledger.batch
-        query = self._queries.rows().where(row.c.id > after).order_by(row.c.id).limit(at_most)
-        if claimed_since is not None:
-            recent = select(batch.c.id).where(batch.c.claimed_at >= claimed_since)
-            query = query.where(row.c.batch_id.in_(recent))
+        recent = select(batch.c.id).where(batch.c.claimed_at >= since)
+        query = (
+            select(row.c.id)
+            .where(row.c.id > after, row.c.batch_id.in_(recent))
+            .order_by(row.c.id)
+            .limit(at_most)
+        )
+        return [each["id"] for each in self._rows(query, "reading the ledger's rows")]
 
-        return self._records(query, "reading the ledger's rows", is_long=claimed_since is not None)
+    def _whole(self, query: Select[Any]) -> Sequence[EvidenceRecord]:
+        """Return rows with whether they are intact; contents come a few at a time, if at all."""
+        has_content = "headers" in query.selected_columns
+        options = {"yield_per": _CONTENTS} if has_content else {}
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            found = connection.execute(query, execution_options=options)
+            names, rows = tuple(found.keys()), list[dict[str, Any]]()
+            for row in found:
+                told = dict(zip(names, row, strict=True))
+                told["is_intact"] = _is_intact(told)
+                if has_content:
+                    del told["headers"], told["body"]
+                rows.append(told)
+            return rows
+
+        found = self._read("reading the ledger's rows", read)
+        for told in found:
+            if told["is_intact"] is None:
+                told["is_intact"] = self._has_its_hash(told["id"])
+        return [EvidenceRecord(**told) for told in found]
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
         """Return of each row, by its own id, whether its content still has its hash.
@@ -335,7 +395,7 @@ class Verifications(ABC):
 
         def read(connection: Connection) -> dict[int, bool | None]:
             found = connection.execute(query, execution_options={"yield_per": _CONTENTS})
-            return {row.id: _is_intact(row) for row in found}
+            return {row["id"]: _is_intact(row) for row in found.mappings()}
 
         told = self._read("hashing the ledger's rows", read)
         return {

@@ -5,14 +5,13 @@ Source: docs/verify.md.
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import BatchState, RowState
-from migrator.nservicebus.tags import RowTag
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, RowStatus
 
 NOT_IN_LEVELS: Final = frozenset(
@@ -30,11 +29,6 @@ NOT_IN_LEVELS: Final = frozenset(
     }
 )
 """Effective states of timeouts that no level may hold."""
-_PAGE: Final = 1024
-"""Ids that share a page; the ledger gives ids in order, so pages fill."""
-_LEVEL_BITS: Final = 5
-_PLACE_BITS: Final = _LEVEL_BITS + 1
-_GENERATIONS: Final = tuple(DelaysVersion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,62 +45,58 @@ class Place:
         return level_text(self.delays, self.level)
 
 
-def level_text(delays: DelaysVersion, level: int) -> str:
+def level_text(delays: str, level: int) -> str:
     """Return how a level is called: ``v2 level 07``."""
     return f"{delays} level {level:02d}"
 
 
-class Places:
-    """Remembers one place per id of the ledger, in eight bytes."""
+class Sighted(NamedTuple):
+    """One message that bears the mark of a row of ours, without what is in it."""
 
-    def __init__(self) -> None:
-        """Begin with nothing seen."""
-        self._pages: dict[int, array[int]] = {}
+    batch: int
+    row_index: int
+    timeout_id: str
+    """Of the timeout that it says it is."""
+    body_hash: str
+    """Hex SHA-256."""
+    delays: str
+    level: int
+    delay_s: int
+    seen_at_s: float
+    """In the database's time, since the Epoch."""
 
-    def __getitem__(self, row: int) -> Place | None:
-        """Return where the timeout with the ledger's id *row* was seen first; None: nowhere."""
-        page = self._pages.get(row // _PAGE)
-        packed = page[row % _PAGE] if page is not None else 0
-        if not packed:
-            return None
-        packed -= 1
-        return Place(
-            delays=_GENERATIONS[packed >> _LEVEL_BITS & 1],
-            level=packed & ((1 << _LEVEL_BITS) - 1),
-            delay_s=packed >> _PLACE_BITS,
-        )
+    @property
+    def row(self) -> tuple[int, int]:
+        """Return which row of ours it is: batch and index."""
+        return self.batch, self.row_index
 
-    def add(self, row: int, place: Place) -> None:
-        """Remember that the timeout with the ledger's id *row* was seen at *place*."""
-        page = self._pages.get(row // _PAGE)
-        if page is None:
-            page = self._pages[row // _PAGE] = array("Q", bytes(8 * _PAGE))
-        generation = _GENERATIONS.index(place.delays)
-        where = generation << _LEVEL_BITS | place.level
-        page[row % _PAGE] = 1 + (place.delay_s << _PLACE_BITS | where)
+    @property
+    def place(self) -> Place:
+        """Return where it was seen."""
+        return Place(level=self.level, delay_s=self.delay_s, delays=DelaysVersion(self.delays))
 
-
-@dataclass(slots=True, kw_only=True)
-class Seen:
-    """What going through the levels brought to light."""
-
-    began_at: datetime
-    places: Places = field(default_factory=Places)
-    flagged: dict[int, tuple[Discrepancy, Place]] = field(default_factory=dict)
-    """By the ledger's id: what is wrong with a message of it, and where that is."""
+    @property
+    def seen_at(self) -> datetime:
+        """Return when it was seen: aware, UTC."""
+        return datetime.fromtimestamp(self.seen_at_s, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighted:
-    """One message that was seen, without what is in it."""
+class Seen:
+    """What going through the levels brought to light of one row."""
 
-    row: RowTag | None
-    """Which row of ours it is, by its mark; None: somebody else's."""
-    body_hash: str
-    """Hex SHA-256."""
-    place: Place
-    seen_at: datetime
-    """In the database's time."""
+    place: Place | None = None
+    """Where its message was seen last; None: nowhere."""
+    flag: tuple[Discrepancy, Place] | None = None
+    """What is wrong with a message of it, and where that is."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a message of it was seen, right or wrong."""
+        return self.place is not None or self.flag is not None
+
+
+NOWHERE: Final = Seen()
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
@@ -144,16 +134,40 @@ def is_stray(known: EvidenceRecord) -> bool:
     return known.state in NOT_IN_LEVELS
 
 
-def judge_message(
+def judge_messages(
+    known: EvidenceRecord, messages: Iterable[Sighted], *, held_for: timedelta
+) -> tuple[Seen, Sequence[tuple[Discrepancy, str]]]:
+    """Return what was seen of a row of ours, and what is wrong with that, with the deciding facts.
+
+    Args:
+        known: The row, with the hash of its body.
+        messages: Those that bear its mark, in the order in which they were seen.
+        held_for: So long they may have been held by somebody who looked.
+    """
+    seen, wrong = NOWHERE, list[tuple[Discrepancy, str]]()
+    for message in messages:
+        place = message.place
+        if message.timeout_id != known.timeout_id:
+            named = f"is timeout {message.timeout_id}"
+            wrong.append(
+                (Discrepancy.DIFFERENT, f"a message in {place} bears its mark, but {named}")
+            )
+            continue
+        found = _judge_message(known, message, before=seen.place, held_for=held_for)
+        if known.body_hash == message.body_hash:
+            seen = Seen(place=place, flag=seen.flag)
+        if found is not None:
+            wrong.append(found)
+            seen = Seen(place=seen.place, flag=(found[0], place))
+    return seen, wrong
+
+
+def _judge_message(
     known: EvidenceRecord, message: Sighted, *, before: Place | None, held_for: timedelta
 ) -> tuple[Discrepancy, str] | None:
     """Return what is wrong with a message of a timeout of ours; None: nothing.
 
-    Args:
-        known: The row whose mark it bears.
-        message: Where it is, and when.
-        before: Where a message of that row was seen before in the same pass.
-        held_for: So long it may have been held by somebody who looked.
+    *before* is where a message of that row was seen before.
     """
     place, seen_at = message.place, message.seen_at
     where = f"in {place}"
@@ -165,8 +179,9 @@ def judge_message(
         before, place, due_at=known.due_at, second_seen_at=seen_at
     ):
         return Discrepancy.TWICE, f"once in {before}, once {where}"
-    is_late = known.due_at + SLACK + held_for < seen_at
-    if known.state == BatchState.HANDED_OVER and is_late:
+    handed_over_at = known.handed_over_at  # the row is read after all levels were gone through
+    was_handed_over = handed_over_at is not None and handed_over_at <= seen_at
+    if was_handed_over and known.due_at + SLACK + held_for < seen_at:
         late_s = (seen_at - known.due_at).total_seconds()
         return Discrepancy.LATE, f"{where}, due {late_s:.0f} s ago"
     return None
@@ -177,8 +192,7 @@ def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> E
 
     *seen* is None when nobody looked into the levels.
     """
-    place = seen.places[line.id] if seen is not None else None
-    flag = seen.flagged.get(line.id) if seen is not None else None
+    place, flag = (None, None) if seen is None else (seen.place, seen.flag)
     verdict: RowStatus | Discrepancy = RowStatus.AGREES
     if not line.is_intact:
         verdict = Discrepancy.CONTENT_CHANGED
@@ -198,9 +212,3 @@ def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> E
 def is_waiting(line: EvidenceRecord, *, now: datetime) -> bool:
     """Return whether a message of *line* has to be in a level."""
     return line.state == BatchState.HANDED_OVER and line.due_at > now + SLACK
-
-
-def is_unseen(line: EvidenceRecord, *, now: datetime, seen: Seen) -> bool:
-    """Return whether a message of *line* should have been in a level and was not seen."""
-    is_seen = line.id in seen.flagged or seen.places[line.id] is not None
-    return is_waiting(line, now=now) and not is_seen

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -40,12 +40,14 @@ from migrator.verify.report import (
     Verification,
     summary,
 )
-from migrator.verify.rules import is_unseen, judge_record
+from migrator.verify.rules import Seen, is_waiting, judge_record
+from migrator.verify.sightings import Sightings
 
 T = TypeVar("T")
 
 PAGE_ROWS: Final = 1000
 """Rows whose content the database hashes in one statement."""
+_IDS_AT_ONCE: Final = 10_000
 ASKED: Final = 1000
 """Of what may be wrong in great numbers, so many are named; all are counted."""
 _MOST_UNSEEN: Final = 100_000
@@ -109,8 +111,6 @@ class Verifier:
         self._parts = parts
         self._plan = plan
         self._findings = Findings()
-        self._look = LevelLook(parts, plan, self._findings)
-        self._seen = self._look.seen if plan.is_scan else None
         self._met = array("Q")
         """Rows of batches that were claimed lately, by the ledger's id, ascending."""
         self._checked = 0
@@ -128,14 +128,18 @@ class Verifier:
         Raises:
             TargetError: The broker cannot be asked. Nothing was changed.
             StoreUnavailable, LedgerError: Nor can the ledger.
-            ConfigError: The evidence cannot be written.
+            ConfigError: The evidence cannot be written, or what was seen in the levels.
         """
-        parts, plan, findings, look = self._parts, self._plan, self._findings, self._look
+        with Sightings() as sightings:
+            return self._verified(LevelLook(self._parts, self._plan, self._findings, sightings))
+
+    def _verified(self, look: LevelLook) -> Verification:
+        parts, plan, findings = self._parts, self._plan, self._findings
         taken_at = parts.clock.now()
         changes: dict[int, EvidenceRecord] = {}
         if plan.is_scan:
             look.first()
-        self._read_rows()
+        self._read_rows(look)
         if plan.is_scan:
             if self._unseen:
                 last = max(line.handed_over_at or taken_at for line in self._unseen.values())
@@ -149,7 +153,7 @@ class Verifier:
         destinations = self._destinations(parts.clock.now() + SLACK)
         self._tell_gaps(found)
         endpoints = self._balances()
-        changes |= self._both_places()
+        changes |= self._both_places(look)
         if parts.evidence is not None and changes:
             parts.evidence.amend(changes)
         doubtful = parts.ledger.progress().doubtful
@@ -157,7 +161,7 @@ class Verifier:
             taken_at=taken_at,
             endpoints=endpoints,
             destinations=destinations,
-            levels=self._levels(found),
+            levels=self._levels(look, found),
             rows_checked=self._checked,
             waiting=sum(each.waiting for each in destinations),
             discrepancies=tuple(findings.first),
@@ -182,8 +186,8 @@ class Verifier:
         for gap in found.gaps if self._plan.is_scan else ():
             tell(f"messages that a level holds back: {gap}")
 
-    def _levels(self, found: Generations) -> Sequence[LevelBalance]:
-        ours, foreign = self._look.ours, self._look.foreign
+    def _levels(self, look: LevelLook, found: Generations) -> Sequence[LevelBalance]:
+        ours, foreign = look.ours, look.foreign
         is_scan = self._plan.is_scan
         return tuple(
             LevelBalance(
@@ -198,7 +202,7 @@ class Verifier:
 
     # ── the rows of the ledger ──────────────────────────────────────────────────────────────
 
-    def _read_rows(self) -> None:
+    def _read_rows(self, look: LevelLook) -> None:
         """Look at every row of the ledger.
 
         Raises:
@@ -207,11 +211,12 @@ class Verifier:
         parts, rate = self._parts, self._plan.rate
         begun_s, since = parts.clock.monotonic_s(), parts.clock.now() - _LONGEST_CLAIM
         at_once = min(PAGE_ROWS, rate or PAGE_ROWS)
+        wanted = self._plan.endpoints
         after, done = 0, 0
-        while page := parts.queries.rows(after=after, at_most=at_once):
+        while page := parts.queries.rows(after=after, at_most=at_once, endpoints=wanted):
             after, done = page[-1].id, done + len(page)
             self._met.extend(r.id for r in page if r.claimed_at and r.claimed_at >= since)
-            self._look_at(page)
+            self._look_at(look, page)
             parts.progress("rows", done)
             parts.fault("verify.page")
             if rate:
@@ -219,29 +224,33 @@ class Verifier:
                 parts.wait(max(ahead_s - parts.clock.monotonic_s(), 0.0))
         late = 0  # rows whose claim was committed after the page they belong on was read
         while late < after and (
-            page := parts.queries.rows(after=late, at_most=PAGE_ROWS, claimed_since=since)
+            ids := parts.queries.claimed_since(since, after=late, at_most=_IDS_AT_ONCE)
         ):
-            begin, late = bisect_left(self._met, page[0].id), page[-1].id
+            begin, late = bisect_left(self._met, ids[0]), ids[-1]
             met = {*self._met[begin : bisect_right(self._met, late)]}
-            self._look_at([row for row in page if row.id <= after and row.id not in met])
+            missed = [id_ for id_ in ids if id_ <= after and id_ not in met]
+            for start in range(0, len(missed), PAGE_ROWS):
+                some = missed[start : start + PAGE_ROWS]
+                self._look_at(look, parts.queries.rows_called(some, endpoints=wanted))
 
-    def _look_at(self, page: Sequence[EvidenceRecord]) -> None:
-        rows = [row for row in page if self._plan.covers(row.endpoint)]
-        intact = self._parts.queries.intact([row.id for row in rows])
-        self._checked += len(intact)
-        now = self._parts.clock.now()
-        lines = [
-            judge_record(replace(row, is_intact=intact[row.id]), now=now, seen=self._seen)
-            for row in rows
-            if row.id in intact  # else purged since the page was read
-        ]
-        for line in lines:
-            if not line.is_intact:
-                self._findings.add_line(Discrepancy.CONTENT_CHANGED, line, _CHANGED)
-            if self._seen is not None and is_unseen(line, now=now, seen=self._seen):
-                self._keep_unseen(line, self._seen.began_at)
-        if self._parts.evidence is not None:
-            self._parts.evidence.write(lines)
+    def _look_at(self, look: LevelLook, page: Sequence[EvidenceRecord]) -> None:
+        now, evidence = self._parts.clock.now(), self._parts.evidence
+        lines = list[EvidenceRecord]()
+        judging: Iterable[tuple[EvidenceRecord, Seen | None]] = (
+            look.met(page)
+            if self._plan.is_scan
+            else ((row, None) for row in page if self._plan.covers(row.endpoint))
+        )
+        for row, seen in judging:
+            self._checked += 1
+            if not row.is_intact:
+                self._findings.add_line(Discrepancy.CONTENT_CHANGED, row, _CHANGED)
+            if seen is not None and not seen.is_there and is_waiting(row, now=now):
+                self._keep_unseen(row, look.began_at)
+            if evidence is not None:
+                lines.append(judge_record(row, now=now, seen=seen))
+        if evidence is not None:
+            evidence.write(lines)
 
     def _keep_unseen(self, line: EvidenceRecord, began_at: datetime) -> None:
         if line.handed_over_at is None or line.handed_over_at >= began_at:
@@ -301,7 +310,7 @@ class Verifier:
         )
         return found
 
-    def _both_places(self) -> Mapping[int, EvidenceRecord]:
+    def _both_places(self, look: LevelLook) -> Mapping[int, EvidenceRecord]:
         """Report timeouts that are in store and ledger, twice; return their lines."""
         rows, more = _asked_twice(
             lambda: self._parts.queries.in_both_places(self._plan.endpoints, at_most=ASKED),
@@ -309,8 +318,11 @@ class Verifier:
         )
         now = self._parts.clock.now()
         intact = self._parts.queries.intact([row.id for row in rows])
+        seen = look.seen(rows) if self._plan.is_scan else {}
         lines = [
-            judge_record(replace(row, is_intact=intact.get(row.id, True)), now=now, seen=self._seen)
+            judge_record(
+                replace(row, is_intact=intact.get(row.id, True)), now=now, seen=seen.get(row.id)
+            )
             for row in rows
         ]
         for line in lines:

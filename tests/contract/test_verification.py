@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -33,9 +32,10 @@ BODY = b'{"a":1}'
 
 
 def is_intact(site: AnySite, number: int) -> bool:
-    """Return whether a row still has the content it was claimed with."""
+    """Return whether a row still has the content it was claimed with, told in both ways."""
     row = row_of(site, number)
-    return site.verifications().intact([row.id])[row.id]
+    assert site.verifications().intact([row.id]) == {row.id: row.is_intact}
+    return row.is_intact
 
 
 def row_of(site: AnySite, number: int) -> EvidenceRecord:
@@ -290,7 +290,7 @@ def test_known_timeouts_are_told_with_state_and_body(site: AnySite) -> None:
     assert [found[m].body_hash for m in asked] == [sha256(body).hexdigest() for body in bodies]
     assert [found[m].state for m in asked[:2]] == ["handed_over", "quarantined"]
     assert found[other_id] == found[asked[0]]
-    assert replace(found[asked[0]], body_hash=None) == row_of(site, 0)
+    assert found[asked[0]] == row_of(site, 0)
 
 
 def test_a_row_that_was_claimed_again_has_a_mark_of_its_own(site: AnySite) -> None:
@@ -313,7 +313,23 @@ def test_rows_of_batches_that_were_claimed_lately_are_found(site: AnySite) -> No
     since = datetime.now(UTC) - timedelta(days=1)
     long_ago = {"claimed_at": since - timedelta(days=1)}
     site.write(update(batch).where(batch.c.id == first.id).values(long_ago))
-    found = queries.rows(after=0, at_most=9, claimed_since=since)
+    ids = queries.claimed_since(since, after=0, at_most=9)
+    found = queries.rows_called(ids)
     assert [row.timeout_id for row in found] == [timeout_id(2), timeout_id(3)]
-    assert queries.rows(after=found[0].id, at_most=1, claimed_since=since) == found[1:]
-    assert queries.rows(after=found[1].id, at_most=1, claimed_since=since) == []
+    assert found == queries.rows(after=ids[0] - 1, at_most=9)
+    assert queries.claimed_since(since, after=ids[0], at_most=1) == ids[1:]
+    assert queries.claimed_since(since, after=ids[1], at_most=1) == []
+
+
+def test_rows_of_endpoints_that_are_not_meant_are_not_hashed(site: AnySite) -> None:
+    """They come all the same, and as if they were intact; the others are hashed as ever."""
+    endpoint = site.create(hours(2))
+    site.handed_over(endpoint, site.lease())
+    table, queries = site.tables.timeout, site.verifications()
+    site.write(update(table).values({"content_hash": "0" * 64}))
+    meant = queries.rows(after=0, at_most=9, endpoints={endpoint.name})
+    assert [row.is_intact for row in meant] == [False, False]
+    assert [row.body_hash for row in meant] == [sha256(BODY).hexdigest()] * 2
+    others = queries.rows(after=0, at_most=9, endpoints={EndpointName("Billing")})
+    assert [row.id for row in others] == [row.id for row in meant]
+    assert [row.is_intact for row in others] == [True, True]

@@ -214,6 +214,8 @@ def test_rows_too_large_for_the_server_to_hash_are_claimed_and_verified(
         books = SqlVerifications(other.engine, other.tables, other.store)
         first, second, third = (row.id for row in other.ledger_rows())
         assert books.intact([first, second, third]) == {first: True, second: False, third: True}
+        found = {row.id: row.is_intact for row in books.rows(after=0, at_most=9)}
+        assert found == {first: True, second: False, third: True}
         other.close()
 
 

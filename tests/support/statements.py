@@ -165,6 +165,12 @@ def _quarantine(dialect: str, ledger: LedgerTables) -> Iterator[ClauseElement]:
 def _verify(store: Dialect, ledger: LedgerTables) -> Iterator[ClauseElement]:
     queries = AuditQueries(ledger, store)
     yield queries.with_keys({(9, 0), (9, 1), (10, 0)})
+    yield (
+        queries.whole_rows()
+        .where(ledger.timeout.c.id > 9)
+        .order_by(ledger.timeout.c.id)
+        .limit(1000)
+    )
     yield queries.intact([1, 2])
 
 

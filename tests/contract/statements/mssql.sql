@@ -1224,16 +1224,11 @@ FROM migrator.batch
 WHERE migrator.batch.endpoint IN (:endpoint_1);
 
 -- verify/queries.py Verifications._rows.<locals>.read
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout
 WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
-
--- verify/queries.py Verifications._rows.<locals>.read
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
 -- verify/queries.py Verifications._rows.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.destination, count(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due > :due_1) THEN :param_1 END) AS waiting, count(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due <= :due_2) THEN :param_2 END) AS [left], count(CASE WHEN (migrator.timeout.state = :state_2) THEN :param_3 END) AS quarantined

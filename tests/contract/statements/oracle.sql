@@ -1216,17 +1216,11 @@ FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migr
 WHERE migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 OR migrator_timeout.state = :state_2 GROUP BY migrator_timeout.endpoint, migrator_timeout.destination;
 
 -- verify/queries.py Verifications._rows.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+SELECT migrator_timeout.id
+FROM migrator_timeout
 WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- verify/queries.py Verifications._rows.<locals>.read
-SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
 -- verify/queries.py Verifications._rows.<locals>.read

@@ -100,8 +100,6 @@ class World:
     table: list[EvidenceRecord] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
     """Ids of rows whose content is not what was claimed."""
-    purged: set[int] = field(default_factory=set)
-    """Ids of rows that are gone once their page was read."""
     levels: dict[int, list[LevelMessage]] = field(default_factory=dict)
     v1: dict[int, list[LevelMessage]] = field(default_factory=dict)
     """Levels of the other generation; it does not exist as long as nothing is in it."""
@@ -125,9 +123,6 @@ class World:
     closed: Counter[int] = field(default_factory=Counter)
     on_close: dict[int, list[Callable[[], object]]] = field(default_factory=dict)
     is_holding: bool = False
-    slowness: float = 0.0
-    """Seconds that the ledger needs to say what it knows."""
-    signs_of_life: int = 0
     on_wait: Callable[[], object] = lambda: None
     asked_pages: list[int] = field(default_factory=list)
     opened: DelaysVersion = V2
@@ -224,9 +219,6 @@ class World:
         assert level not in self.missing_levels
         return FakeScan(self, level, self.opened)
 
-    def ready(self) -> None:
-        self.signs_of_life += 1
-
     def depths(self) -> Sequence[LevelDepths]:
         older = range(28) if self.v1 else ()
         steps = [
@@ -314,18 +306,33 @@ class World:
         return len(found), found[:at_most]
 
     def rows(
-        self, *, after: int, at_most: int, claimed_since: datetime | None = None
+        self, *, after: int, at_most: int, endpoints: Collection[EndpointName]
     ) -> Sequence[EvidenceRecord]:
-        found = self.table
-        if claimed_since is None:
-            self.asked_pages.append(at_most)
-        else:
-            found = [r for r in [*found, *self.late_rows] if r.claimed_at >= claimed_since]  # type: ignore[operator]  # all of these have a batch
-        return sorted((r for r in found if r.id > after), key=lambda row: row.id)[:at_most]
+        self.asked_pages.append(at_most)
+        return [self.whole(row) for row in self._ascending(self.table, after, at_most)]
+
+    def rows_called(
+        self, ids: Collection[int], *, endpoints: Collection[EndpointName]
+    ) -> Sequence[EvidenceRecord]:
+        return [self.whole(row) for row in [*self.table, *self.late_rows] if row.id in ids]
+
+    def claimed_since(self, since: datetime, *, after: int, at_most: int) -> Sequence[int]:
+        rows = [*self.table, *self.late_rows]
+        lately = [row for row in rows if row.claimed_at and row.claimed_at >= since]
+        return [row.id for row in self._ascending(lately, after, at_most)]
+
+    def _ascending(
+        self, rows: Sequence[EvidenceRecord], after: int, at_most: int
+    ) -> Sequence[EvidenceRecord]:
+        return sorted((r for r in rows if r.id > after), key=lambda row: row.id)[:at_most]
+
+    def whole(self, row: EvidenceRecord) -> EvidenceRecord:
+        """Return *row* with what the database finds out by hashing it."""
+        body_hash = hashlib.sha256(body_of(row)).hexdigest()
+        return replace(row, body_hash=body_hash, is_intact=row.id not in self.damaged)
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
-        there = {row.id for row in [*self.table, *self.late_rows]} - self.purged
-        return {id_: id_ not in self.damaged for id_ in ids if id_ in there}
+        return {row.id: row.id not in self.damaged for row in self.table if row.id in ids}
 
     def in_both_places(
         self, of: Collection[EndpointName], *, at_most: int
@@ -340,7 +347,6 @@ class World:
 
     def known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
         assert not self.is_holding, "messages of others are held while the ledger is asked"
-        self.elapsed += self.slowness
         there = {(row.batch, row.row_index): row for row in self.table}
         rows = {mark: there.get((mark.batch, mark.row_index)) for mark in marks}
         return {
