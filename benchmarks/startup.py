@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.startup --rounds 7
 
 Starts a private PostgreSQL and a private RabbitMQ, calls the real program again and again, and
-prints user and system seconds of each call, median and least, its files compiled before as an
-installation has them: ``--help``, ``status`` with a daemon
+prints user and system seconds of each call, median and least: ``--help``, ``status`` with a daemon
 that tells it, ``status`` from the ledger, and ``run`` until its first claim, where it kills itself.
+Python's files are compiled before, as an installation has them.
 
 ``--tree`` measures another checkout in turns with this one.
 """
