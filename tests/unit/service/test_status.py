@@ -131,6 +131,29 @@ def test_what_is_slow_takes_a_small_share_of_the_time(world: World) -> None:
     assert (world.asked.count("ladder"), world.asked.count("counts")) == (2, 10)
 
 
+def test_at_rest_each_third_look_reads(world: World) -> None:
+    """While rows come and go, or somebody asks, or the ledger does not answer, each of them."""
+
+    def reads(looks: int, *, moved: int = 0) -> int:
+        before = world.asked.count("progress")
+        for _ in range(looks):
+            world.now_s += 2
+            world.handed_over += moved
+            world.poller.look()
+        return world.asked.count("progress") - before
+
+    assert reads(2) == 2
+    assert reads(9) == 3
+    assert reads(9, moved=5) >= 7  # the first that is seen comes after a rest
+    assert reads(9) <= 4
+    world.poller.ask()
+    assert reads(5) == 5
+    world.now_s += 1000
+    world.poller.look()
+    world.store_error = StoreUnavailable("no line")
+    assert reads(9) >= 7
+
+
 def test_the_rate_is_that_of_the_last_minute(world: World) -> None:
     """None as long as it is too soon to tell."""
     poller = world.poller
