@@ -38,7 +38,7 @@ M = TypeVar("M")
 
 RECEIPT_INDEX: Final = -1
 """Stands for the receipt among the row indexes of a pass."""
-_CHUNK_MESSAGES: Final = 100
+CHUNK_MESSAGES: Final = 100
 _CHUNK_BYTES: Final = 128 * 1024
 _BUFFER_BYTES: Final = 1024 * 1024
 _CHECK_S: Final = 0.5
@@ -252,7 +252,7 @@ def in_chunks(messages: Iterable[M], *, bytes_of: Callable[[M], int]) -> Iterato
     for message in messages:
         chunk.append(message)
         size += bytes_of(message)
-        if len(chunk) == _CHUNK_MESSAGES or size >= _CHUNK_BYTES:
+        if len(chunk) == CHUNK_MESSAGES or size >= _CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:

@@ -27,7 +27,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.names import retry_queue
-from migrator.rabbitmq.publisher import WindowLimits
+from migrator.rabbitmq.publisher import CHUNK_MESSAGES, WindowLimits
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
@@ -212,8 +212,8 @@ def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
     """The broker closes the channel; what was confirmed before stays told, nothing else is."""
 
     def messages() -> Iterator[Routed]:
-        yield from (_to(QUEUE) for _ in range(50))  # a chunk
-        while len(answers.confirmed) < 50:
+        yield from (_to(QUEUE) for _ in range(CHUNK_MESSAGES))
+        while len(answers.confirmed) < CHUNK_MESSAGES:
             link.idle(0.05)
         yield _to("", exchange="absent")
 
@@ -223,8 +223,8 @@ def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
             link.publish(messages(), answers)
         with pytest.raises(TargetError):
             link.idle(0)
-    assert answers == PublishResult(confirmed=set(range(50)))
-    assert _ready(url) == 50
+    assert answers == PublishResult(confirmed=set(range(CHUNK_MESSAGES)))
+    assert _ready(url) == CHUNK_MESSAGES
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────
