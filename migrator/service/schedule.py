@@ -103,7 +103,7 @@ class Job(BackgroundTask):
         """Prepare to call *work* so often.
 
         Args:
-            name: Public: docs/control.md has them all.
+            name: Public: docs/status-page.md has them all.
             every: Between two, or at these times.
             work: See ``BackgroundTask``.
             may_lag: Whether one that takes longer than that is no miss.
