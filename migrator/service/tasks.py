@@ -50,7 +50,8 @@ _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
 _LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
-_COUNT_PROCESSES_EVERY: Final = timedelta(seconds=5)
+_COUNT_PROCESSES_EVERY: Final = timedelta(seconds=1)
+"""One that joins has as much room as if it were alone for so long."""
 _PROBED_FOR_PACE: Final = 10
 """Probes through the levels up to this one tell how fast they let go now; others were sent long
 ago."""
