@@ -63,7 +63,7 @@ WINDOWS: Final[dict[str, Sequence[str]]] = {
     "dispatch.settled": ("stored",),  # of the other batch
     "pass_on.confirmed": ("at once",),
     "retry.published": ("unreachable",),
-    "error.published": ("unreachable", "malformed"),
+    "error.published": ("unreachable", "malformed", "at once"),  # taken in with them
     "control.claimed": (),
 }
 """Of what a kill at each step may send copies, as documented."""
