@@ -105,6 +105,9 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "probe_failed": "the delays could not be probed; that is tried again at the next time",
     "probe_late": "probes through the delay levels are late, early or lost; it names the levels",
     "probe_measured": "probes came back through the delay levels in time",
+    "quarantine_limit_passed": (
+        "`run --once` left an endpoint: too many of its rows went to quarantine; it says how many"
+    ),
     "recall_stuck": "handed-over timeouts stay with the broker: the store they came from is gone",
     "receipt_late": "a receipt takes long: it names the batch, since when and until when, and binds"
     " the levels again",

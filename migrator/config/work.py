@@ -147,6 +147,8 @@ class HandOver(Section):
     """no faster than the delay levels let go of (levels), or as fast as it goes (full)"""
     rate_limit: int = Field(default=0, ge=0)
     """messages per second; 0: none"""
+    max_quarantined: int = Field(default=100, ge=0)
+    """bad rows of a run, or 1 % of those claimed if that is more, that pause an endpoint; 0: any"""
     window: int = Field(default=2000, ge=1, le=65_535)
     """messages without an answer yet"""
     window_bytes: Annotated[Size, Field(ge=1)] = 32 * 2**20

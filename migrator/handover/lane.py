@@ -23,7 +23,7 @@ from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.pace import Pacer
 from migrator.handover.ports import Link
-from migrator.handover.prepare import Prepared, Preparer
+from migrator.handover.prepare import Prepared, Preparer, QuarantineLimit
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
@@ -78,6 +78,8 @@ class LaneSetup:
     """Asked before every batch."""
     pacer: Pacer
     """Shared by all lanes of the process."""
+    quarantine_limit: QuarantineLimit
+    """The same; is told what was claimed."""
     receipt_deadline_s: float
     """A commit without its receipt is doubtful then."""
     fault: FaultPoint = lambda _name: None
@@ -203,7 +205,9 @@ class Prefetcher:
             if batch is None:
                 return None
             self.claimed_s[batch.id] = given.clock.monotonic_s()
-            return given.preparer.prepare(batch, self._lease)
+            prepared = given.preparer.prepare(batch, self._lease)
+            given.quarantine_limit.count(prepared)
+            return prepared
 
         return given.preparing.submit(prepare)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import delay_s
@@ -28,11 +31,17 @@ class Prepared:
     """The Destination column of each row, by row index."""
     prepared_at: datetime
     """What was due by then goes without a delay."""
+    quarantined: int = 0
+    """Rows that could not become a message."""
 
     @property
     def rows(self) -> frozenset[int]:
         """Return the row indexes that go to the broker."""
         return frozenset(message.row_index for message in self.messages)
+
+
+QUARANTINED_FRACTION: Final = 0.01
+"""Of the rows claimed, so many may always go to quarantine."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,7 +98,43 @@ class Preparer:
             messages=tuple(each for each in messages if each.row_index not in gone),
             columns=columns,
             prepared_at=now,
+            quarantined=len(unfit),
         )
+
+
+class QuarantineLimit:
+    """Tells when so many rows of an endpoint were bad that no more of it should be claimed.
+
+    A few bad rows are quarantined and the rest goes on; when one after the other is bad, the cause
+    is more likely a setting, and each of them would have to be tried again by hand. Shared by all
+    lanes of a process. Rows that wait in the store for their destination do not count.
+    """
+
+    def __init__(self, rows: int, endpoints: Collection[EndpointName]) -> None:
+        """Have counted nothing; only *endpoints* have a limit. With 0 *rows* there is none."""
+        self._rows = rows
+        self._endpoints = endpoints if rows else ()
+        self._lock = threading.Lock()
+        self._claimed = Counter[EndpointName]()
+        self._quarantined = Counter[EndpointName]()
+
+    def count(self, prepared: Prepared) -> None:
+        """Count the rows of a batch that was claimed just now."""
+        with self._lock:
+            self._claimed[prepared.batch.endpoint] += prepared.batch.size
+            self._quarantined[prepared.batch.endpoint] += prepared.quarantined
+
+    def take_passed(self, endpoint: EndpointName) -> str | None:
+        """Return what passed the limit of *endpoint*, and count anew from now on; None: nothing."""
+        with self._lock:
+            claimed, quarantined = self._claimed[endpoint], self._quarantined[endpoint]
+            if endpoint not in self._endpoints or quarantined <= self._limit(claimed):
+                return None
+            del self._claimed[endpoint], self._quarantined[endpoint]
+        return f"{quarantined} of {claimed} rows claimed went to quarantine"
+
+    def _limit(self, claimed: int) -> float:
+        return max(self._rows, claimed * QUARANTINED_FRACTION)
 
 
 def with_delays(

@@ -208,6 +208,7 @@ class Signal(StrEnum):
         return member
 
     PAUSED = "paused", "Paused by an operator"
+    QUARANTINE = "quarantine_limit", "Too many rows went to quarantine"
     WINDOW = "maintenance_window", "Not the time at which rows may be moved"
     CHECK = "broker_check", "A check of the broker refuses"
     CLOCK = "database_clock", "The clock of the database jumped"
@@ -219,6 +220,10 @@ class Signal(StrEnum):
     VETO = "veto", "The veto address says no"
     TOUCH_FILE = "touch_file", "A file says so"
     TIME_ZONE = "time_zone", "Due times are of another time zone"
+
+
+LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)
+"""What only ``migrator resume`` ends, also after a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

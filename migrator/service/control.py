@@ -24,7 +24,7 @@ from typing import Final
 
 from migrator.app import App
 from migrator.errors import ConfigError, MigratorError
-from migrator.ledger.report import QuarantineFilter, Signal
+from migrator.ledger.report import LASTING, PauseReason, QuarantineFilter, Signal
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.audit_log import AuditLog
@@ -165,11 +165,12 @@ class Control:
     def _resume(self, command: Resume) -> Answer:
         if command.endpoint is not None and command.endpoint not in self.served:
             return self._unknown(command.endpoint)
-        if command.endpoint is None:
-            lifted = self.throttle.resume_all(Signal.PAUSED)
-        else:
-            found = self.throttle.resume(Signal.PAUSED, command.endpoint)
-            lifted = [] if found is None else [found]
+        lifted: list[PauseReason] = []
+        for signal in LASTING:
+            if command.endpoint is None:
+                lifted += self.throttle.resume_all(signal)
+            elif (found := self.throttle.resume(signal, command.endpoint)) is not None:
+                lifted.append(found)
         self._note_pauses(command.endpoint)
         left = self.throttle.reasons_for(command.endpoint)
         whom = command.endpoint or "hand-over"
@@ -202,27 +203,36 @@ class Control:
     def _note_pauses(self, endpoint: EndpointName | None) -> None:
         """Have the ledger know how *endpoint* is now, or every endpoint; returns at once."""
         for name in sorted(self._moved if endpoint is None else self._moved & {endpoint}):
-            found = [r for r in self.throttle.reasons_for(name) if r.signal is Signal.PAUSED]
+            found = [r for r in self.throttle.reasons_for(name) if r.signal in LASTING]
             detail: dict[str, object] = {"endpoint": name, "is_paused": bool(found)}
             if found:
-                detail |= {"observed": found[0].observed, "since": found[0].since.isoformat()}
+                first = found[0]
+                detail |= {"signal": first.signal, "observed": first.observed}
+                detail |= {"since": first.since.isoformat()}
             self.audit_log.note(PAUSE, detail)
 
-    def restore_pauses(self) -> None:
-        """Pause what was paused and not resumed, by the latest event of each endpoint.
+    def note_reason(self, reason: PauseReason, *, began: bool) -> None:
+        """Have the ledger know a pause that no command gave; returns at once."""
+        if began and reason.signal is Signal.QUARANTINE:
+            self._note_pauses(reason.endpoint)
+
+    def restore_pauses(self, *signals: Signal) -> None:
+        """Pause what was paused by one of *signals* and not resumed.
 
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
         """
         latest = self.app.books.latest_event_of_each(PAUSE, self._moved)
         for name, event in sorted(latest.items()):
-            if event.detail.get("is_paused"):
+            by = str(event.detail.get("signal", Signal.PAUSED))
+            signal = next((each for each in signals if each == by), None)
+            if event.detail.get("is_paused") and signal is not None:
                 said = {key: str(event.detail.get(key, "")) for key in ("observed", "since")}
                 try:
                     since = datetime.fromisoformat(said["since"]).astimezone(UTC)
                 except ValueError:
                     since = event.at
-                self.throttle.pause(Signal.PAUSED, name, said["observed"], since=since)
+                self.throttle.pause(signal, name, said["observed"], since=since)
                 _log.warning(
                     "it was paused before this start, and is still; `migrator resume` ends it",
                     extra={"action": "pause_kept", "endpoint": name, **said},

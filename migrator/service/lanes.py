@@ -270,7 +270,8 @@ class LaneThread(LaneWorker):
                 extra={"action": "waiting_for_others", "lanes": sorted(others)},
             )
             return False
-        return not self._throttle.concerns(self._names) and self._throttle.changes == changes
+        waits = self._throttle.goes_on_by_itself(self._names)
+        return not waits and self._throttle.changes == changes
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
         """Idle until it is time to look again, or until somebody acted."""

@@ -23,15 +23,15 @@ from migrator.app.stores import SqlBackend
 from migrator.config import Settings, Telemetry
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
-from migrator.errors import ConfigError, ExitCode, MigratorError
+from migrator.errors import ConfigError, ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
 from migrator.handover.pace import Pacer
-from migrator.handover.prepare import Preparer
+from migrator.handover.prepare import Preparer, QuarantineLimit
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
-from migrator.ledger.report import HeldRows, PauseReason
+from migrator.ledger.report import LASTING, HeldRows, PauseReason, Signal
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId
 from migrator.preflight.registry import Rechecks
@@ -219,6 +219,10 @@ class _Daemon:
         self._owner = current_owner()
         self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=given.handover.lease)
         self._runtime = RuntimeSettings(given.handover)
+        self._quarantine_limit = QuarantineLimit(
+            given.handover.max_quarantined,
+            [e.name for e in self._moved if given.endpoint(e.name).mode is EndpointMode.MIGRATE],
+        )
         self._pacer = Pacer(
             exchange_cost_s=lambda: self._capacity.exchange_cost_s,
             is_on=self._runtime.keeps_to_levels,
@@ -245,6 +249,7 @@ class _Daemon:
             self._stop,
             self._moved,
             read_due_times=app.read_due_times,
+            quarantine_limit=self._quarantine_limit,
             now_s=app.clock.monotonic_s,
         )
         lane_parts = (context, self._guard, app, self._new_setup)
@@ -273,6 +278,7 @@ class _Daemon:
         measures = given.probe.capacity and not once
         self._capacity = CapacityTask(app, self._audit_log, measures=measures)
         self._jobs = self._new_jobs(describe, checks)
+        self._control = self._new_control()
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
@@ -281,7 +287,8 @@ class _Daemon:
         ends.callback(self._audit_log.end)
         self._poller.poll()
         status = self._status_service()
-        status.control.restore_pauses()
+        # who runs it once has seen why, and there may be no daemon that could be told to resume
+        self._control.restore_pauses(*([Signal.PAUSED] if self._once else LASTING))
         ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
         self._use_throttles(self._app.settings)
@@ -342,7 +349,9 @@ class _Daemon:
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
-        failures += self._stop.stuck.values() if self._once else []
+        if self._once:
+            failures += self._stop.stuck.values()
+            failures += self._limits_passed()
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():
@@ -350,6 +359,17 @@ class _Daemon:
         rows = self._count_held(held) if self._once else 0
         is_all = not rows and not self._app.books.quarantined(endpoints)
         return ExitCode.DONE if is_all else ExitCode.QUARANTINED
+
+    def _limits_passed(self) -> Iterator[LimitPassed]:
+        """Yield, and log, why an endpoint was left before all of it was moved."""
+        for reason in self._throttle.reasons():
+            if reason.signal is Signal.QUARANTINE:
+                _log.error(
+                    "an endpoint was left: too many of its rows went to quarantine; "
+                    "`migrator quarantine list` says why, the next run goes on",
+                    extra={"action": "quarantine_limit_passed", **reason.facts},
+                )
+                yield LimitPassed(reason.text)
 
     def _count_held(self, held: Held) -> int:
         """Return how many rows wait in the store; 1 when nobody can count them now."""
@@ -435,6 +455,7 @@ class _Daemon:
             preparing=one_by_one(ends, "preparing"),
             pace=self._runtime.pace,
             pacer=self._pacer,
+            quarantine_limit=self._quarantine_limit,
             receipt_deadline_s=given.receipt_deadline.total_seconds(),
             fault=app.fault,
             handed_over=handed_over,
@@ -494,8 +515,9 @@ class _Daemon:
         )
         self._signals.replace([*throttles])
 
-    def _on_throttle(self, _reason: PauseReason, _began: bool) -> None:
+    def _on_throttle(self, reason: PauseReason, began: bool) -> None:
         """Have lanes look again, and tell the ledger."""
+        self._control.note_reason(reason, began=began)
         self._workers.wake()
         self._keeper.renew_soon()
 
@@ -507,7 +529,7 @@ class _Daemon:
 
     # ── status and control ──────────────────────────────────────────────────────────────────
 
-    def _status_service(self) -> DaemonStatus:
+    def _new_control(self) -> Control:
         served = [
             Served(
                 name=endpoint.name,
@@ -516,7 +538,7 @@ class _Daemon:
             )
             for endpoint, _ in self._runs
         ]
-        control = Control(
+        return Control(
             app=self._app,
             served={each.name: each for each in served},
             throttle=self._throttle,
@@ -525,11 +547,13 @@ class _Daemon:
             stop=self._stop,
             audit_log=self._audit_log,
         )
+
+    def _status_service(self) -> DaemonStatus:
         return DaemonStatus(
             owner=self._owner,
             ledger_place=self._app.ledger_place,
             reader=LedgerReader(self._app),
-            control=control,
+            control=self._control,
             supervision=self._supervision,
             poller=self._poller,
             jobs=self._jobs,

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from migrator.errors import LimitPassed
+from migrator.handover.prepare import QuarantineLimit
 from migrator.ledger.report import PauseReason, Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -32,6 +33,7 @@ BEGAN: Final = "hold_began"
 ENDED: Final = "hold_ended"
 CRITICAL: Final = "panic"
 
+QUARANTINE_LIMIT: Final = "handover.max_quarantined, or 1 % if that is more"
 AGAIN_S: Final = 600.0
 REFUSED_AGAIN_S: Final = 15.0
 
@@ -108,6 +110,11 @@ class Throttle:
         """Return whether anything of *endpoints* waits."""
         return any(self.reason_for(endpoint) for endpoint in (None, *endpoints))
 
+    def goes_on_by_itself(self, endpoints: Collection[EndpointName]) -> bool:
+        """Return whether something of *endpoints* waits that a run to the end should wait for."""
+        found = [reason for each in (None, *endpoints) for reason in self.reasons_for(each)]
+        return any(reason.signal is not Signal.QUARANTINE for reason in found)
+
     @property
     def changes(self) -> int:
         """How often a reason came or went; the same number means that nothing changed."""
@@ -136,6 +143,8 @@ class ClaimGuard:
     endpoints: Collection[StoreEndpoint]
     read_due_times: Callable[[StoreEndpoint], DueTimeReading]
     """Reads rows of one endpoint."""
+    quarantine_limit: QuarantineLimit
+    """What passes it pauses the endpoint until an operator resumes it."""
     now_s: Callable[[], float] = time.monotonic
     """Monotonic."""
 
@@ -157,6 +166,8 @@ class ClaimGuard:
             with self._lock:
                 if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
                     self._look_at_due_times(endpoint)
+            if (passed := self.quarantine_limit.take_passed(endpoint)) is not None:
+                self.throttle.pause(Signal.QUARANTINE, endpoint, passed, QUARANTINE_LIMIT)
         return self.throttle.reason_for(endpoint) is None
 
     def _look_at_due_times(self, endpoint: EndpointName) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.report import AuditEvent, EndpointProgress, PauseReason, Signal
+from migrator.ledger.report import LASTING, AuditEvent, EndpointProgress, PauseReason, Signal
 from migrator.reports import pictures
 from migrator.reports.pages import Tone, grouped, span_words
 from migrator.reports.pictures import Bar, Piece, Share
@@ -63,7 +63,7 @@ class EndpointCard:
     @property
     def is_paused(self) -> bool:
         """Whether it is, alone."""
-        return any(hold.signal is Signal.PAUSED for hold in self.waits)
+        return any(hold.signal in LASTING for hold in self.waits)
 
 
 def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str, object]:
@@ -72,7 +72,7 @@ def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str
     progress = {each.endpoint: each for each in snapshot.progress.endpoints}
     cards = [_card(view, progress.get(view.endpoint)) for view in snapshot.endpoints]
     levels = () if depths is None else _levels(depths)
-    paused = [hold.endpoint for hold in snapshot.holds if hold.signal is Signal.PAUSED]
+    paused = [hold.endpoint for hold in snapshot.holds if hold.signal in LASTING]
     return {
         "snapshot": snapshot,
         "is_old": snapshot.age_s > OLD_S,

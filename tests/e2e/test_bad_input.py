@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import secrets
 import subprocess
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -11,11 +16,12 @@ import pytest
 
 from dev.postgres import PostgresServer
 from dev.processes import wait_until
+from tests.e2e.daemon import listen, listens, signals, status
 from tests.e2e.rig import Rig
-from tests.e2e.rows import row
+from tests.e2e.rows import Row, row
 
 PASSWORD: Final = "hunter2-hunter2"
-USAGE, REFUSED, UNREACHABLE = 2, 3, 4
+USAGE, REFUSED, UNREACHABLE, QUARANTINED = 2, 3, 4, 5
 Done = subprocess.CompletedProcess[str]
 
 
@@ -149,3 +155,74 @@ def test_a_moved_database_goes_on_where_it_was(
         assert (account.lost, account.duplicated, account.found) == ((), (), 50)
     finally:
         postgres_server.drop_database(moved)
+
+
+def bad() -> Row:
+    """Return a row that cannot become a message, wherever it goes."""
+    return replace(row(), headers="not JSON")
+
+
+def rows_with_bad_ones(good: int, bad_ones: int) -> list[Row]:
+    """Return rows of which the *good* are due first."""
+    return [row(timedelta(days=3, seconds=n)) for n in range(good)] + [
+        replace(bad(), due_at=datetime.now(UTC) + timedelta(days=4, seconds=n))
+        for n in range(bad_ones)
+    ]
+
+
+def test_too_many_bad_rows_pause_their_endpoint(rig: Rig, tmp_path: Path) -> None:
+    """No other one, and until somebody resumes it, also across a restart; then as many again."""
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_HANDOVER__BATCH_SIZE": "50",
+        "MIGRATOR_HANDOVER__MAX_QUARANTINED": "60",
+    }
+    rig.prepare()
+    other = replace(rig, endpoint="Other")
+    other.create_store()
+    rig.insert(rows_with_bad_ones(200, 1200))
+    process = rig.start("run", "--all-endpoints")
+    wait_until(lambda: listens(rig) and signals(rig) == ["quarantine_limit"], what="a pause")
+    (hold,) = status(rig)["holds"]
+    assert hold["endpoint"] == "Sales"
+    assert "rows claimed went to quarantine" in hold["observed"]
+    wait_until(partial(rig.has_handed_over, 4), what="the good ones")
+    other.insert([row()])
+    wait_until(lambda: not other.stored_ids(), what="the other endpoint's row")
+    first = len(rig.quarantined())
+    assert 60 < first <= 60 + 5 * 50  # what was claimed ahead
+    process.terminate()
+    assert rig.finish(process).returncode == QUARANTINED
+
+    process = rig.start("run", "--all-endpoints")
+    wait_until(lambda: listens(rig) and signals(rig) == ["quarantine_limit"], what="the pause")
+    time.sleep(1)
+    assert len(rig.quarantined()) == first
+    assert "resumed" in rig.must("resume", "--endpoint", "Sales")
+    wait_until(lambda: len(rig.quarantined()) > first + 60, what="some more")
+    wait_until(lambda: signals(rig) == ["quarantine_limit"], what="the next pause")
+    assert rig.stored_ids()
+    process.terminate()
+    assert rig.finish(process).returncode == QUARANTINED
+
+
+def test_a_run_to_the_end_leaves_an_endpoint_of_bad_rows(rig: Rig) -> None:
+    """With exit code 3, and the next one goes on; a queue that is missing is no reason."""
+    rig.settings |= {
+        "MIGRATOR_HANDOVER__BATCH_SIZE": "50",
+        "MIGRATOR_HANDOVER__MAX_QUARANTINED": "60",
+    }
+    rig.prepare()
+    rig.insert([row(), *(row(destination="Missing") for _ in range(300))])
+    rig.must("run", "--endpoint", "Sales", "--once", codes=(QUARANTINED,))
+    assert (rig.quarantined(), len(rig.stored_ids())) == ({}, 300)
+
+    rig.insert(rows_with_bad_ones(100, 600))
+    done = rig.run("run", "--endpoint", "Sales", "--once")
+    assert done.returncode == REFUSED, done.stderr[-3000:]
+    assert "too many of its rows went to quarantine" in done.stderr
+    first = len(rig.quarantined())
+    assert 60 < first <= 60 + 5 * 50
+    assert len(rig.stored_ids()) == 300 + 600 - first
+    rig.must("run", "--endpoint", "Sales", "--once", codes=(REFUSED,))
+    assert len(rig.quarantined()) > first

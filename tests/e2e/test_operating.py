@@ -197,6 +197,7 @@ def test_a_running_daemon_hands_over_what_is_retried(rig: Rig) -> None:
         *("run", "--endpoint", "Sales", "--once"),
         codes=(5,),
         MIGRATOR_BROKER__MAX_MESSAGE_BYTES="1000",
+        MIGRATOR_HANDOVER__MAX_QUARANTINED="0",
     )
     assert len(rig.quarantined()) == 150
     resting(rig)

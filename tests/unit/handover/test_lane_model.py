@@ -32,7 +32,7 @@ from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
 from migrator.handover.pace import Pacer
 from migrator.handover.ports import Delayed
-from migrator.handover.prepare import Preparer
+from migrator.handover.prepare import Preparer, QuarantineLimit
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch, Lease
@@ -139,6 +139,7 @@ class World:
             preparing=AtOnce(),
             pace=lambda: Pace(batch_rows=self.batch),
             pacer=self.pacer,
+            quarantine_limit=QuarantineLimit(0, ()),
             receipt_deadline_s=60.0,
             fault=fault,
             handed_over=self._count,

@@ -12,7 +12,7 @@ import pytest
 
 from migrator.config import HandOver, Settings
 from migrator.errors import LedgerError
-from migrator.ledger.report import AuditEvent, QuarantineFilter, Signal
+from migrator.ledger.report import LASTING, AuditEvent, QuarantineFilter, Signal
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.service import audit_log, control
@@ -122,7 +122,7 @@ class Bench:
     def after_a_restart(self) -> list[tuple[EndpointName | None, str, datetime]]:
         """Return what a new process holds."""
         throttle = Throttle()
-        self.new_control(throttle).restore_pauses()
+        self.new_control(throttle).restore_pauses(*LASTING)
         return [(each.endpoint, each.observed, each.since) for each in throttle.reasons()]
 
     def give(self, command: Any) -> Answer:

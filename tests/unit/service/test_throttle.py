@@ -6,6 +6,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+from migrator.handover.prepare import QuarantineLimit
 from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -124,6 +125,7 @@ class World:
             self.stop,
             [StoreEndpoint(name=name, source=name) for name in self.says],
             read_due_times=self._look,
+            quarantine_limit=QuarantineLimit(0, ()),
             now_s=lambda: self.at_s,
         )
 

@@ -24,6 +24,7 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
+from migrator.handover.prepare import QuarantineLimit
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.report import Signal
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -112,7 +113,13 @@ def context_of(leases: Leases, stop: Stop, *, once: bool = False) -> WorkerConte
 
 def claims_of(throttle: Throttle, stop: Stop) -> ClaimGuard:
     """Return what allows claims whose due times are never wrong."""
-    return ClaimGuard(throttle, stop, [SALES], read_due_times=lambda _: DueTimeReading())
+    return ClaimGuard(
+        throttle,
+        stop,
+        [SALES],
+        read_due_times=lambda _: DueTimeReading(),
+        quarantine_limit=QuarantineLimit(0, ()),
+    )
 
 
 # ── which lane ──────────────────────────────────────────────────────────────────────────────────
