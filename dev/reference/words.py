@@ -124,8 +124,6 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "stop_requested": "a signal asked the process to end",
     "store_busy": "the store takes requests more slowly; they are repeated when it says so",
     "surrender_failed": "a lease could not be given back; it expires by itself",
-    "traces_lost": "the collector did not take spans, or not in time at the end; the work goes on",
-    "traces_sent_again": "the collector takes spans again; it says how many were lost",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
     "web_crashed": "a bug ended the web side; the work goes on, without status and control",

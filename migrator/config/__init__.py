@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from migrator.config.loading import Loaded, describe, load, show_text
     from migrator.config.secrets import mask, required_secret
-    from migrator.config.settings import Hooks, Settings, Telemetry
+    from migrator.config.settings import Hooks, Settings
     from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, Throttle
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Loaded",
     "NearDue",
     "Settings",
-    "Telemetry",
     "Throttle",
     "describe",
     "load",

@@ -1,6 +1,6 @@
 """All settings, and what has to hold between sections. Frozen; unknown keys are errors.
 
-The sections about a running process are here: its control and status, hooks, traces and log. A
+The sections about a running process are here: its control and status, hooks and log. A
 field's description is shown by ``migrator config show`` and tested to be in the docs.
 """
 
@@ -23,7 +23,6 @@ from migrator.config.sources import AUTO
 from migrator.config.values import (
     EMPTY_IS_NONE,
     SAME_FILE,
-    Duration,
     Section,
     SomeTime,
     at_most,
@@ -39,8 +38,6 @@ from migrator.config.work import (
     Probe,
     Throttle,
 )
-
-_LONGEST_FLUSH: Final = timedelta(seconds=30)
 
 
 def _is_token(value: SecretStr) -> bool:
@@ -133,33 +130,6 @@ class Hooks(Section):
         return {name: value for name, value in self if isinstance(value, Path)}
 
 
-def _is_collector(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        has_more = parts.query or parts.fragment or "@" in parts.netloc or parts.port == 0
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not has_more
-
-
-_COLLECTOR: Final = demand(
-    _is_collector,
-    "must be http(s)://HOST:PORT without a user; secrets go into OTEL_EXPORTER_OTLP_HEADERS",
-)
-
-
-class Telemetry(Section):
-    """Whether spans of batches go to an OpenTelemetry collector; wants migrator[otel]."""
-
-    traces: bool = False
-    """true: a span of each batch that is handed over or dispatched goes to a collector"""
-    endpoint: Annotated[str | None, EMPTY_IS_NONE, _COLLECTOR] = None
-    """address of the collector's OTLP over HTTP, such as http://127.0.0.1:4318; empty:
-    OTEL_EXPORTER_OTLP_* of the environment"""
-    flush_timeout: Annotated[Duration, at_most(_LONGEST_FLUSH)] = timedelta(seconds=2)
-    """at the end, the last spans are sent for so long and no longer"""
-
-
 class LogFormat(StrEnum):
     """How log lines look; ``auto`` is text on a terminal and JSON elsewhere."""
 
@@ -199,7 +169,6 @@ class Settings(Section):
     endpoints: tuple[Endpoint, ...] = ()
     web: Web = Web()
     hooks: Hooks = Hooks()
-    telemetry: Telemetry = Telemetry()
     log: Log = Log()
 
     def endpoint(self, name: str) -> Endpoint:

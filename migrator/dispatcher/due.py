@@ -342,7 +342,7 @@ class DueRows:
     receiver: Receiver
     """Settles control messages."""
     background: Executor
-    settled: Callable[[BatchId, int, float], None]
+    settled: Callable[[int, float], None]
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:
@@ -541,12 +541,12 @@ class DueRows:
             except MigratorError as exc:
                 self._look_back_after(exc)  # what was sent stays known
             else:
-                self._count(batch, self.poller.sending.pop(batch, None))
+                self._count(self.poller.sending.pop(batch, None))
 
-    def _count(self, batch: BatchId, sending: Sending | None) -> None:
+    def _count(self, sending: Sending | None) -> None:
         if sending is not None:
             sent = len(sending.answered) - len(sending.returned) - len(sending.unfit)
-            self.settled(batch, max(sent, 0), self._now_s() - sending.begun_s)
+            self.settled(max(sent, 0), self._now_s() - sending.begun_s)
 
     def _now_s(self) -> float:
         return self.context.time.monotonic_s()

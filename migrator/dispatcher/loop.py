@@ -29,7 +29,7 @@ from migrator.dispatcher.receive import DelayedMessageHandler, LinkContext, Rece
 from migrator.dispatcher.send import AGAIN_AFTER, Sender
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId, QueueName
+from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.publisher import WindowLimits
@@ -83,7 +83,7 @@ class Dispatcher:
     fault: FaultPoint
     sent: Callable[[float], None]
     """Told of each stored row that the broker took: how many seconds after its due time."""
-    settled: Callable[[BatchId, int, float], None]
+    settled: Callable[[int, float], None]
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:

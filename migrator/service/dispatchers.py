@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -30,7 +30,7 @@ from migrator.ledger.lease_keeper import HeldLease
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import BatchId, QueueName, RunId
+from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
 from migrator.service.worker import Worker, WorkerContext, one_by_one
 from migrator.stores.sql.intake import SqlIntake
@@ -54,13 +54,11 @@ def new_dispatchers(
     *,
     ends: ExitStack,
     instruments: Instruments,
-    settled: Callable[[str, str, BatchId, int, float], None],
 ) -> Iterator[DispatcherThread]:
     """Yield a thread for each endpoint whose stored or new timeouts we send ourselves.
 
     An endpoint that is no longer dispatched may have rows that a kill left in flight. *ends* ends
-    the threads that a dispatcher works with; *settled* is told of each batch that is: endpoint,
-    mode, batch, rows sent and seconds since they were claimed.
+    the threads that a dispatcher works with; *instruments* count what is sent.
     """
     given = app.settings
     routes = RabbitRoutes(
@@ -86,7 +84,7 @@ def new_dispatchers(
             storing=one_by_one(ends, "storing"),
             claiming=one_by_one(ends, "dispatching"),
             sent=partial(instruments.sent, name),
-            settled=partial(settled, name, mode),
+            settled=partial(instruments.batch_settled, name, mode),
         )
         yield DispatcherThread(
             dispatcher,

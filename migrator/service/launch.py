@@ -14,16 +14,16 @@ from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
 from migrator.app.stores import SqlBackend
-from migrator.config import Settings, Telemetry
+from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
-from migrator.errors import ConfigError, ExitCode, LimitPassed, MigratorError
+from migrator.errors import ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
@@ -33,7 +33,7 @@ from migrator.handover.prepare import Preparer, QuarantineLimit
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import LASTING, HeldRows, PauseReason, Signal
 from migrator.ledger.work import Batch, StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId, RunId
+from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
@@ -52,9 +52,6 @@ from migrator.web.ledger import LedgerReader
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
-
-if TYPE_CHECKING:
-    from migrator.service.spans import BatchSpans
 
 for _name in (  # else they are imported when they are asked for
     "apscheduler.triggers.cron",
@@ -115,12 +112,10 @@ def run(
         held: Called at the end of *once* with what waits in the store.
 
     Raises:
-        ConfigError: It cannot listen where ``[web]`` says, or cannot send traces. Nothing was
-            begun.
+        ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
     """
     tune_interpreter()
     with ExitStack() as ends:
-        spans = _new_spans(app.settings.telemetry, ends)
         options = _run_options(app.settings)
         runs = [(endpoint, app.runs.begin(endpoint, options)) for endpoint in endpoints]
         try:
@@ -132,7 +127,6 @@ def run(
                 describe=describe,
                 fire=fire,
                 checks=checks,
-                spans=spans,
             )
             daemon.prepare()
         except MigratorError:
@@ -140,29 +134,6 @@ def run(
                 app.runs.end(each, "failed")
             raise
         return daemon.work(watch=watch, load=load, held=held)
-
-
-def _new_spans(given: Telemetry, ends: ExitStack) -> BatchSpans | None:
-    """Return what makes spans, None where none are wanted; *ends* sends the last of them.
-
-    Raises:
-        ConfigError: They are wanted, and OpenTelemetry is not installed or is set up wrongly.
-    """
-    if not given.traces:
-        return None
-    try:
-        from migrator.service.spans import BatchSpans
-    except ImportError as exc:
-        raise ConfigError(
-            "telemetry.traces is true, but OpenTelemetry is not installed: install migrator[otel]"
-        ) from exc
-    try:
-        spans = BatchSpans(given.endpoint, flush_s=given.flush_timeout.total_seconds())
-    except (OSError, ValueError) as exc:
-        # what they hold may be a secret, so only the kind of trouble is told
-        raise ConfigError(f"an OTEL_* variable is wrong: {type(exc).__name__}") from exc
-    ends.callback(spans.close)
-    return spans
 
 
 def _run_options(settings: Settings) -> dict[str, str | int | bool]:
@@ -200,14 +171,12 @@ class _Daemon:
         describe: Callable[[], str],
         fire: Fire,
         checks: Rechecks,
-        spans: BatchSpans | None,
     ) -> None:
         given = app.settings
         self._app = app
         self._runs = runs
         self._ends = ends
         self._once = once
-        self._spans = spans
         endpoints = [endpoint for endpoint, _ in runs]
         self._moved = [
             each
@@ -264,7 +233,6 @@ class _Daemon:
             context,
             ends=ends,
             instruments=self._instruments,
-            settled=self._batch_settled,
         )
         self._workers = WorkerPool(
             [*dispatchers, *filter(None, [self._adopter])],
@@ -422,7 +390,7 @@ class _Daemon:
         app, given = self._app, self._app.settings.handover
 
         def handed_over(batch: Batch, rows: int, seconds: float) -> None:
-            self._batch_settled(str(batch.endpoint), str(batch.mode), batch.id, rows, seconds)
+            self._instruments.batch_settled(str(batch.endpoint), str(batch.mode), rows, seconds)
 
         return LaneSetup(
             batches=app.batches,
@@ -461,13 +429,6 @@ class _Daemon:
             handed_over=handed_over,
             paced=self._instruments.paced,
         )
-
-    def _batch_settled(
-        self, endpoint: str, mode: str, batch: BatchId, rows: int, seconds: float
-    ) -> None:
-        self._instruments.batch_settled(endpoint, mode, rows, seconds)
-        if self._spans is not None:
-            self._spans.settled(endpoint, mode, batch, rows, seconds)
 
     # ── what happens at intervals ───────────────────────────────────────────────────────────
 

@@ -26,7 +26,6 @@ _NOISY: Final = {
     "azure": logging.ERROR,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
-    "opentelemetry": logging.CRITICAL,
     "pika": logging.CRITICAL,
     "urllib3": logging.CRITICAL,
     "uvicorn": logging.CRITICAL,

@@ -94,6 +94,8 @@ def usual_headers() -> dict[str, str | None]:
         "NServiceBus.EnclosedMessageTypes": "Acme.Billing.Remind, Acme.Billing, Version=1.0.0.0",
         "NServiceBus.Version": "6.5.10",
         "NServiceBus.NonDurableMessage": "False",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "tracestate": "vendor=1",
     }
 
 

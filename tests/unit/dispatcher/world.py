@@ -392,7 +392,7 @@ class World:
             claiming=AtOnce(),
             fault=fault,
             sent=lambda _late_s: None,
-            settled=lambda _batch, _rows, _seconds: None,
+            settled=lambda _rows, _seconds: None,
         )
 
     def _handler(self, fault: Callable[[str], None]) -> DelayedMessageHandler:
