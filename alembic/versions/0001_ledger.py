@@ -34,7 +34,6 @@ _BATCH_TIMES = (
     "claiming_at",
     "claimed_at",
     "staging_at",
-    "staged_at",
     "committing_at",
     "publishing_at",
     "handed_over_at",
@@ -42,7 +41,6 @@ _BATCH_TIMES = (
     "doubtful_at",
     "releasing_at",
     "released_at",
-    "recalled_at",
 )
 
 

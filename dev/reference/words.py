@@ -172,7 +172,6 @@ BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.CLAIMING: "of a document store: being taken out of it",
     BatchState.CLAIMED: "taken out of the store, nothing sent",
     BatchState.STAGING: "being published to the lane's staging queue",
-    BatchState.STAGED: "all of it confirmed in the staging queue",
     BatchState.COMMITTING: "may be on its way from the staging queue into the levels",
     BatchState.PUBLISHING: "being published straight into the levels, or to its destinations",
     BatchState.HANDED_OVER: "with the broker, by its own answer",
@@ -180,7 +179,6 @@ BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator batch resolve`",
     BatchState.RELEASING: "of a document store: being put back",
     BatchState.RELEASED: "back in the store; or gone with it, if its rows say `written-off`",
-    BatchState.RECALLED: "not used in this version",
 }
 
 ROW_STATES: Final[Mapping[RowState, str]] = {
@@ -195,7 +193,6 @@ EVENTS: Final[Mapping[Event, str]] = {
     "said `claimed`",
     Event.BEGIN_STAGING: "a staged pass begins",
     Event.BEGIN_PUBLISHING: "a direct pass or a dispatch begins, or begins again after a crash",
-    Event.ALL_CONFIRMED: "the broker confirmed every message of the pass",
     Event.BEGIN_COMMIT: "the one nack that moves the pass may be sent from now on",
     Event.RECEIPT: "the receipt came through, or an operator said `handed-over`",
     Event.ALL_SETTLED: "the broker answered for every row",
@@ -205,7 +202,6 @@ EVENTS: Final[Mapping[Event, str]] = {
     Event.GIVE_UP: "no proof came in time",
     Event.BEGIN_RELEASE: "`migrator rollback` begins, with a document store",
     Event.RELEASE: "`migrator rollback`",
-    Event.RECALL: "not used in this version",
     Event.WRITE_OFF: "an operator said `written-off`: its store is gone",
 }
 

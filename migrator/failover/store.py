@@ -41,7 +41,7 @@ from migrator.stores.sql.store import TableStore
 _FIRST_LANE: Final = Lane(0)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _BYTES: Final = 2**62
-_COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.RECALLED, BatchState.DOUBTFUL)
+_COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.DOUBTFUL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

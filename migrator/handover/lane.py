@@ -287,7 +287,7 @@ class LaneSession:
             if batch.mode is Mode.DIRECT and batch.state not in HALF_DONE:
                 self._take_up(batch)
         for batch in opened:
-            if batch.state in (BatchState.STAGING, BatchState.STAGED):
+            if batch.state is BatchState.STAGING:
                 self._batches.advance(batch, Event.ABANDON, self._lease)
             elif batch.state is BatchState.COMMITTING:
                 self._resolve(batch)

@@ -45,7 +45,7 @@ _LATE_S: Final = 10.0
 _BIND_EVERY_S: Final = 30.0
 
 _UNRESOLVED: Final = (BatchState.COMMITTING, BatchState.DOUBTFUL)
-_MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER, BatchState.RECALLED)
+_MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,6 @@ class StagedHandOver:
         nacked_at = self.clock.now() + timedelta(seconds=age_s)
         began_s = self.clock.monotonic_s()  # later, so that it is not nacked before that
         self._publish(batch, prepared, nacked_at)
-        batch = self.batches.advance(batch, Event.ALL_CONFIRMED, self.lease)
-        self.fault("staged.staged")
         rows = prepared.rows
         complete = self.staging.wait(
             lambda: self._is_whole(batch.current_attempt, rows),

@@ -49,10 +49,9 @@ _LOOKED_AT: Final = "migrator_position"
 _RANKS: Final = {
     BatchState.CLAIMED: 0,
     BatchState.STAGING: 1,
-    BatchState.STAGED: 2,
-    BatchState.COMMITTING: 3,
-    BatchState.PUBLISHING: 3,
-    BatchState.DOUBTFUL: 3,
+    BatchState.COMMITTING: 2,
+    BatchState.PUBLISHING: 2,
+    BatchState.DOUBTFUL: 2,
 }
 """How far a state is; what is settled is further than all of these."""
 REMEDY: Final = (

@@ -34,12 +34,7 @@ WRITTEN_OFF: Final = "written-off"
 """The reason of rows whose store was gone before it could be asked what became of them."""
 _PURGE_ROWS: Final = 5000
 """Rows deleted per transaction."""
-_SETTLED: Final = (
-    BatchState.HANDED_OVER,
-    BatchState.DISPATCHED,
-    BatchState.RELEASED,
-    BatchState.RECALLED,
-)
+_SETTLED: Final = (BatchState.HANDED_OVER, BatchState.DISPATCHED, BatchState.RELEASED)
 
 
 class ReturnOutcome(StrEnum):

@@ -30,7 +30,6 @@ class BatchState(StrEnum):
     """Of a document store only: in the ledger, and not yet surely ours."""
     CLAIMED = "claimed"
     STAGING = "staging"
-    STAGED = "staged"
     COMMITTING = "committing"
     PUBLISHING = "publishing"
     HANDED_OVER = "handed_over"
@@ -39,7 +38,6 @@ class BatchState(StrEnum):
     RELEASING = "releasing"
     """Of a document store only: on its way back, and not yet surely there."""
     RELEASED = "released"
-    RECALLED = "recalled"
 
 
 class RowState(StrEnum):
@@ -57,7 +55,6 @@ class Event(StrEnum):
     ALL_TAKEN = "all_taken"
     BEGIN_STAGING = "begin_staging"
     BEGIN_PUBLISHING = "begin_publishing"
-    ALL_CONFIRMED = "all_confirmed"
     BEGIN_COMMIT = "begin_commit"
     RECEIPT = "receipt"
     ALL_SETTLED = "all_settled"
@@ -67,7 +64,6 @@ class Event(StrEnum):
     GIVE_UP = "give_up"
     BEGIN_RELEASE = "begin_release"
     RELEASE = "release"
-    RECALL = "recall"
     WRITE_OFF = "write_off"
 
 
@@ -80,14 +76,13 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     (_S.CLAIMED, _E.BEGIN_STAGING): _S.STAGING,
     (_S.CLAIMED, _E.BEGIN_PUBLISHING): _S.PUBLISHING,
     (_S.PUBLISHING, _E.BEGIN_PUBLISHING): _S.PUBLISHING,  # after a crash: the same ids once more
-    (_S.STAGING, _E.ALL_CONFIRMED): _S.STAGED,
-    (_S.STAGED, _E.BEGIN_COMMIT): _S.COMMITTING,  # only after this may the nack be sent
+    # every message was confirmed, and is held; only after this may the nack be sent
+    (_S.STAGING, _E.BEGIN_COMMIT): _S.COMMITTING,
     (_S.COMMITTING, _E.RECEIPT): _S.HANDED_OVER,  # the receipt, never an empty queue
     (_S.PUBLISHING, _E.ALL_SETTLED): _S.HANDED_OVER,
     (_S.PUBLISHING, _E.ALL_DISPATCHED): _S.DISPATCHED,  # each sent and confirmed, or given back
     # no nack can have been sent before COMMITTING, so nothing has left the staging queue
     (_S.STAGING, _E.ABANDON): _S.CLAIMED,
-    (_S.STAGED, _E.ABANDON): _S.CLAIMED,
     # the whole attempt came back: the nack never happened
     (_S.COMMITTING, _E.ALL_REDELIVERED): _S.CLAIMED,
     (_S.COMMITTING, _E.GIVE_UP): _S.DOUBTFUL,
@@ -96,7 +91,6 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     # of a document store: recorded before the first row goes back, and after the last is there
     (_S.CLAIMED, _E.BEGIN_RELEASE): _S.RELEASING,
     (_S.RELEASING, _E.RELEASE): _S.RELEASED,
-    (_S.HANDED_OVER, _E.RECALL): _S.RECALLED,
     # an operator looked and decided (`migrator batch resolve`)
     (_S.DOUBTFUL, _E.RECEIPT): _S.HANDED_OVER,
     (_S.DOUBTFUL, _E.ABANDON): _S.CLAIMED,
@@ -125,9 +119,7 @@ RAISES_ATTEMPT: Final = frozenset(
 HALF_DONE: Final = frozenset({_S.CLAIMING, _S.RELEASING})
 """States in which a document store has to be asked what it gave up, or took back, so far."""
 
-OPEN: Final = frozenset(
-    {_S.CLAIMED, _S.STAGING, _S.STAGED, _S.COMMITTING, _S.PUBLISHING, *HALF_DONE}
-)
+OPEN: Final = frozenset({_S.CLAIMED, _S.STAGING, _S.COMMITTING, _S.PUBLISHING, *HALF_DONE})
 """States in which a batch still needs its lane's owner."""
 
 

@@ -27,9 +27,7 @@ from migrator.recall.restore import Recalls
 from migrator.recall.rules import RecallScope
 from migrator.stores.ports import Claims
 
-RELEASABLE: Final = frozenset(
-    {BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED, *HALF_DONE}
-)
+RELEASABLE: Final = frozenset({BatchState.CLAIMED, BatchState.STAGING, *HALF_DONE})
 """States of batches of which nothing can have left migrator's own queues."""
 
 
@@ -236,7 +234,7 @@ class Rollback:
             if claimed is None:
                 return 0  # all of it is somebody else's
             batch = claimed
-        if batch.state in (BatchState.STAGING, BatchState.STAGED):
+        if batch.state is BatchState.STAGING:
             # nothing was nacked before COMMITTING, so nothing has left the staging queue
             batch = self.batches.advance(batch, Event.ABANDON, lease)
         return self.claims.release(batch, lease)

@@ -22,7 +22,7 @@ NOT_IN_LEVELS: Final = frozenset(
             BatchState.CLAIMED,
             BatchState.RELEASING,
             BatchState.RELEASED,
-            BatchState.RECALLED,
+            RowState.RECALLED,
             BatchState.DISPATCHED,
             RowState.QUARANTINED,
         )

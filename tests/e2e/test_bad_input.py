@@ -133,7 +133,7 @@ def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["staged.staged:1", "staged.nacked:1"])
+@pytest.mark.parametrize("step", ["staged.confirmed:1", "staged.nacked:1"])
 def test_a_moved_database_goes_on_where_it_was(
     rig: Rig, postgres_server: PostgresServer, vhost: Any, step: str
 ) -> None:

@@ -18,7 +18,6 @@ STAGED: Final = (
     "staged.begun",
     "staged.publishing",
     "staged.confirmed",
-    "staged.staged",
     "staged.committing",
     "staged.nacked",
     "staged.receipt",

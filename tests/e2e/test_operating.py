@@ -220,7 +220,7 @@ def test_a_running_daemon_finishes_what_a_killed_one_left(rig: Rig) -> None:
     resting(other)
     rows = [row() for _ in range(20)]
     rig.insert(rows)
-    peer = rig.start("run", "--endpoint", "Sales", fault="staged.staged:1")
+    peer = rig.start("run", "--endpoint", "Sales", fault="staged.confirmed:1")
     assert rig.finish(peer).returncode == KILLED
     killed_s = time.monotonic()
     wait_until(lambda: rig.batch_states()["handed_over"] == 1, what="the batch it left")

@@ -53,7 +53,7 @@ def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_pat
     assert "paced: level 22" in rig.must("status")  # while it still is: it takes five seconds
     assert rig.finish(process).returncode == 0
     paced_per_s = rate_per_s(rig)
-    rig.query("UPDATE migrator.batch SET state = 'recalled' RETURNING 1")
+    rig.query("UPDATE migrator.batch SET state = 'released' RETURNING 1")
     rig.insert(rows_for_level_22(900))
     rig.migrate(MIGRATOR_HANDOVER__PACE="full")
     full_per_s = rate_per_s(rig)

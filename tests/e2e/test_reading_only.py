@@ -77,7 +77,7 @@ def test_verbs_that_read_write_nothing(rig: Rig, vhost: Any) -> None:
     rig.insert([nameless("Nowhere"), row(timedelta(days=9 * 366)), row(-timedelta(days=1))])
     rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "0s", codes=(5,))
     rig.insert([row() for _ in range(30)])
-    killed = rig.run("run", "--endpoint", "Sales", fault="staged.staged")
+    killed = rig.run("run", "--endpoint", "Sales", fault="staged.confirmed")
     assert killed.returncode == -9
     rig.insert([row() for _ in range(10)])
     staging = staging_name(rig.delays, rig.ledger_id(), Lane(0))

@@ -223,7 +223,7 @@ def test_a_rollback_that_is_killed_is_run_again(rig: Rig) -> None:
     What was staged and not committed stays in the staging queue and keeps nobody waiting; a dry
     run and status know before what comes back.
     """
-    before = half_handed_over(rig, 300, "staged.staged")
+    before = half_handed_over(rig, 300, "staged.confirmed")
     foretold = json.loads(rig.must("rollback", "--dry-run", "--json"))
     shown = json.loads(rig.must("status", "--json"))["rollback"]
     assert foretold["handed_over"]["expected"] == shown

@@ -28,7 +28,7 @@ PROGRESS = replace(
     endpoints=[
         EndpointProgress(
             endpoint=SALES,
-            rows={"claimed": 4, "staged": 2, "handed_over": 90, "quarantined": 3, "released": 1},
+            rows={"claimed": 4, "staging": 2, "handed_over": 90, "quarantined": 3, "released": 1},
         )
     ],
     lanes=[replace(some_progress().lanes[0], owner=None, doing=None, is_alive=False)],

@@ -61,7 +61,6 @@ FAULTS = {
         "staged.begun",
         "staged.publishing",
         "staged.confirmed",
-        "staged.staged",
         "staged.committing",
         "staged.nacked",
         "staged.receipt",
@@ -530,7 +529,7 @@ def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> N
     """A ledger that fell behind (a restored or failed-over database) doubles nothing."""
     world = killed("staged.receipt")
     batch = next(b for b in world.ledger.batches.values() if b.state is BatchState.COMMITTING)
-    world.ledger.batches[batch.id] = replace(batch, state=BatchState.STAGED)
+    world.ledger.batches[batch.id] = replace(batch, state=BatchState.STAGING)
     session, _, _ = world.process(Mode.STAGED)
     with pytest.raises(HandOverDoubtful):
         work(session)

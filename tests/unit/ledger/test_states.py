@@ -15,8 +15,8 @@ def leading_to(*states: BatchState) -> set[tuple[BatchState, Event]]:
 
 
 def test_a_nack_may_only_be_sent_after_committing_was_recorded() -> None:
-    """Committing is entered from staged alone, and left for handed over by a receipt alone."""
-    assert leading_to(S.COMMITTING) == {(S.STAGED, E.BEGIN_COMMIT)}
+    """Committing is entered from staging alone, and left for handed over by a receipt alone."""
+    assert leading_to(S.COMMITTING) == {(S.STAGING, E.BEGIN_COMMIT)}
     assert leading_to(S.HANDED_OVER) == {
         (S.COMMITTING, E.RECEIPT),
         (S.DOUBTFUL, E.RECEIPT),

@@ -115,7 +115,7 @@ def rolled_back(ledger: Any, scope: RollbackScope = EVERYTHING) -> RollbackRepor
     return done
 
 
-@pytest.mark.parametrize("state", [BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED])
+@pytest.mark.parametrize("state", [BatchState.CLAIMED, BatchState.STAGING])
 def test_what_cannot_have_reached_the_broker_goes_back(state: BatchState) -> None:
     """Nothing is nacked before committing, so a staged batch is still all ours."""
     ledger = Ledger(batch(1, state), batch(2, state, lane=3))

@@ -36,7 +36,7 @@ DAY = timedelta(days=1)
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
 V1, V2 = DelaysVersion
 LEDGER_ID = "a1"
-OPEN_STATES = {*BatchState} - {BatchState.RELEASED, BatchState.RECALLED}
+OPEN_STATES = {*BatchState} - {BatchState.RELEASED}
 
 
 def record(number: int, *, endpoint: EndpointName = SALES, **changes: Any) -> EvidenceRecord:

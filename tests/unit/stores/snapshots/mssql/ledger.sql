@@ -63,7 +63,6 @@ CREATE TABLE migrator.batch (
     claiming_at DATETIME2(6) NULL,
     claimed_at DATETIME2(6) NULL,
     staging_at DATETIME2(6) NULL,
-    staged_at DATETIME2(6) NULL,
     committing_at DATETIME2(6) NULL,
     publishing_at DATETIME2(6) NULL,
     handed_over_at DATETIME2(6) NULL,
@@ -71,7 +70,6 @@ CREATE TABLE migrator.batch (
     doubtful_at DATETIME2(6) NULL,
     releasing_at DATETIME2(6) NULL,
     released_at DATETIME2(6) NULL,
-    recalled_at DATETIME2(6) NULL,
     ledger_id NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator.run (id)

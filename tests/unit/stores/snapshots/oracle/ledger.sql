@@ -49,7 +49,6 @@ CREATE TABLE migrator_batch (
     claiming_at TIMESTAMP,
     claimed_at TIMESTAMP,
     staging_at TIMESTAMP,
-    staged_at TIMESTAMP,
     committing_at TIMESTAMP,
     publishing_at TIMESTAMP,
     handed_over_at TIMESTAMP,
@@ -57,7 +56,6 @@ CREATE TABLE migrator_batch (
     doubtful_at TIMESTAMP,
     releasing_at TIMESTAMP,
     released_at TIMESTAMP,
-    recalled_at TIMESTAMP,
     ledger_id VARCHAR2(255 CHAR),
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator_run (id)
