@@ -20,7 +20,6 @@ from pydantic import (
 from migrator.config.values import (
     EMPTY_IS_NONE,
     UTC_NAME,
-    Cron,
     MaybeTime,
     Section,
     Size,
@@ -28,7 +27,6 @@ from migrator.config.values import (
     ZoneName,
     checked,
     demand,
-    parse_interval,
 )
 from migrator.delays.routing import DelaysVersion, Topology
 from migrator.stores.azure.partitions import parse_scope
@@ -42,7 +40,6 @@ _CONTAINER: Final = demand(
     "must be 3 to 63 lower case letters, digits and single hyphens",
 )
 _COLUMNS: Final = ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers")
-_NIGHTLY: Final = "0 3 * * *"
 
 
 class StoreKind(StrEnum):
@@ -177,11 +174,6 @@ class Store(Section):
         return self
 
 
-def _check_rhythm(text: str) -> None:
-    if text != _NIGHTLY:  # a verb that does not purge need not import the scheduler for it
-        parse_interval(text)
-
-
 class Ledger(Section):
     """The ledger: its database, if the store is none, and how long settled rows are kept."""
 
@@ -192,13 +184,8 @@ class Ledger(Section):
     purge_after: MaybeTime = None
     """rows settled and due longer ago lose their content for good, as by `migrator ledger purge`;
     empty: never"""
-    purge_when: Annotated[str, checked(_check_rhythm)] = _NIGHTLY
-    """when that is done: a cron expression in UTC, or a duration between two"""
-
-    @property
-    def purge_rhythm(self) -> timedelta | Cron:
-        """When to purge, parsed."""
-        return parse_interval(self.purge_when)
+    purge_every: SomeTime = timedelta(hours=1)
+    """how often that is done"""
 
 
 class Tls(ClientTls):

@@ -1,15 +1,14 @@
-"""What one setting can be: durations, sizes, time zones, maintenance windows, cron expressions.
+"""What one setting can be: durations, sizes, time zones, maintenance windows.
 
 A window goes by the local clock and belongs to the day on which it begins, so ``Fri 22:00-06:00``
-ends on Saturday. Of cron, APScheduler decides when; weekdays are names, because it counts them from
-Monday and everybody else from Sunday. Source: docs/throttling.md.
+ends on Saturday. Source: docs/throttling.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -38,13 +37,6 @@ _WINDOW: Final = re.compile(
     r"(?P<start>[0-9]{2}:[0-9]{2})-(?P<end>[0-9]{2}:[0-9]{2})"
 )
 _MINUTES: Final = 24 * 60
-_CRON_FIELDS: Final = 5
-_NOT_CRON: Final = (
-    "must be minute, hour, day, month and weekday with spaces between, weekdays by name, such as "
-    "30 22 * * mon-fri"
-)
-_LONGEST_GAP: Final = timedelta(days=9 * 365)
-"""Between two leap days there are eight years, once in a century."""
 
 
 class Section(BaseModel):
@@ -149,61 +141,6 @@ def _days(first: str | None, last: str | None) -> frozenset[int]:
 def _minute(text: str) -> int:
     hours, minutes = (int(part) for part in text.split(":"))
     return hours * 60 + minutes if minutes < 60 else -1
-
-
-@dataclass(frozen=True, slots=True)
-class Cron:
-    """Times at which something happens, to the minute, in UTC."""
-
-    text: str
-    trigger: Any = field(repr=False, compare=False)
-    """Of APScheduler."""
-
-    def between(self, after: datetime, before: datetime) -> Iterator[datetime]:
-        """Yield its times between two, neither included."""
-        at = after
-        while (at := self.trigger.get_next_fire_time(at, at)) is not None and at < before:
-            yield at
-
-
-def parse_cron(text: str) -> Cron:
-    """Return the times that *text* names in UTC: minute, hour, day, month, weekday.
-
-    Raises:
-        ValueError: It is none, or has no time at all.
-    """
-    from apscheduler.triggers.cron import CronTrigger
-
-    words = text.split()
-    if len(words) != _CRON_FIELDS or re.search(r"[0-9]", words[-1]):
-        raise ValueError(_NOT_CRON)
-    now = datetime.now(UTC)
-    try:
-        trigger = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
-    except (ValueError, LookupError) as exc:
-        raise ValueError(_NOT_CRON) from exc
-    trigger.end_date = now + _LONGEST_GAP  # else it would look for a time for ever
-    if trigger.get_next_fire_time(None, now) is None:
-        raise ValueError(f"{text!r} never comes; {_NOT_CRON}")
-    trigger.end_date = None
-    return Cron(" ".join(words), trigger)
-
-
-def parse_interval(text: str) -> timedelta | Cron:
-    """Return how often something happens: a duration between two, or a cron expression in UTC.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if len(text.split()) == _CRON_FIELDS:
-        return parse_cron(text)
-    try:
-        span = parse_duration(text)
-    except ValueError as exc:
-        raise ValueError(f"{exc}, or {_NOT_CRON.removeprefix('must be ')}") from exc
-    if span <= timedelta(0):
-        raise ValueError("must be longer than 0s")
-    return span
 
 
 def find_zone(name: str) -> tzinfo:

@@ -54,7 +54,6 @@ from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
 
 for _name in (  # else they are imported when they are asked for
-    "apscheduler.triggers.cron",
     "migrator.config.loading",
     "migrator.preflight.broker",
     "migrator.rabbitmq.management",

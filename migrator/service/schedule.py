@@ -22,7 +22,7 @@ from apscheduler import events
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from migrator.config.values import Cron, build_duration
+from migrator.config.values import build_duration
 from migrator.errors import Interrupted
 from migrator.web.status import JobReport, JobView
 
@@ -93,7 +93,7 @@ class Job(BackgroundTask):
     def __init__(
         self,
         name: str,
-        every: timedelta | Cron,
+        every: timedelta,
         work: Callable[[], object],
         *,
         may_lag: bool = False,
@@ -104,7 +104,7 @@ class Job(BackgroundTask):
 
         Args:
             name: Public: docs/status-page.md has them all.
-            every: Between two, or at these times.
+            every: Between two.
             work: See ``BackgroundTask``.
             may_lag: Whether one that takes longer than that is no miss.
             is_quick: It returns at once, and needs no thread of its own.
@@ -135,9 +135,12 @@ class Job(BackgroundTask):
 
     def view(self) -> JobView:
         """Return the job as it is now."""
-        when = self.every.text if isinstance(self.every, Cron) else build_duration(self.every)
         return JobView(
-            job=self.name, when=when, runs=self._runs, missed=self._missed, last=self.last
+            job=self.name,
+            when=build_duration(self.every),
+            runs=self._runs,
+            missed=self._missed,
+            last=self.last,
         )
 
     def run(self) -> None:
@@ -156,7 +159,7 @@ class Job(BackgroundTask):
         times: Sequence[datetime] = event.scheduled_run_times
         count = len(times) if event.code == events.EVENT_JOB_MAX_INSTANCES else 0
         if self._last_at is not None:
-            count += left_out(self._last_at, times[0], every=self.every)
+            count += max(round((times[0] - self._last_at) / self.every) - 1, 0)
         self._last_at = times[-1]
         self._miss(count)
 
@@ -187,9 +190,7 @@ def scheduled(jobs: Sequence[Job]) -> Iterator[None]:
     for job in jobs:
         scheduler.add_job(
             job.run,
-            job.every.trigger
-            if isinstance(job.every, Cron)
-            else IntervalTrigger(seconds=job.every.total_seconds(), timezone="UTC"),
+            IntervalTrigger(seconds=job.every.total_seconds(), timezone="UTC"),
             id=job.name,
             max_instances=1,
             coalesce=True,
@@ -207,10 +208,3 @@ def scheduled(jobs: Sequence[Job]) -> Iterator[None]:
         for job in jobs:
             job.end()
             job.tell(at_once=True)
-
-
-def left_out(last: datetime, this: datetime, *, every: timedelta | Cron) -> int:
-    """Return how many times of a job that runs *every* so often lie between *last* and *this*."""
-    if isinstance(every, Cron):
-        return sum(1 for _ in every.between(last, this))
-    return max(round((this - last) / every) - 1, 0)

@@ -20,7 +20,6 @@ from datetime import timedelta
 from typing import Final
 
 from migrator.app import App
-from migrator.config.values import Cron
 from migrator.delays import probe
 from migrator.delays.capacity import (
     MeasuredCapacity,
@@ -113,9 +112,7 @@ class ProbeTask:
       itself (see ``delays.probe``).
     """
 
-    def __init__(
-        self, app: App, audit_log: AuditLog, pacer: Pacer, every: timedelta | Cron
-    ) -> None:
+    def __init__(self, app: App, audit_log: AuditLog, pacer: Pacer, every: timedelta) -> None:
         """Prepare to probe the levels of the settings; a late probe is warned of."""
         self._app = app
         self._pacer = pacer
@@ -272,7 +269,7 @@ class PurgeTask:
         self._audit_log = audit_log
         self._after = after
         self._rest = threading.Event()
-        every = app.settings.ledger.purge_rhythm
+        every = app.settings.ledger.purge_every
         self.job = Job(PURGE, every, self._purge, grace=_PURGE_GRACE)
 
     def _purge(self) -> None:

@@ -46,7 +46,7 @@ class JobView:
 
     job: str
     when: str
-    """A duration between two of them, or a cron expression: ``10s``, ``0 3 * * *``."""
+    """The duration between two of them: ``10s``."""
     runs: int
     """How often it was begun."""
     missed: int

@@ -246,7 +246,7 @@ def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) ->
     listen(rig, tmp_path)
     rig.settings |= {
         "MIGRATOR_LEDGER__PURGE_AFTER": "1s",
-        "MIGRATOR_LEDGER__PURGE_WHEN": "500ms",
+        "MIGRATOR_LEDGER__PURGE_EVERY": "500ms",
         "MIGRATOR_DISPATCH__REMEMBER": "1s",
         "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
         "MIGRATOR_HANDOVER__CUTOFF": "0s",

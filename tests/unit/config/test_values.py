@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.config.values import (
-    Cron,
     build_duration,
-    parse_cron,
     parse_duration,
-    parse_interval,
     parse_size,
     parse_window,
 )
@@ -118,30 +115,3 @@ def test_anything_else_is_refused(text: str) -> None:
     """With an example of what would do."""
     with pytest.raises(ValueError, match="22:00-06:00"):
         parse_window(text)
-
-
-def utc(text: str) -> datetime:
-    """Return a moment of 2026, such as ``03-29 01:30``, in UTC."""
-    return datetime.fromisoformat(f"2026-{text}:00+00:00")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "0 22 * *", "60 22 * * *", "0 24 * * *", "0 22 * * 1", "0 22 * * mon-5", "0 22 31 2 *"],
-)
-def test_what_is_no_cron_expression_is_refused(text: str) -> None:
-    """Weekdays in numbers as well: half of the world begins to count at another day."""
-    with pytest.raises(ValueError, match="must be minute, hour"):
-        parse_cron(text)
-
-
-def test_an_interval_is_a_duration_or_a_cron_expression() -> None:
-    """The latter in UTC; what lies between two moments can be counted."""
-    assert parse_interval("10m") == timedelta(minutes=10)
-    cron = parse_interval("0 3 * * *")
-    assert isinstance(cron, Cron)
-    between = [*cron.between(utc("01-01 03:00"), utc("01-04 03:00"))]
-    assert between == [utc("01-02 03:00"), utc("01-03 03:00")]
-    for text in ("", "0s", "daily", "0 3 * *"):
-        with pytest.raises(ValueError, match="must be"):
-            parse_interval(text)

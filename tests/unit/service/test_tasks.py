@@ -226,7 +226,7 @@ class Ledger:
         self.refusal: MigratorError | None = None
         self.asked: list[datetime] = []
         self.events = Events()
-        ledger = SimpleNamespace(purge_rhythm=timedelta(hours=1))
+        ledger = SimpleNamespace(purge_every=timedelta(hours=1))
         app: Any = SimpleNamespace(
             settings=SimpleNamespace(ledger=ledger),
             ledger_facts=self,
