@@ -84,23 +84,6 @@ def load(delays_s: Iterable[int], *, weight: float = 1.0) -> Load:
     return Load(rows=rows * weight, passing=passing, after=after)
 
 
-def lets_go_per_s(delays_s: Iterable[int], *, exchange_cost_s: float) -> float:
-    """Return how many messages a second, of such a mix, the levels let go of for ever.
-
-    Raises:
-        ValueError: None of them has a delay.
-    """
-    delays = [each for each in delays_s if each > 0]
-    if not delays:
-        raise ValueError("messages without a delay pass no level")
-    narrowest: dict[int, int] = {}
-    for delay_s in delays:
-        for level, _, exchanges in releases(delay_s):
-            narrowest[level] = narrowest.get(level, 0) + exchanges
-    most = max(max(narrowest.values()), sum(narrowest.values()) / BROKER_CORES)
-    return len(delays) / (most * exchange_cost_s)
-
-
 def paced_s(rows: Mapping[int, int], *, exchange_cost_s: float) -> float:
     """Return how long it takes at least to hand over so many rows into each level, at the pace.
 

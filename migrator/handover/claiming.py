@@ -36,7 +36,8 @@ _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
 _EMPTY_S: Final = 5.0
 """A level in whose range there were no rows is not looked at again for so long."""
-_OVERDUE_EVERY_S: Final = 0.5
+_NOTHING_OVERDUE_S: Final = 0.5
+"""Where no row was overdue, none is looked for again for so long."""
 _LOOK_EVERY_S: Final = 0.5
 """What a look found is believed for so long; what it did not find, by all lanes of the process."""
 _LONGEST_PAUSE_S: Final = 1.5
@@ -218,7 +219,7 @@ class Claimer:
         if selection.takes_overdue and overdue_is_stale:
             yield None, self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
             # only reached when there was none
-            self.look.nothing_overdue_until_s[source] = at_s + _OVERDUE_EVERY_S
+            self.look.nothing_overdue_until_s[source] = at_s + _NOTHING_OVERDUE_S
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
             progress.above.clear()

@@ -81,6 +81,10 @@ class LaneWorker(Worker):
         link = self._link
         return None if link is None else link.blocked_reason
 
+    @property
+    def _slice_s(self) -> float:
+        return _SLICE_ONCE_S if self._once else _SLICE_S
+
     def _may_claim(self) -> bool:
         return not self.is_ending and self._claims.may_claim()
 
@@ -281,7 +285,7 @@ class LaneThread(LaneWorker):
         while not (self.wake.is_set() or self.is_ending):
             self.beat()
             held.check()
-            session.idle(_SLICE_ONCE_S if self._once else _SLICE_S)
+            session.idle(self._slice_s)
             if time.monotonic() > ends_s:
                 break
         if self.wake.is_set():
@@ -347,7 +351,7 @@ class Adopter(LaneWorker):
         ends_s = time.monotonic() + (_LOOK_EVERY_S if self._once else _ADOPT_EVERY_S)
         while time.monotonic() < ends_s and not self.is_ending:
             self.beat()
-            self._stop.draining.wait(_SLICE_ONCE_S if self._once else _SLICE_S)
+            self._stop.draining.wait(self._slice_s)
 
     def _adopt_all(self) -> None:
         trouble = None
