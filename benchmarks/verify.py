@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.verify --rows 100000
     .venv/bin/python -m benchmarks.verify --rows 100000 --against ../before --natives 6000
-    .venv/bin/python -m benchmarks.verify --rows 100000 --rows 400000 --deepest 2000000
+    .venv/bin/python -m benchmarks.verify --rows 100000 --rows 400000 --max-depth 2000000
 
 Starts a private PostgreSQL (with fsync) and a private RabbitMQ, hands over rows that are due in
-months with the real program, and runs ``migrator verify`` and ``migrator verify --scan`` as
+months with the real program, and runs ``migrator verify`` and ``migrator verify --deep`` as
 processes: wall time, CPU time of the program, its peak of resident memory, and the CPU time of
 database and broker meanwhile. All must say the same: balanced, and each row seen.
 
@@ -171,7 +171,10 @@ def measure(rows: int, given: argparse.Namespace, servers: Servers, console: Con
     rig.migrate("--mode", "direct", MIGRATOR_HANDOVER__PACE="full")
     rig.management_url = node.management_url
     trees = [given.against.resolve(), ROOT] if given.against else [ROOT]
-    calls = {"": (), "--scan": ("--scan", "--deepest", str(given.deepest), "--hold", given.hold)}
+    calls = {
+        "": (),
+        "--deep": ("--deep", "--max-depth", str(given.max_depth), "--max-hold", given.max_hold),
+    }
     taken = defaultdict[tuple[str, Path], list[Measured]](list)
     for turn in range(given.rounds):
         for call in given.calls:
@@ -202,9 +205,9 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--natives", type=int, default=0, help="messages of others in each scan")
-    parser.add_argument("--deepest", type=int, default=200_000)
-    parser.add_argument("--hold", default="20s")
-    parser.add_argument("--calls", nargs="+", default=["", "--scan"], help="'' or --scan")
+    parser.add_argument("--max-depth", type=int, default=200_000)
+    parser.add_argument("--max-hold", default="20s")
+    parser.add_argument("--calls", nargs="+", default=["", "--deep"], help="'' or --deep")
     given = parser.parse_args()
     console = Console(width=110)
     with PostgresServer(fsync=True) as postgres, RabbitNode() as node:

@@ -123,7 +123,8 @@ class Demo:
 
     def _seed(self, *options: str) -> None:
         self._migrator(
-            "seed", "--endpoint", ENDPOINT, "--destinations", ",".join(DESTINATIONS), *options
+            *("seed", "--yes", "--endpoint", ENDPOINT),
+            *("--destinations", ",".join(DESTINATIONS), *options),
         )
 
     def _tell(self, text: str) -> None:

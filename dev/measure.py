@@ -141,7 +141,8 @@ def files_to_first_claim() -> int:
             "MIGRATOR_WEB__SOCKET": "",
         }
         _quietly(main, "db", "upgrade")
-        _quietly(main, "seed", "--endpoint", "Sales", "--count", "1", "--destinations", "Billing")
+        seed = ("seed", "--yes", "--endpoint", "Sales", "--count", "1")
+        _quietly(main, *seed, "--destinations", "Billing")
         _quietly(main, "delays", "create")
         _declare_receiver(node, "Billing")
         event.listen(Engine, "after_cursor_execute", executed)

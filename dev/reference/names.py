@@ -64,10 +64,9 @@ def exit_codes() -> str:
         "Exit codes",
         "What the process tells its caller; the last line on stderr says why.",
         table(("code", "meaning", "what to do", "errors"), rows),
-        "`check` and `delays verify` end with 3 or 4 when something is refused, `delays inspect` "
-        "with 3 when levels are missing, `delays probe` with 3 when a probe is lost or early,\n"
-        "`quarantine list` with 5 when there are rows, and `batch list` with 6 when there are "
-        "doubtful batches.",
+        "`check` and `delays show` end with 3 or 4 when something is refused, and `delays probe` "
+        "with 3 when a probe is lost or early.\n"
+        "A list ends with 0, whatever is in it.",
     )
 
 
@@ -121,7 +120,7 @@ def checks() -> str:
         "What could not be asked is `not_checked`, which is not the same as fine: "
         "most often `broker.management_url` is missing.",
         table(columns, map(_check_row, CHECKS)),
-        f"`migrator delays verify` makes {also}, and these:",
+        f"`migrator delays show` makes {also}, and these:",
         table(columns, map(_check_row, of_delays)),
     )
 

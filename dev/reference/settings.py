@@ -29,7 +29,7 @@ def settings() -> str:
         "Settings",
         "Defaults, then `migrator.toml`, then `MIGRATOR_*` variables, then options; "
         "each wins over those before it.",
-        "`migrator config show` prints what is in force and where each value came from.\n"
+        "`migrator config` prints what is in force and where each value came from.\n"
         "Unknown keys are errors, and all problems are reported at once.",
         "A duration is a number with a unit, `250ms`, `30s`, `1m`, `2h`, `30d`, `1w`; "
         "a size is a number of bytes, or one with `KiB`, `MiB` or `GiB`.\n"

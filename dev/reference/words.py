@@ -141,7 +141,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ExitCode.BUG: ("a bug", "run it again with `-vv` and report what it prints"),
     ExitCode.USAGE: (
         "usage or settings; nothing was started",
-        "correct what the message lists; `migrator config show` tells where each value came from",
+        "correct what the message lists; `migrator config` tells where each value came from",
     ),
     ExitCode.PREFLIGHT_REFUSED: (
         "preflight or a running daemon refused; nothing was changed, or the message lists what was",
@@ -159,7 +159,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ),
     ExitCode.DOUBTFUL: (
         "the outcome of a batch is doubtful, or `verify` found what does not agree",
-        "`migrator batch list`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
+        "`migrator db resolve`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
     ),
     ExitCode.INTERRUPTED: (
         "`run --once` was stopped by a signal before it was done",
@@ -176,7 +176,7 @@ BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.PUBLISHING: "being published straight into the levels, or to its destinations",
     BatchState.HANDED_OVER: "with the broker, by its own answer",
     BatchState.DISPATCHED: "sent to its destinations when due, as the timeout manager would",
-    BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator batch resolve`",
+    BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator db resolve`",
     BatchState.RELEASING: "of a document store: being put back",
     BatchState.RELEASED: "back in the store; or gone with it, if its rows say `written-off`",
 }
@@ -185,7 +185,8 @@ ROW_STATES: Final[Mapping[RowState, str]] = {
     RowState.QUARANTINED: "kept aside with a reason",
     RowState.DISPATCHED: "not used in this version",
     RowState.RELEASED: "back in the store, though its batch is not",
-    RowState.RECALLED: "handed over, and back in the store by `migrator rollback` or `recall`",
+    RowState.RECALLED: "handed over, and back in the store by `migrator rollback`",
+    RowState.DISCARDED: "was in quarantine, and is never sent: `migrator quarantine discard`",
 }
 
 EVENTS: Final[Mapping[Event, str]] = {
@@ -210,8 +211,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "broker-alarms": "Free memory or disk on that node; migrator waits meanwhile.",
     "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
     "permissions.",
-    "broker-rights": "Let `migrator broker grants` print what the user needs. To make no queues, "
-    "use `--mode direct` and `dispatch.retry_delays = []`; to bind nothing, set "
+    "broker-rights": "Let `migrator db grants --broker` print what the user needs. To make no "
+    "queues, use `--mode direct` and `dispatch.retry_delays = []`; to bind nothing, set "
     "`broker.all_endpoints_support_delayed_delivery = true`.",
     "broker-version": "Upgrade the broker, enable the feature flag, or use "
     "`--delays v1 --mode direct`.",
@@ -237,7 +238,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "due-times": "Set `store.time_zone` to the zone that the finding names; see "
     "[what if](../what-if.md#due-times-are-of-another-time-zone-exit-code-3).",
-    "stuck-levels": "`migrator delays verify` looks again, and names the missing destination.",
+    "stuck-levels": "`migrator delays show` looks again, and names the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
     "once none runs any more.",
@@ -251,7 +252,7 @@ TABLES: Final[Mapping[str, str]] = {
     "ledger": "One row: whose ledger this is.",
     "run": "One row per endpoint each time `migrator run` started.",
     "batch": "Rows that are claimed and handed over together; they are the books and stay.",
-    "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`; what a "
+    "timeout": "Every row ever claimed, with its content, until `migrator db purge`; what a "
     "dispatcher sent, for `dispatch.remember`.",
     "lease": "Who owns which lane, and until when.",
     "held_destination": "Destinations that could not be reached; their rows wait in the store.",
@@ -275,7 +276,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "run.status": "running, done, stopped or failed; running also after a kill",
     "run.begun_at": "when it began",
     "run.ended_at": "when it ended; empty after a kill",
-    "batch.id": "what `migrator batch resolve` takes; part of each message's app-id",
+    "batch.id": "what `migrator db resolve` takes; part of each message's app-id",
     "batch.run_id": "the run that claimed it",
     "batch.endpoint": "whose timeouts",
     "batch.source": "the table they came from",

@@ -53,7 +53,7 @@ def new_recall(app: App) -> Recall:
     """Return what brings handed-over timeouts back; raises what ``level_access`` does."""
     return Recall(
         recalls=app.side.recalls,
-        access=level_access(app, purpose="migrator recall"),
+        access=level_access(app, purpose="migrator rollback"),
         version=app.settings.broker.delays,
         leases=app.leases,
         lease_duration=app.settings.handover.lease,
@@ -96,7 +96,7 @@ def new_settlement(app: App) -> FailoverSettlement:
     return FailoverSettlement(
         failover=app.sql_side(wanted_for="settling a failover").failover,
         adoption=new_adoption(app),
-        access=level_access(app, purpose="migrator recall"),
+        access=level_access(app, purpose="migrator rollback"),
         version=app.settings.broker.delays,
         mode=app.settings.handover.mode,
         cutoff=app.settings.handover.cutoff,

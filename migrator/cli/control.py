@@ -1,4 +1,4 @@
-"""``migrator pause``, ``resume``, ``set``, ``drain`` and ``stop``: tell a running daemon."""
+"""``migrator pause``, ``resume``, ``set`` and ``stop``: tell a running daemon."""
 
 from __future__ import annotations
 
@@ -98,24 +98,24 @@ def adjust(
 
 
 @verbs.command()
-def drain(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
-    """Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the end.
+def stop(
+    context: typer.Context,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="End between two steps, as the second SIGTERM does."),
+    ] = False,
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Have the daemon finish what is claimed, then end: as the first SIGTERM does.
 
-    Examples:
-      migrator drain
-      migrator drain --socket /run/migrator/control.sock
-    """
-    _give(Drain(), session_of(context), socket)
-
-
-@verbs.command()
-def stop(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
-    """End between two steps: as the second SIGTERM does. The next start goes on from there.
+    Does not wait for the end. The next start goes on from there, after --now as well.
 
     Examples:
       migrator stop
+      migrator stop --now --socket /run/migrator/control.sock
     """
-    _give(StopNow(), session_of(context), socket)
+    _give(StopNow() if now else Drain(), session_of(context), socket)
 
 
 def _give(

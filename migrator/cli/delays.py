@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Final
 
 import typer
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.app import App
+from migrator.cli.findings import exit_code, findings_document, write_findings
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import Delays, DryRun, Json, Session, Yes, confirmed, duration, session_of
@@ -26,6 +28,8 @@ from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import CAPACITY_MEASURED, parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
+from migrator.preflight.context import DelaysContext
+from migrator.preflight.registry import check_delays
 from migrator.web.status import levels_document
 
 
@@ -33,15 +37,15 @@ class Verbs(LazyGroup):
     """Those with a module of their own."""
 
     lines: ClassVar = {
-        "verify": "Say what is wrong with the broker's native delays, and what mends it.",
         "migrate": "Move what waits in the delays v1 into the delays v2 of the same broker.",
         "transfer": "Move what waits in the delays of this broker into those of another.",
     }
-    modules: ClassVar = {"verify": "check", "migrate": "transfer"}
+    order: ClassVar = ("create", "show", "probe", "migrate", "transfer", "delete")
+    modules: ClassVar = {"migrate": "transfer"}
 
 
 verbs = new_group(
-    "The native delay levels: make them, look into them, verify them, try them.", cls=Verbs
+    "The native delay levels: create, show, probe, migrate, transfer, delete.", cls=Verbs
 )
 
 
@@ -72,37 +76,64 @@ def create(context: typer.Context, delays: Delays = None, as_json: Json = False)
     session.tell("delays-create", {"delays": version}, f"delays {version} are complete")
 
 
-@verbs.command()
-def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False) -> None:
-    """Show what waits in each delay level. Takes no message out and changes nothing.
+WatchFor = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="How long to look at a level that holds messages, before it counts as frozen.",
+    ),
+]
 
+
+@verbs.command()
+def show(
+    context: typer.Context,
+    delays: Delays = None,
+    watch_for: WatchFor = "10s",
+    as_json: Json = False,
+) -> None:
+    """Show what waits in each delay level, what is wrong with them, and what mends it.
+
+    Takes no message out and changes nothing. Looks for a while only when messages are held.
     Without the management API only what is ready is known, and never shown as nothing else.
 
     Examples:
-      migrator delays inspect
-      migrator delays inspect --delays v1 --json
+      migrator delays show
+      migrator delays show --delays v1 --watch-for 30s --json
 
-    Exit codes: 0 shown; 3 levels are missing; 4 broker unreachable.
+    Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
     session = session_of(context)
+    watch_s = duration("--watch-for", watch_for).total_seconds()
+    depths: LevelDepths | None = None
     with session.opened() as app:
-        depths = app.broker_facts.level_depths(app.settings.broker.delays)
+        findings = check_delays(_context(app, watch_s))
+        if exit_code(findings) is not ExitCode.UNREACHABLE:
+            depths = app.broker_facts.level_depths(app.settings.broker.delays)
     if session.wants_json:
-        write_json("delays-inspect", levels_document(depths))
-    elif not depths.is_absent:
-        write_drawn(level_table(depths))
-    if depths.gap:
-        say(f"not known: {depths.gap}")
-    if depths.missing:
-        say(_missing(depths))
-    raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if depths.missing else ExitCode.DONE)
+        levels = {} if depths is None else levels_document(depths)
+        write_json("delays-show", {**levels, **findings_document(findings)})
+    else:
+        if depths is not None and not depths.is_absent:
+            write_drawn(level_table(depths))
+        write_findings(findings)
+        if depths is not None and depths.gap:
+            say(f"not known: {depths.gap}")
+    raise typer.Exit(exit_code(findings))
 
 
-def _missing(depths: LevelDepths) -> str:
-    remedy = f"migrator delays create --delays {depths.version}"
-    if depths.is_absent:
-        return f"delays {depths.version} do not exist here: {remedy}"
-    return f"{len(depths.missing)} levels are missing: {remedy}"
+def _context(app: App, watch_s: float) -> DelaysContext:
+    url = app.settings.store.url
+    has_store = url is not None and bool(url.get_secret_value())
+    return DelaysContext(
+        broker=app.broker_facts,
+        version=app.settings.broker.delays,
+        accepts_suffix_collisions=app.settings.handover.accept_suffix_collisions,
+        hand_overs=app.hand_overs if has_store else None,
+        wall_clock=lambda: datetime.now(UTC),
+        watch_s=watch_s,
+        wait=time.sleep,
+    )
 
 
 @verbs.command()
@@ -360,7 +391,7 @@ def delete(
             "delays-delete", _delete_document(found, obstacles, dry_run=dry_run, deleted=is_meant)
         )
     else:
-        _show(found, obstacles, deleted=is_meant)
+        _show_deletion(found, obstacles, deleted=is_meant)
     raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if obstacles else ExitCode.DONE)
 
 
@@ -401,7 +432,7 @@ def _delete_document(
     }
 
 
-def _show(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:
+def _show_deletion(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:
     what = (
         f"delays {found.version}, {len(found.exchanges)} exchanges and {len(found.queues)} queues"
     )

@@ -6,7 +6,7 @@ list of verbs and ``--help`` need none of it: each has one line beside the group
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -25,6 +25,10 @@ class LazyGroup(TyperGroup):
 
     lines: ClassVar[Mapping[str, str]] = {}
     """What the list of verbs says of each, by name and in order."""
+    unlisted: ClassVar[Collection[str]] = ()
+    """Those that the list of verbs leaves out."""
+    order: ClassVar[Sequence[str]] = ()
+    """All its verbs as they are listed; empty: as they come."""
     modules: ClassVar[Mapping[str, str]] = {}
     """By name: the module of ``migrator.cli``, where it has another name, and what to take of it.
 
@@ -34,7 +38,9 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, line in self.lines.items():
-            self.add_command(TyperCommand(name, short_help=line))
+            self.add_command(TyperCommand(name, short_help=line, hidden=name in self.unlisted))
+        if self.order:
+            self.commands = {name: self.commands[name] for name in self.order}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and arguments of the verb that *args* begin with."""
@@ -46,7 +52,7 @@ class LazyGroup(TyperGroup):
         if name in self.lines:
             group = group_of(self.modules.get(name, name))
             command = group.commands.get(name, group)
-            command.short_help = self.lines[name]
+            command.short_help, command.hidden = self.lines[name], name in self.unlisted
             self.add_command(command, name)
         return self.commands[name]
 

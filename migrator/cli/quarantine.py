@@ -15,15 +15,15 @@ import typer
 from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import Json, session_of
-from migrator.errors import ConfigError, ExitCode
+from migrator.cli.session import Json, Yes, confirmed, session_of
+from migrator.errors import ConfigError
 from migrator.ledger.quarantine import PAGE_ROWS
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
 from migrator.reports import plain
 
-verbs = new_group("Rows kept aside with a reason: list, show, retry, export.")
+verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
 _BODY_SHOWN_BYTES: Final = 2000
 
@@ -55,8 +55,6 @@ def list_rows(
     Examples:
       migrator quarantine list
       migrator quarantine list --endpoint Sales --reason destination-unknown --json
-
-    Exit codes: 0 there is none; 5 there are rows.
     """
     session = session_of(context)
     which = _filter(endpoint, reason, None)
@@ -70,7 +68,6 @@ def list_rows(
             ((r.endpoint, r.timeout_id, r.due_at, r.destination, r.reason, r.detail) for r in rows),
         )
         say(f"{len(rows)} rows" + ("; there may be more, see --limit" * (len(rows) == limit)))
-    raise typer.Exit(ExitCode.QUARANTINED if rows else ExitCode.DONE)
 
 
 @verbs.command()
@@ -181,6 +178,34 @@ def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
     while page := app.quarantine.full(which, after=after):
         yield from page
         after = page[-1].row.key
+
+
+@verbs.command()
+def discard(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    reason: ReasonCode = None,
+    timeout_id: Id = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give rows up: they are never sent, and `decommission` does not wait for them any more.
+
+    The ledger keeps them as `discarded` until `migrator db purge`, and its events tell how many.
+    Nothing brings them back: export them first.
+
+    Examples:
+      migrator quarantine discard --reason body-missing --yes
+      migrator quarantine discard --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --yes
+    """
+    session = session_of(context)
+    which = _filter(endpoint, reason, timeout_id)
+    confirmed(yes=yes, what="these rows of the quarantine would never be sent")
+    with session.opened(with_ledger=True) as app:
+        count = app.quarantine.discard(which)
+        detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
+        app.runs.record("quarantine_discarded", detail=detail, batch=None)
+    session.tell("quarantine-discard", {"rows": count}, f"{count} rows are discarded")
 
 
 def _row_document(row: QuarantinedRow) -> dict[str, object]:

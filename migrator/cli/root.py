@@ -22,34 +22,28 @@ class Verbs(LazyGroup):
     """What ``migrator --help`` lists, in its order."""
 
     lines: ClassVar = {
+        "preview": "Say what a migration would do, and what would go wrong. Changes nothing.",
         "run": "Move stored timeouts into the native delays, or be the timeout manager.",
-        "preview": "Count what a migration would do. Reads the store, writes nothing.",
-        "check": "Say what would go wrong with store, ledger and broker. Changes nothing.",
-        "endpoints": "List the endpoints that have timeouts, with what is done for each.",
         "status": "Show progress, quarantine, doubtful batches and lanes.",
         "pause": "Claim nothing more, until resumed; what is claimed is finished.",
         "resume": "Lift a pause; without --endpoint every pause.",
+        "stop": "Have the daemon finish what is claimed, then end; --now: between two steps.",
         "set": "Change a setting of [handover] until the daemon is started again.",
-        "drain": "Finish what is claimed, then end: as the first SIGTERM does.",
-        "stop": "End between two steps: as the second SIGTERM does.",
-        "verify": "Compare store, ledger and broker: is every timeout accounted for?",
-        "rollback": "Undo a migration: put all rows back into their tables, byte for byte.",
-        "recall": "Take some handed-over timeouts out of the delay levels, back into tables.",
-        "decommission": "Remove the queues of an endpoint's timeout manager, and ours.",
-        "seed": "Write invented timeouts into the store, for rehearsals.",
-        "quarantine": "Rows kept aside with a reason: list, show, retry, export.",
-        "batch": "Batches whose outcome is doubtful: list, resolve.",
-        "delays": "The native delay levels: make, inspect, verify, try, move or delete them.",
-        "db": "The ledger's tables: upgrade, current, sql, grants, adopt.",
-        "broker": "The broker: grants.",
-        "ledger": "What is kept of settled rows: purge.",
         "config": "Show the settings in force.",
+        "verify": "Compare store, ledger and broker: is every timeout accounted for?",
+        "rollback": "Undo a migration, or a part of it: put rows back, byte for byte.",
+        "decommission": "Remove the queues of an endpoint's timeout manager, and ours.",
+        "quarantine": "Rows kept aside with a reason: list, show, retry, export, discard.",
+        "delays": "The native delay levels: make, show, try, move or delete them.",
+        "db": "The ledger's tables, rights, and what a person has to decide.",
+        "check": "Say what would go wrong with store, ledger and broker. Changes nothing.",
+        "endpoints": "List the endpoints that have timeouts, with what is done for each.",
+        "seed": "Write invented timeouts into the store, for rehearsals.",
     }
+    unlisted: ClassVar = frozenset({"seed"})
     modules: ClassVar = {
-        **dict.fromkeys(("endpoints", "seed"), "store"),
-        **dict.fromkeys(("pause", "resume", "set", "drain", "stop"), "control"),
-        "rollback": "recall",
-        "ledger": "db:ledger_verbs",
+        **dict.fromkeys(("pause", "resume", "set", "stop"), "control"),
+        "endpoints": "check",
         "config": "root:config_verbs",
     }
 
@@ -64,8 +58,7 @@ program = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  migrator check --all-endpoints
-  migrator preview --endpoint Sales
+  migrator preview --all-endpoints
   migrator run --endpoint Sales
   migrator status --watch
 
@@ -135,19 +128,19 @@ def _global_options(
     session.verbosity = verbose
 
 
-config_verbs = new_group("Show the settings in force.")
+config_verbs = new_group()
 
 
-@config_verbs.command()
-def show(context: typer.Context, as_json: Json = False) -> None:
+@config_verbs.command("config")
+def show_config(context: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value, where it came from and what it means.
 
     Secrets are masked. Nothing is connected to.
 
     Examples:
-      migrator config show
-      migrator --config /etc/migrator/migrator.toml config show --json
-      MIGRATOR_HANDOVER__CUTOFF=0s migrator config show
+      migrator config
+      migrator --config /etc/migrator/migrator.toml config --json
+      MIGRATOR_HANDOVER__CUTOFF=0s migrator config
     """
     from migrator import config
 

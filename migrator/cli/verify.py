@@ -48,14 +48,14 @@ verbs = new_group()
 @verbs.command()
 def verify(
     context: typer.Context,
-    scan: Annotated[
-        bool, typer.Option("--scan", help="Look at each message in the delay levels, too.")
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Look at each message in the delay levels, too.")
     ] = False,
     endpoint: Endpoints = None,
-    hold: Annotated[
+    max_hold: Annotated[
         str, typer.Option(metavar="DURATION", help="Hold the messages of a level no longer.")
     ] = "20s",
-    deepest: Annotated[
+    max_depth: Annotated[
         int, typer.Option(metavar="N", min=0, help="Do not look into levels with more messages.")
     ] = 200_000,
     rate: Annotated[
@@ -83,28 +83,28 @@ def verify(
 ) -> None:
     """Compare store, ledger and broker, and say whether every timeout is accounted for.
 
-    Changes nothing, and may run beside `migrator run`. Without --scan the levels are counted
+    Changes nothing, and may run beside `migrator run`. Without --deep the levels are counted
     only; with it, messages of everybody are held for a moment, and can be late by as much.
 
     Examples:
       migrator verify
-      migrator verify --scan --endpoint Sales
-      migrator verify --scan --rate 5000 --evidence sales.jsonl
-      migrator verify --scan --format html --output sales.html
+      migrator verify --deep --endpoint Sales
+      migrator verify --deep --rate 5000 --evidence sales.jsonl
+      migrator verify --deep --format html --output sales.html
 
     Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
       5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful.
     """
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
-    limits = ScanLimits(hold_s=duration("--hold", hold, is_some=True).total_seconds())
+    limits = ScanLimits(hold_s=duration("--max-hold", max_hold, is_some=True).total_seconds())
     with session.opened(with_ledger=True) as app:
         plan = VerifyPlan(
             endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
-            is_scan=scan,
+            is_scan=deep,
             delays=app.settings.broker.delays if delays else None,
             scan=limits,
-            deepest=deepest,
+            deepest=max_depth,
             rate=rate,
         )
         with progress("verifying") as tell:
@@ -202,7 +202,7 @@ def _show_discrepancies(first: Sequence[Found], counts: Mapping[str, int]) -> No
 def _verdict(found: Verification) -> Iterator[str]:
     if found.doubtful:
         listed = ", ".join(map(str, found.doubtful))
-        yield f"doubtful: batches {listed}; `migrator batch list` says what is known"
+        yield f"doubtful: batches {listed}; `migrator db resolve` says what is known"
     yield f"{found.rows_checked} rows compared with what was claimed"
     texts = {
         Verdict.BALANCED: "everything that was looked at agrees",

@@ -182,7 +182,7 @@ class Ledger(Section):
     url_file: Path | None = None
     """file that holds the URL; a bare name is a systemd credential"""
     purge_after: MaybeTime = None
-    """rows settled and due longer ago lose their content for good, as by `migrator ledger purge`;
+    """rows settled and due longer ago lose their content for good, as by `migrator db purge`;
     empty: never"""
     purge_every: SomeTime = timedelta(hours=1)
     """how often that is done"""

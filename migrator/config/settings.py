@@ -1,7 +1,7 @@
 """All settings, and what has to hold between sections. Frozen; unknown keys are errors.
 
 The sections about a running process are here: its control and status, hooks and log. A
-field's description is shown by ``migrator config show`` and tested to be in the docs.
+field's description is shown by ``migrator config`` and tested to be in the docs.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _MINUTES: Final = 24 * 60
 class Section(BaseModel):
     """Frozen, and without keys nobody knows; defaults are checked like given values.
 
-    The string below a key is what ``config show`` and the reference say of it.
+    The string below a key is what ``config`` and the reference say of it.
     """
 
     model_config = ConfigDict(

@@ -365,13 +365,13 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
             database.doubtful,
             "doubtful_batches",
             f"batches {', '.join(map(str, database.doubtful))} are doubtful",
-            "decide with `migrator batch resolve`",
+            "decide with `migrator db resolve`",
         ),
         (
             database.quarantined,
             "quarantined_rows",
             f"{database.quarantined} rows are in quarantine",
-            "look with `migrator quarantine list`, then retry or export them; "
+            "look with `migrator quarantine list`, then retry them, or export and discard them; "
             "`migrator rollback` puts them back into the table",
         ),
         (

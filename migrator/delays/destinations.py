@@ -175,7 +175,7 @@ class Destinations(DestinationAnswers[None]):
         except AccessRefused as exc:  # a right that we miss is no fault of the rows
             raise AccessRefused(
                 f"destination {name!r} may not be bound to the delays: {exc}; its timeouts wait: "
-                "grant what `migrator broker grants` prints"
+                "grant what `migrator db grants --broker` prints"
             ) from exc
         except EntityAbsent:
             return _unknown(name)  # deleted since we looked

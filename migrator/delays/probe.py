@@ -227,7 +227,7 @@ def refuse_unusable(
     if not inspect_delays(settings, version, find_bindings=find_bindings).is_usable:
         raise PreflightRefused(
             f"the delays {version} are not as they must be, so nothing was sent; "
-            f"`migrator delays verify --delays {version}` says what is wrong"
+            f"`migrator delays show --delays {version}` says what is wrong"
         )
 
 

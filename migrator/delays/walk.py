@@ -150,7 +150,7 @@ def demand_shallow(waiting: Mapping[int, int], deepest: int) -> None:
     if deep:
         listed = ", ".join(f"level {level:02d}: {count}" for level, count in deep.items())
         raise PreflightRefused(
-            f"too many messages would have to be held ({listed}); --deepest allows more"
+            f"too many messages would have to be held ({listed}); --max-depth allows more"
         )
 
 
@@ -229,7 +229,7 @@ class LevelAccess:
             if time.monotonic() > until_s:
                 raise PreflightRefused(
                     f"{staged} messages are still in migrator's staging queues; "
-                    "`migrator delays verify` tells why"
+                    "`migrator delays show` tells why"
                 )
             time.sleep(_SETTLE_S / 4)
 
@@ -246,7 +246,7 @@ class LevelAccess:
                 raise PreflightRefused(
                     "messages hang on their way out of a level, where they cannot be seen "
                     f"({listed}); after a broker node failed they go on within 6 minutes, else "
-                    "`migrator delays verify` tells why; nothing was changed: run this again"
+                    "`migrator delays show` tells why; nothing was changed: run this again"
                 )
             time.sleep(min(_SETTLE_S, self.patience_s))
 

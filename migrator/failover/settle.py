@@ -41,7 +41,7 @@ from migrator.rabbitmq.names import receipts_queue, staging_name
 _CLOCKS_APART: Final = timedelta(minutes=1)
 """How much the clocks of the two servers may differ."""
 _NOT_WHOLE: Final = (
-    "{} was not seen to its end: it holds too much for --hold, or somebody else consumes it; "
+    "{} was not seen to its end: it holds too much for --max-hold, or somebody else consumes it; "
     "nothing was changed"
 )
 

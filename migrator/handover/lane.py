@@ -313,7 +313,7 @@ class LaneSession:
     def pick_up(self) -> bool:
         """Hand over batches that an operator put into this lane; was there one?
 
-        A quarantine retry does so, and `migrator batch resolve --as claimed`.
+        A quarantine retry does so, and `migrator db resolve --as claimed`.
         """
         put_in = self._batches.put_in(self._lease)
         for batch in put_in:
@@ -413,7 +413,7 @@ class LaneSession:
         except SourceGone as exc:
             self.stuck = exc
             _log.error(
-                "a half-done batch waits for a person: its store is gone; `migrator batch resolve`",
+                "a half-done batch waits for a person: its store is gone; `migrator db resolve`",
                 extra={
                     "action": "claim_stuck",
                     "batch": batch.id,

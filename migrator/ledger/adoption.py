@@ -157,7 +157,7 @@ class SqlAdoption(LedgerPart):
             raise LedgerError(
                 f"{rows} rows are being recalled: their timeouts may be in the store again, and "
                 "only under the ledger's former id are their messages known; finish `migrator "
-                "recall` where the ledger was created, and copy it then; or, if that is gone and "
+                "rollback` where the ledger was created, and copy it then; or, if that is gone and "
                 "this is all of it, keep the id with `migrator db adopt --moved`; nothing was "
                 "changed"
             )

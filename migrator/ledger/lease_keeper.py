@@ -305,7 +305,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
     with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
             raise PreflightRefused(
-                f"{owner} looks through the levels (`migrator verify --scan`); wait until it has "
+                f"{owner} looks through the levels (`migrator verify --deep`); wait until it has "
                 "ended"
             )
         busy = [f"lane {lane} ({who})" for lane, who in leases.holders() if lane < RECALL_LANE]
@@ -328,9 +328,9 @@ def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
     evict_dead(leases)
     recaller = leases.owner_of(RECALL_LANE)
     refusal = (
-        "another `migrator verify --scan` looks through the levels; wait until it has ended"
+        "another `migrator verify --deep` looks through the levels; wait until it has ended"
         if recaller is None
-        else f"{recaller} recalls; --scan waits until it has ended"
+        else f"{recaller} recalls; --deep waits until it has ended"
     )
     lanes = {SCAN_LANE: refusal}
     with exclusive(leases, lanes, doing="looking through the levels", duration=duration):

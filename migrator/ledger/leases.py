@@ -269,7 +269,7 @@ class SqlLeases(LedgerPart):
             raise LedgerAdopted(
                 f"somebody adopted the ledger meanwhile (`migrator db adopt`): its id is {present} "
                 f"now, and this process works for {self.ledger_id}; it was given no lane, and "
-                "changed nothing. `migrator batch list` tells which batches are in doubt since; "
+                "changed nothing. `migrator db resolve` tells which batches are in doubt since; "
                 "then start this process again"
             )
 

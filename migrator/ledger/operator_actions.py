@@ -188,7 +188,7 @@ class OperatorActions(LedgerPart):
         settled_at = sa.case(
             *((batch.c.state == state, batch.c[f"{state}_at"]) for state in _SETTLED)
         )
-        is_settled = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
+        is_settled = row.c.state.in_((RowState.RELEASED, RowState.RECALLED, RowState.DISCARDED))
         query = (
             sa.select(row.c.id, row.c.batch_id, row.c.state, batch.c.state.label("batch_state"))
             .join(batch, batch.c.id == row.c.batch_id)

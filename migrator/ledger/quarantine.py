@@ -1,4 +1,4 @@
-"""Rows in quarantine: list them, look at one, try them again.
+"""Rows in quarantine: list them, look at one, try them again, or give them up.
 
 Rules of this file: only rows of settled batches are touched, so a daemon never loses a row of
 the batch in its hands; a row that is tried again leaves its old batch, whose size says so.
@@ -91,6 +91,19 @@ class SqlQuarantine(LedgerPart):
                 while moved := self._retry_batch([*of_group, is_due], last, chosen):
                     retried += moved
         return retried
+
+    def discard(self, which: QuarantineFilter) -> int:
+        """Let rows of settled batches never be sent; return how many. A purge removes them."""
+        row, batch = self._tables.timeout, self._tables.batch
+        settled = sa.select(batch.c.id).where(batch.c.state.not_in(UNSETTLED))
+        statement = (
+            sa.update(row)
+            .where(*self._is(which), row.c.going_back.is_(None), row.c.batch_id.in_(settled))
+            .values(state=RowState.DISCARDED)
+        )
+        with self._writing("discarding quarantined rows") as connection:
+            prefer_indexes(connection)
+            return connection.execute(statement).rowcount
 
     def _groups(self, connection: sa.Connection, which: QuarantineFilter) -> list[tuple[str, str]]:
         row = self._tables.timeout.c

@@ -65,7 +65,7 @@ class QuarantineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulBatch:
-    """A batch an operator has to look at (``migrator batch resolve``)."""
+    """A batch an operator has to look at (``migrator db resolve``)."""
 
     batch: BatchId
     endpoint: EndpointName

@@ -47,6 +47,8 @@ class RowState(StrEnum):
     DISPATCHED = "dispatched"
     RELEASED = "released"
     RECALLED = "recalled"
+    DISCARDED = "discarded"
+    """Was in quarantine, and is never sent, by the word of an operator."""
 
 
 class Event(StrEnum):
@@ -91,12 +93,12 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     # of a document store: recorded before the first row goes back, and after the last is there
     (_S.CLAIMED, _E.BEGIN_RELEASE): _S.RELEASING,
     (_S.RELEASING, _E.RELEASE): _S.RELEASED,
-    # an operator looked and decided (`migrator batch resolve`)
+    # an operator looked and decided (`migrator db resolve`)
     (_S.DOUBTFUL, _E.RECEIPT): _S.HANDED_OVER,
     (_S.DOUBTFUL, _E.ABANDON): _S.CLAIMED,
     # late, but positive: what nobody could tell has come back whole
     (_S.DOUBTFUL, _E.ALL_REDELIVERED): _S.CLAIMED,
-    # an operator, of a store that is gone and can be asked no more (`migrator batch resolve`):
+    # an operator, of a store that is gone and can be asked no more (`migrator db resolve`):
     # ours after all, or none of ours; half claimed and ours is ALL_TAKEN, as if it had answered
     (_S.RELEASING, _E.ABANDON): _S.CLAIMED,
     (_S.CLAIMING, _E.WRITE_OFF): _S.RELEASED,

@@ -93,7 +93,7 @@ def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
         yield refused(
             "broker",
             f"it answers, but does not let us in: {exc}",
-            "check user, password, virtual host and permissions (`migrator broker grants`)",
+            "check user, password, virtual host and permissions (`migrator db grants --broker`)",
         )
     except TargetError as exc:
         yield refused(
@@ -150,7 +150,7 @@ def _binding(context: Context, names: Collection[QueueName]) -> Iterator[Finding
         _USER,
         f"may not bind {len(unbindable)} of {len(names)} destinations: {'; '.join(shown)}",
         f"grant it `write` on each destination and `read` on {delivery_exchange(context.version)} "
-        "(`migrator broker grants` prints the `rabbitmqctl set_permissions`), or, if all "
+        "(`migrator db grants --broker` prints the `rabbitmqctl set_permissions`), or, if all "
         "endpoints bind themselves, set broker.all_endpoints_support_delayed_delivery = true",
     )
 
@@ -163,7 +163,7 @@ def _making(
         yield refused(
             name,
             f"{whose} to make it, and may not: {text}",
-            f"let `migrator broker grants` print what the user needs, or {otherwise}",
+            f"let `migrator db grants --broker` print what the user needs, or {otherwise}",
         )
     if not forbidden:
         yield ok(_USER, f"{whose} to make {len(names)} queues, and may")

@@ -101,7 +101,7 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
             level_name(context.version, level),
             f"{count} expired messages are not passed on yet"
             + (freezes if count >= FREEZING else ""),
-            "migrator delays verify: it looks again, and names the missing destination",
+            "migrator delays show: it looks again, and names the missing destination",
         )
     if not stuck:
         yield ok("levels", "nothing hangs in them")

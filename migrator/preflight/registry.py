@@ -32,7 +32,7 @@ DELAY_CHECKS: Final[Mapping[str, Callable[[DelaysContext], Iterable[Finding]]]] 
     "policies": broker.policies,
     "ways-out": delays.ways_out,
 }
-"""What ``migrator delays verify`` looks at, in this order. It needs no store, and may take long."""
+"""What ``migrator delays show`` looks at, in this order. It needs no store, and may take long."""
 
 CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "broker-alarms": broker.broker_alarms,

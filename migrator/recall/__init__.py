@@ -1,4 +1,4 @@
-"""Bring timeouts back into the store: ``migrator recall`` and ``migrator rollback``.
+"""Bring timeouts back into the store: ``migrator rollback``.
 
 Start with ``recall.Recall.run``: it takes handed-over timeouts out of the delay levels and puts
 them back through ``restore``. ``rollback.Rollback.run`` first returns claimed rows to their table,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from migrator.delays.walk import WalkTerms
@@ -39,17 +40,31 @@ class RollbackScope:
     """None: of every endpoint."""
     run: RunId | None
     """None: of every run, and what is in quarantine, too."""
+    only_handed_over: bool = False
+    """Whether claimed rows and those in quarantine stay; what follows is of handed-over rows."""
+    destination: str | None = None
+    """As in the Destination column; None: any."""
+    due_from: datetime | None = None
+    """Inclusive; aware, UTC; None: any."""
+    due_until: datetime | None = None
+    """Exclusive; aware, UTC; None: any."""
 
     def covers(self, batch: Batch) -> bool:
-        """Return whether *batch* is meant."""
-        is_run = self.run is None or batch.run == self.run
+        """Return whether *batch*, which is not handed over, is meant."""
+        is_run = self.run in (None, batch.run) and not self.only_handed_over
         return is_run and (self.endpoint is None or batch.source == self.endpoint.source)
 
     @property
     def handed_over(self) -> RecallScope:
         """The same of what was handed over."""
         source = None if self.endpoint is None else self.endpoint.source
-        return RecallScope(source=source, run=self.run)
+        return RecallScope(
+            source=source,
+            run=self.run,
+            destination=self.destination,
+            due_from=self.due_from,
+            due_until=self.due_until,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +120,12 @@ class RollbackReport:
         }
 
 
+_NOTHING: Final = partial(
+    RollbackReport, rows=0, batches=(), quarantined=0, untouched=(), dispatching=(), busy=()
+)
+"""The first half, when it is not wanted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """Both halves; made by ``app.commands.new_rollback``."""
@@ -129,7 +150,7 @@ class Rollback:
 
     def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
         """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
-        report = self._forecast(scope)
+        report = _NOTHING(is_dry=True) if scope.only_handed_over else self._forecast(scope)
         report.doubtful = self._doubtful(scope)
         if terms is not None:
             report.recall = self._expected(scope, terms)
@@ -155,9 +176,10 @@ class Rollback:
             expected = self._expected(scope, terms)
             if expected.expected.may_find:
                 recall = self.new_recall()
-        report = self.release(scope)
-        detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
-        self.runs.record("rolled_back", detail=detail, batch=None)
+        report = _NOTHING() if scope.only_handed_over else self.release(scope)
+        if not scope.only_handed_over:
+            detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
+            self.runs.record("rolled_back", detail=detail, batch=None)
         report.doubtful = self._doubtful(scope)
         report.is_open = any(scope.covers(batch) for batch in self.books.open_batches())
         report.recall = expected
@@ -167,7 +189,8 @@ class Rollback:
                     report.recall = recall.run(
                         scope.handed_over, terms, expected.expected, progress
                     )
-            if scope.run is None and report.is_whole and not report.busy:
+            is_all = scope.run is None and not scope.only_handed_over
+            if is_all and report.is_whole and not report.busy:
                 self._forget_held(scope.endpoint)
         except MigratorError as exc:
             report.stopped_by = exc

@@ -186,7 +186,7 @@ DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     Discrepancy.TOO_FEW: (
         "the delay levels hold too few messages",
-        "`migrator verify --scan` tells which are missing.",
+        "`migrator verify --deep` tells which are missing.",
     ),
     Discrepancy.TWICE: (
         "a timeout is in the delay levels twice",
@@ -198,11 +198,11 @@ DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     Discrepancy.STRAY: (
         "a timeout that was taken back is still in a delay level",
-        "After a recall that was killed, `migrator recall` again takes it away.",
+        "After a rollback that was killed, `migrator rollback` again takes it away.",
     ),
     Discrepancy.LATE: (
         "a timeout is due and still in a delay level",
-        "`migrator delays verify` tells whether a level stands still.",
+        "`migrator delays show` tells whether a level stands still.",
     ),
 }
 """What does not agree, and what to do."""

@@ -26,6 +26,7 @@ _STATES: Final = (
     ("aside", "set aside", "quarantined", "kept with the reason, not sent"),
     ("stays", "released", "released", "given back to the table before they were handed over"),
     ("back", "recalled", "recalled", "brought back to the table after they were handed over"),
+    ("gone", "discarded", "discarded", "taken out of quarantine for good, by an operator"),
     ("bad", "doubtful", "doubtful", "nobody can tell whether the broker has them"),
     ("gone", "purged", "purged", "finished, and forgotten by the ledger"),
 )

@@ -257,7 +257,7 @@ class CapacityTask:
 
 
 class PurgeTask:
-    """Does what ``migrator ledger purge`` does, and refuses what that refuses.
+    """Does what ``migrator db purge`` does, and refuses what that refuses.
 
     It deletes in short transactions, so that lanes wait for moments at most, and so many rows at a
     time. Several processes may do it at once: each row is deleted by one of them.

@@ -189,7 +189,7 @@ class LevelLook:
                 if step.known <= self._plan.deepest:
                     which.add(step.level)
                 else:
-                    why = f"it holds {step.known} messages; --deepest allows more"
+                    why = f"it holds {step.known} messages; --max-depth allows more"
                     unread[generation.version, step.level] = why
             unread |= self._sweep_generation(generation.version, which, keep)
         return unread
@@ -412,7 +412,7 @@ class LevelLook:
             self._findings.add(
                 Discrepancy.TOO_FEW,
                 f"the levels hold {found.known} messages, those of others included, and {demand} "
-                "timeouts have to wait there; --scan tells which are missing",
+                "timeouts have to wait there; --deep tells which are missing",
             )
         return found
 

@@ -29,6 +29,7 @@ STATES: Final = (
     ("quarantined", RowState.QUARANTINED),
     ("released", RowState.RELEASED),
     ("recalled", RowState.RECALLED),
+    ("discarded", RowState.DISCARDED),
     ("doubtful", BatchState.DOUBTFUL),
 )
 """States that a balance tells, by the names that people and documents see."""

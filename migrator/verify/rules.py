@@ -25,6 +25,7 @@ NOT_IN_LEVELS: Final = frozenset(
             RowState.RECALLED,
             BatchState.DISPATCHED,
             RowState.QUARANTINED,
+            RowState.DISCARDED,
         )
     }
 )

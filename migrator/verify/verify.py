@@ -147,7 +147,7 @@ class Verifier:
             found = look.generations()  # what is with us while we look counts as consumed
         else:
             findings.not_checked.append(
-                "which messages are in the levels: only --scan looks at each"
+                "which messages are in the levels: only --deep looks at each"
             )
             found = look.count(self._waiting)
         destinations = self._destinations(parts.clock.now() + SLACK)

@@ -22,7 +22,7 @@ from tests.docs.test_reference import program
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 WRITTEN: Final = (*sorted(DOCS.rglob("*.md")), ROOT / "README.md")
-SEED: Final = "migrator seed --endpoint {} --count 20 --due-from 1h --due-to 30d"
+SEED: Final = "migrator seed --yes --endpoint {} --count 20 --due-from 1h --due-to 30d"
 MOVED: Final = (
     "migrator db upgrade",
     SEED.format("Sales"),

@@ -91,7 +91,7 @@ def test_a_database_role_without_delete(rig: Rig) -> None:
             done = rig.finish(run_once(rig, MIGRATOR_STORE__URL=url))
             complains(done, REFUSED, "DELETE", "Sales_TimeoutData", "migrator db grants")
             assert rig.stored() == stored
-            grants = rig.must("db", "grants", "--role", role, "--endpoint", "Sales")
+            grants = rig.must("db", "grants", "--user", role, "--endpoint", "Sales")
             connection.execute(f"DROP OWNED BY {role}".encode())
             connection.execute(grants.encode())
             rig.migrate(MIGRATOR_STORE__URL=url)
@@ -112,7 +112,7 @@ def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
     stored = rig.stored()
     url = with_user(rig.broker_url, user)
     refused = rig.finish(run_once(rig, MIGRATOR_BROKER__URL=url))
-    complains(refused, REFUSED, "queue 'Billing'", "set_permissions", "migrator broker grants")
+    complains(refused, REFUSED, "queue 'Billing'", "set_permissions", "migrator db grants --broker")
     assert rig.stored() == stored
 
     ours["write"] = "^(migrator|nsb|Billing)"

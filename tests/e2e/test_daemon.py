@@ -110,7 +110,7 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     assert len(rig.stored_ids()) == 1
     assert told(rig, command="resume")["is_done"]
     wait_until(lambda: not rig.stored_ids(), what="rows after the restart")
-    rig.must("drain")
+    rig.must("stop")
     assert "pause_kept" in (ended := rig.finish(process)).stderr
     assert ended.returncode == 0
     assert not (tmp_path / "control.sock").exists()

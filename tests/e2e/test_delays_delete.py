@@ -36,4 +36,4 @@ def test_killed_on_the_way_and_run_again(rig: Rig, version: DelaysVersion) -> No
     assert (rest["exchanges"], rest["queues"]) != (29, 28)
     assert delete(rig, "--yes")["deleted"] is False
     rig.must("delays", "create")
-    rig.must("delays", "inspect")
+    rig.must("delays", "show")

@@ -243,7 +243,7 @@ def test_the_printed_permissions_are_enough_once_the_queues_are_there(
     endpoint.declare()
     assert checked(rig, code=0) == {"ok": {endpoint.timeouts, endpoint.dispatcher, "error"}}
 
-    grants = ("broker", "grants", "--json", "--destination", "Billing")
+    grants = ("db", "grants", "--broker", "--json", "--destination", "Billing")
     wanted = json.loads(rig.must(*grants))
     patterns = {key: wanted[key] for key in ("configure", "write", "read")}
     vhost.node.add_user("least", "pw")

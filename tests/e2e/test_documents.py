@@ -290,7 +290,7 @@ def test_there_and_back_by_the_commands(rig: DocumentRig) -> None:
     rig.prepare("Billing")
     if isinstance(rig, AzureRig):
         seeding = ("--count", "30", "--destinations", "Billing", "--due-from", "2h", "--bad", "1")
-        rig.must("seed", "--endpoint", "Sales", *seeding)
+        rig.must("seed", "--yes", "--endpoint", "Sales", *seeding)
     else:
         rig.insert([rig.new_row(due_in=timedelta(hours=2)) for _ in range(30)])
     before = rig.contents()

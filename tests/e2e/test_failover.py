@@ -86,7 +86,7 @@ def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing:
     more = [row() for _ in range(50)]
     failing.insert(more)
     failing.migrate()
-    failing.must("verify", "--scan")
+    failing.must("verify", "--deep")
     found = failing.account([*rows, *more], "Billing")
     assert (found.lost, found.duplicated, found.found) == ((), (), ROWS + 50)
 

@@ -23,9 +23,9 @@ READERS: Final = (
     (("endpoints",), 0),
     (("status",), 0),
     (("run", "--endpoint", "Sales", "--dry-run"), 0),
-    (("delays", "inspect"), 0),
+    (("delays", "show"), 0),
     (("rollback", "--dry-run"), 0),
-    (("quarantine", "list"), 5),
+    (("quarantine", "list"), 0),
 )
 SIDE_BY_SIDE: Final = 4
 

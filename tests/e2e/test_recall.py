@@ -20,6 +20,7 @@ from tests.e2e.arrivals import Receiver
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 
+PART = ("rollback", "--only-handed-over")
 RETRY = b'{"n": 0}'
 """As long as the bodies of our first ten rows."""
 
@@ -96,6 +97,11 @@ def left_of_ours(rig: Rig) -> int:
     return sum("NServiceBus.Retries" not in each for each in headers)
 
 
+def recalled(rig: Rig, *options: str) -> Any:
+    """Return what came of the handed-over ones, or would."""
+    return json.loads(rig.must(*PART, *options, "--json"))["handed_over"]
+
+
 @pytest.mark.punctual
 def test_ours_come_back_and_others_notice_nothing(rig: Rig) -> None:
     """Rows are what they were; foreign messages in the same levels arrive on time."""
@@ -106,22 +112,22 @@ def test_ours_come_back_and_others_notice_nothing(rig: Rig) -> None:
     rig.migrate("--cutoff", "0s")
     assert rig.stored() == {}
     late = foreign(rig, [86_400.0 + n for n in range(200)])
-    foretold = json.loads(rig.must("recall", "--endpoint", "Sales", "--dry-run", "--json"))
+    foretold = recalled(rig, "--endpoint", "Sales", "--dry-run")
     assert foretold["expected"]["in_levels"] == 500
     others = ("--destination", "Shipping", "--due-until", "2999-01-01", "--margin", "5m")
-    nothing = json.loads(rig.must("recall", *others, "--dry-run", "--json"))
+    nothing = recalled(rig, *others, "--dry-run")
     assert nothing["expected"]["in_levels"] == 0
     assert rig.stored() == {}
     with Receiver(rig.broker_url, "Other") as other:
         soon = foreign(rig, [4.0 + n / 25 for n in range(100)])
-        done = json.loads(rig.must("recall", "--endpoint", "Sales", "--yes", "--json"))
+        done = recalled(rig, "--endpoint", "Sales", "--yes")
         other.wait(lambda: soon.keys() <= taken_by(other).keys())
         time.sleep(0.5)  # another copy would come soon
     assert (done["found"]["restored"], done["not_found"]) == (500, 0)
     assert rig.stored() == before
     demand_in_time(other, soon)
     assert {str(found.properties.message_id) for found in rig.drain_levels()} == set(late)
-    again = json.loads(rig.must("recall", "--yes", "--json"))
+    again = recalled(rig, "--yes")
     assert again["found"]["restored"] == 0
 
 
@@ -149,7 +155,7 @@ def test_killed_at_any_moment_among_others(rig: Rig, version: DelaysVersion) -> 
     with Receiver(rig.broker_url, "Other") as other:
         reach_s = 0.5  # shorter when much came back, so that the kills find it at work
         for _ in range(20):
-            process = rig.start("recall", "--yes", "--margin", "5s")
+            process = rig.start(*PART, "--yes", "--margin", "5s")
             until_it_recalls(rig, process)
             time.sleep(2.0 + random.uniform(0.0, reach_s))
             rig.kill(process)
@@ -159,10 +165,10 @@ def test_killed_at_any_moment_among_others(rig: Rig, version: DelaysVersion) -> 
         done: dict[str, Any] = {}
         for _ in range(2):  # what is left, and then a whole look that finds nothing
             began_s = time.monotonic()
-            ended = rig.run("recall", "--yes", "--margin", "5s", "--json")
+            ended = rig.run(*PART, "--yes", "--margin", "5s", "--json")
             spans.append(round(time.monotonic() - began_s, 1))
             assert ended.returncode == 0, ended.stderr
-            done = json.loads(ended.stdout)
+            done = json.loads(ended.stdout)["handed_over"]
             print(done["found"])
         assert done["found"]["restored"] == done["found"]["leftover"] == done["not_found"] == 0
         other.wait(lambda: soon.keys() <= taken_by(other).keys())

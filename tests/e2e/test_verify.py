@@ -110,7 +110,7 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
             "UPDATE migrator.batch SET handed_over_at = handed_over_at - interval '1 minute'"
         )
     file = tmp_path / "evidence.jsonl"
-    options = ("--scan", "--rate", "100", "--evidence", str(file))
+    options = ("--deep", "--rate", "100", "--evidence", str(file))
     assert rig.run("verify", *options, fault="verify.page:1").returncode == -9
     assert not [*tmp_path.iterdir()]
     found = verified(rig, *options, codes=[6])
@@ -165,7 +165,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         rig.insert(soon)
         stored += 400 * rounds // 2 + len(soon)
         wait_until(partial(rig.has_handed_over, turn + 1), what="a batch")
-        options = ("--scan",) if turn % 2 == 0 else ()
+        options = ("--deep",) if turn % 2 == 0 else ()
         found = verified(rig, *options)
         print(
             turn, options, found["endpoints"][0]["claimed"], found["waiting"], found["not_checked"]
@@ -175,7 +175,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
             seen += sum(level["ours"] for level in found["levels"])
     wait_until(rig.is_done, what="the end")
     rig.stop(process)
-    found = verified(rig, "--scan")
+    found = verified(rig, "--deep")
     assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
     assert found["endpoints"][0]["handed_over"] == stored
     assert seen > 0

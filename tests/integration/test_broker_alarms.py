@@ -113,7 +113,7 @@ def test_a_lost_connection_is_not_the_end_of_it(
 def test_the_least_permissions_are_enough(
     vhost: Vhost, caplog: pytest.LogCaptureFixture, is_enough: bool
 ) -> None:
-    """Who has fewer than `migrator broker grants` prints hears nothing; it is told once."""
+    """Who has fewer than `migrator db grants --broker` prints hears nothing; it is told once."""
     grants = least_grants(
         delays_prefix(DelaysVersion.V2), destinations=[], binds_destinations=False
     )

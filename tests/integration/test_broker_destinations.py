@@ -176,7 +176,7 @@ def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: 
     assert not _reasons(_destinations(limited), "Sales")
     assert not find_unbindable(connection(limited), V2, [QueueName("Sales")])
     assert _bindings(vhost) == {("queue", "Sales", "#.Sales")}
-    with pytest.raises(AccessRefused, match=r"'Secret'.*migrator broker grants"):
+    with pytest.raises(AccessRefused, match=r"'Secret'.*migrator db grants --broker"):
         _reasons(_destinations(limited), "Secret", "Sales")
 
 

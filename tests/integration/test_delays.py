@@ -333,7 +333,7 @@ def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
 
 def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSettings) -> None:
     """It is nowhere, so our queue goes; where levels are missing nothing is even tried."""
-    with pytest.raises(PreflightRefused, match="delays verify"):
+    with pytest.raises(PreflightRefused, match="delays show"):
         send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
@@ -386,6 +386,6 @@ def test_a_measurement_where_the_levels_are_missing_sends_nothing(
     vhost: Vhost, settings: ConnectionSettings
 ) -> None:
     """And says what finds out more."""
-    with pytest.raises(PreflightRefused, match="delays verify"):
+    with pytest.raises(PreflightRefused, match="delays show"):
         measure_capacity(settings, V2, find_bindings=None)
     assert ours(vhost) == []

@@ -145,5 +145,5 @@ def _row(name: EndpointName, key: int) -> QuarantinedRow:
         due_at=NOW + timedelta(hours=7 * key),
         body_bytes=321 * key,
         reason=_REASONS[name],
-        detail="no queue of that name; migrator delays verify tells what leads where",
+        detail="no queue of that name; migrator delays show tells what leads where",
     )

@@ -31,6 +31,8 @@ from migrator.stores.sql.store import Blank
 _CHUNK_ROWS: Final = 5_000
 _TICKS_EPOCH: Final = 621_355_968_000_000_000
 """1970-01-01 in .NET ticks of 100 ns."""
+INVENTED: Final = "5f2d7c1b9a3e4f608d1c2b3a4e5f6071"
+"""A host that no endpoint has; in the headers of every invented timeout."""
 _SENT_BEFORE_DUE: Final = timedelta(days=30)
 
 
@@ -133,7 +135,7 @@ def _headers(endpoint: str, destination: str, due_at: datetime, rng: Random) -> 
         "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
         "NServiceBus.Timeout.Expire": build_wire_time(due_at),
         "NServiceBus.RelatedTo": str(_guid(rng)),
-        "$.diagnostics.originating.hostid": "5f2d7c1b9a3e4f608d1c2b3a4e5f6071",
+        "$.diagnostics.originating.hostid": INVENTED,
     }
     return json.dumps(headers, indent=2)
 

@@ -79,7 +79,7 @@ class Program:
     def seeded(self, *options: str, count: int = 20) -> None:
         """Create the ledger, and *count* timeouts of the endpoint Sales."""
         self("db", "upgrade")
-        self("seed", "--endpoint", "Sales", "--count", str(count), "--seed", "1", *options)
+        self("seed", "--yes", "--endpoint", "Sales", "--count", str(count), "--seed", "1", *options)
 
     def claimed(self, rows: int) -> None:
         """Let a run whose owner is gone claim so many *rows* of Sales as batch 1."""

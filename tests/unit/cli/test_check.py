@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from migrator.app.preflight import check_context
-from migrator.cli import check
+from migrator.cli import delays
 from migrator.cli.session import Session
 from migrator.delays.topology import DelayEntities
 from migrator.errors import TargetUnavailable
@@ -29,12 +29,12 @@ def test_a_sound_migration_may_begin(program: Program) -> None:
     assert (levels["unattended-rows"], levels["ledger"]) == ("warning", "ok")
 
 
-@pytest.mark.parametrize("verb", [["check"], ["delays", "verify"]])
+@pytest.mark.parametrize("verb", [["check"], ["delays", "show"]])
 def test_a_refusal_ends_with_3_and_a_broker_that_is_gone_with_4(
     program: Program, verb: list[str]
 ) -> None:
     """With the remedy; whatever else was refused. A missing ledger does not end the checks."""
-    program("seed", "--endpoint", "Sales", "--count", "1")
+    program("seed", "--yes", "--endpoint", "Sales", "--count", "1")
     program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
     shown = program(*verb, codes=[3]).out
     assert "migrator delays create --delays v2" in shown
@@ -48,15 +48,15 @@ def test_a_level_is_watched_only_for_as_long_as_was_said(
 ) -> None:
     """And only when messages are held; without a store, what the ledger tells is not checked."""
     waits: list[float] = []
-    monkeypatch.setattr(check, "time", SimpleNamespace(sleep=waits.append))
-    verify = ("delays", "verify", "--watch-for")
+    monkeypatch.setattr(delays, "time", SimpleNamespace(sleep=waits.append))
+    verify = ("delays", "show", "--watch-for")
     program("db", "upgrade")
     findings = program(*verify, "3s", "--json").document["findings"]
     assert [f["subject"] for f in findings if f["level"] == "not_checked"] == []
     monkeypatch.delenv("MIGRATOR_STORE__URL")
     assert "'10' must be a duration" in program(*verify, "10", codes=[2]).err
     document = program(*verify, "3s", "--delays", "v1", "--json").document
-    assert document["schema"] == "migrator/delays-verify/1"
+    assert document["schema"] == "migrator/delays-show/1"
     (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
     assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
     assert waits == []

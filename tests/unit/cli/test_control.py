@@ -62,8 +62,8 @@ def panel(
         ),
         (["resume", "--endpoint", "Sales"], Resume(endpoint=SALES), "nothing is paused"),
         (["set", "lanes", "2"], Adjust(setting=RuntimeSetting.LANES, value="2"), "is 2"),
-        (["drain"], Drain(), "draining"),
-        (["stop"], StopNow(), "draining"),
+        (["stop"], Drain(), "draining"),
+        (["stop", "--now"], StopNow(), "draining"),
     ],
 )
 def test_a_verb_is_a_command(
@@ -82,9 +82,9 @@ def test_who_gave_it_is_told(
 ) -> None:
     """Also when it was given with sudo; the kernel's word stands beside it."""
     monkeypatch.setenv("SUDO_USER", "alice")
-    program("drain")
+    program("stop")
     monkeypatch.setenv("SUDO_USER", "a\nb")
-    program("drain")
+    program("stop")
     one, other = (who for _, who in panel.told)
     assert one.startswith("alice (")
     assert one.endswith(f"uid {os.getuid()} by the control socket)")
@@ -108,8 +108,8 @@ def test_an_operator_need_not_read_the_secrets(
     settings = program.folder / "other.toml"
     settings.write_text(f'[web]\nsocket = "{path}"\ntoken_file = "for-the-daemon-only"\n')
     config = ["--config", str(settings)]
-    assert "cannot be read" in program(*config, "drain", codes=[2]).err
-    program(*config, "drain", "--socket", os.path.relpath(path))
+    assert "cannot be read" in program(*config, "stop", codes=[2]).err
+    program(*config, "stop", "--socket", os.path.relpath(path))
     assert "migrator 1.2.3" in program(*config, "status", "--socket", str(path)).out
     assert len(panel.told) == 1
 
@@ -121,16 +121,16 @@ def test_the_daemon_that_runs_here_is_found(
     shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
     monkeypatch.setattr(listener, "RUN", path.with_name("run"))
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.with_name("run")))
-    assert "no daemon listens at the usual places" in program("drain", codes=[4]).err
+    assert "no daemon listens at the usual places" in program("stop", codes=[4]).err
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.parent))
-    assert f"the daemon at {path}" in program("drain").err
+    assert f"the daemon at {path}" in program("stop").err
     other = path.with_name("run") / "migrator@Sales" / "control.sock"
     other.parent.mkdir(parents=True)
     with serve(MemoryPanel(), WebPlan(socket=other), Instruments()):
-        assert "say which with --socket" in program("drain", codes=[2]).err
+        assert "say which with --socket" in program("stop", codes=[2]).err
         program("pause", "--endpoint", "Sales")
     monkeypatch.setenv("MIGRATOR_WEB__SOCKET", "")
-    assert "set it in migrator.toml" in program("drain", codes=[2]).err
+    assert "set it in migrator.toml" in program("stop", codes=[2]).err
     assert len(shared_panel.told) == 1
 
 
@@ -138,7 +138,7 @@ def test_no_daemon_is_told(program: Program, path: Path) -> None:
     """Nobody ever listened there, or whoever did is dead."""
     absent = path.with_name("absent")
     for _ in range(2):
-        ended = program("drain", "--socket", str(absent), codes=[4])
+        ended = program("stop", "--socket", str(absent), codes=[4])
         assert f"no daemon listens on {absent}" in ended.err
         assert "nothing was asked" in ended.err
         with closing(socket.socket(socket.AF_UNIX)) as dead:
@@ -196,7 +196,7 @@ def test_what_is_no_answer_is_told_as_such(
     """What became of the command is not claimed to be known."""
     other = path.with_name("other")
     with stranger(other, answer):
-        assert text in program("drain", "--socket", str(other), codes=[code]).err
+        assert text in program("stop", "--socket", str(other), codes=[code]).err
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
@@ -205,7 +205,7 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
     """Whoever asked is told that it may have been done."""
     monkeypatch.setattr(daemon, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
     panel.answers.clear()
-    assert "may have been done" in program("drain", codes=[4]).err
+    assert "may have been done" in program("stop", codes=[4]).err
     panel.answers.set()
 
 

@@ -15,15 +15,15 @@ ID = "SELECT id FROM migrator_ledger"
 
 def test_a_ledger_is_created_and_then_left_alone(program: Program) -> None:
     """Repeating says so."""
-    assert program("db", "current").out.startswith("none (needed: ")
-    assert program("db", "current", "--json").document["fits"] is False
+    assert "version none (needed: " in program("db", "upgrade", "--dry-run").err
     assert "(before: none)" in program("db", "upgrade").err
     assert "already" in program("db", "upgrade").err
     document = program("db", "upgrade", "--json").document
     assert document["schema"] == "migrator/db-upgrade/1"
     assert document["before"] == document["after"]
-    assert program("db", "current", "--json").document["fits"] is True
-    assert "no users" in program("db", "grants", "--role", "daemon", codes=[4]).err
+    document = program("db", "upgrade", "--dry-run", "--json").document
+    assert document["after"] == document["needed"]
+    assert "no users" in program("db", "grants", "--user", "daemon", codes=[4]).err
 
 
 def test_the_sql_is_printed_without_any_connection(program: Program) -> None:
@@ -171,10 +171,10 @@ def settled(program: Program) -> Program:
 def test_old_rows_are_deleted_and_young_ones_kept(settled: Program) -> None:
     """Never without --yes, nor those of another run; the audit trail remembers."""
     for arguments, said in (([], "add --yes"), (["--older-than", "30"], "must be a duration")):
-        assert said in settled("ledger", "purge", *arguments, codes=[2]).err
-    purge = ("ledger", "purge", "--yes", "--run")
+        assert said in settled("db", "purge", *arguments, codes=[2]).err
+    purge = ("db", "purge", "--yes", "--run")
     assert settled(*purge, "9").err == "0 rows deleted\n"
     document = settled(*purge, "1", "--json").document
-    assert (document["schema"], document["rows"]) == ("migrator/ledger-purge/1", 1)
+    assert (document["schema"], document["rows"]) == ("migrator/db-purge/1", 1)
     assert settled.rows("SELECT count(*) FROM migrator_timeout") == [(1,)]
     assert settled.rows("SELECT kind FROM migrator_event") == [("ledger_purged",)] * 2

@@ -17,6 +17,7 @@ from migrator.delays.capacity import Burst, MeasuredBroker, MeasuredCapacity, re
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import DelayEntities
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import level_depths
 
@@ -26,14 +27,14 @@ def test_levels_are_drawn(program: Program) -> None:
     program.broker.steps = level_depths(
         LevelDepth(level=5, ready=3, unacknowledged=0, held=40, consumers=0)
     )
-    ended = program("delays", "inspect")
+    ended = program("delays", "show")
     (line,) = [line for line in ended.out.splitlines() if line.startswith("05")]
     assert "may stand still" in line
-    assert ended.err == ""
-    document = program("delays", "inspect", "--json", "--delays", "v1").document
-    assert (document["schema"], document["delays"]) == ("migrator/delays-inspect/1", "v1")
+    assert ended.err == "verdict: not_checked\n"  # there is no ledger
+    document = program("delays", "show", "--json", "--delays", "v1").document
+    assert (document["schema"], document["delays"]) == ("migrator/delays-show/1", "v1")
     assert document["levels"][22]["held"] == document["total"]["held"] == 40
-    assert "must be v1 or v2" in program("delays", "inspect", "--delays", "v3", codes=[2]).err
+    assert "must be v1 or v2" in program("delays", "show", "--delays", "v3", codes=[2]).err
 
 
 def test_what_is_not_known_is_said(program: Program) -> None:
@@ -41,22 +42,23 @@ def test_what_is_not_known_is_said(program: Program) -> None:
     program.broker.steps = level_depths(
         LevelDepth(level=5, ready=3, consumers=0), gap="no management API"
     )
-    ended = program("delays", "inspect")
-    assert ended.err == "not known: no management API\n"
+    ended = program("delays", "show")
+    assert ended.err == "verdict: not_checked\nnot known: no management API\n"
     (line,) = [line for line in ended.out.splitlines() if line.startswith("05")]
     assert line.count("not known") == 2
-    document = program("delays", "inspect", "--json").document
+    document = program("delays", "show", "--json").document
     assert document["total"] == {"ready": 3, "unacknowledged": None, "held": None, "consumers": 0}
 
 
 def test_missing_levels_end_with_3(program: Program) -> None:
     """With the command that makes them."""
     program.broker.steps = level_depths(LevelDepth(level=5, exists=False))
-    ended = program("delays", "inspect", codes=[3])
-    assert ended.err == "1 levels are missing: migrator delays create --delays v2\n"
+    program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
+    shown = program("delays", "show", codes=[3]).out
+    assert "migrator delays create --delays v2" in shown
+    assert "for delays of" in shown
     program.broker.steps = build_level_depths(DelaysVersion.V2, [])
-    ended = program("delays", "inspect", codes=[3])
-    assert (ended.out, ended.err.partition(":")[0]) == ("", "delays v2 do not exist here")
+    assert "for delays of" not in program("delays", "show", codes=[3]).out
 
 
 PROBE = ("--broker-url", "amqp://a:b@broker-1", "delays", "probe")

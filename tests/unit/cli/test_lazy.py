@@ -62,7 +62,7 @@ def imported(folder: Path, *arguments: str, **more: str) -> set[str]:
     ("arguments", "without"),
     [
         (["--help"], SETTINGS | OTHERS),
-        (["config", "show", "--json"], OTHERS),
+        (["config", "--json"], OTHERS),
         (["status", "--json"], (OTHERS | ELSEWHERE | STORES) - DATABASE),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",

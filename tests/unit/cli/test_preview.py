@@ -80,7 +80,7 @@ def test_a_preview_is_a_page_on_demand(program: Program) -> None:
 
 def test_a_preview_needs_no_ledger_and_no_broker(program: Program) -> None:
     """It may be the very first thing an operator does; a page says that none was read."""
-    program("seed", "--endpoint", "Sales", "--count", "5")
+    program("seed", "--yes", "--endpoint", "Sales", "--count", "5")
     page = read(program("preview", "--format", "html").out)
     assert "ledger none was read" in page.text
     assert "migrator run --all-endpoints" in page.text
@@ -89,7 +89,7 @@ def test_a_preview_needs_no_ledger_and_no_broker(program: Program) -> None:
 def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
     """In mode dispatch all rows are sent when due, whatever cutoff and horizon say."""
     program.seeded(count=5)
-    program("seed", "--endpoint", "Billing", "--count", "3", "--seed", "1")
+    program("seed", "--yes", "--endpoint", "Billing", "--count", "3", "--seed", "1")
     for name, mode in (("Sales", "dispatch"), ("Billing", "forward")):
         with (program.folder / "migrator.toml").open("a") as file:
             file.write(f'[[endpoints]]\nname = "{name}"\nmode = "{mode}"\n')

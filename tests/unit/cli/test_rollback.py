@@ -1,9 +1,17 @@
-"""Tests of ``migrator.cli.recall``."""
+"""Tests of ``migrator.cli.rollback``."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from migrator.cli import output, rollback
+from migrator.delays.walk import WalkProgress
+from migrator.recall.recall import RecallReport
+from migrator.recall.rules import RecallForecast, RecallOutcome
 from tests.unit.cli.conftest import Program
 
 ROWS = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
@@ -54,7 +62,7 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
     ("changes", "said"),
     [
         ("state = 'committing'", "batches 1 may have reached the broker"),
-        ("state = 'doubtful'", "batches 1 are doubtful; `migrator batch resolve`"),
+        ("state = 'doubtful'", "batches 1 are doubtful; `migrator db resolve`"),
         (
             "lane = 1000, mode = 'dispatch', state = 'publishing'",
             "of these, 1 want a dispatcher",
@@ -134,3 +142,83 @@ def test_what_was_held_is_forgotten_with_the_whole(claimed: Program) -> None:
     assert claimed.rows(held) == [("other",)]
     claimed("rollback", "--yes")
     assert claimed.rows(held) == []
+
+
+def test_a_part_of_what_was_handed_over_leaves_the_rest_alone(claimed: Program) -> None:
+    """A destination or due times mean that part; claimed rows stay, and lanes are not looked at."""
+    for options in (["--only-handed-over"], ["--destination", "X"], ["--due-until", "2030-01-01"]):
+        document = claimed("rollback", *options, "--dry-run", "--json").document
+        assert (document["rows"], document["batches"], document["quarantined"]) == (0, [], 0)
+        assert document["handed_over"]["expected"]["in_levels"] == 0
+        assert (
+            "leaves nothing"
+            in claimed("rollback", "--dry-run", "--keep-handed-over", *options, codes=[2]).err
+        )
+    assert claimed("rollback", "--only-handed-over", "--yes").err.startswith("by the ledger, 0 ")
+    assert len(claimed.rows(ROWS)) == 10
+    claimed.change(*HANDED_OVER)
+    found = claimed("rollback", "--due-from", "2098-06-01", "--dry-run", "--json").document
+    assert found["handed_over"]["expected"]["in_levels"] == 10
+    found = claimed("rollback", "--due-from", "2098-06-02", "--dry-run", "--json").document
+    assert found["handed_over"]["expected"]["in_levels"] == 0
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "more", "is_whole"),
+    [
+        ({RecallOutcome.RESTORED: 9, RecallOutcome.LEFTOVER: 1}, {}, True),
+        ({RecallOutcome.FOREIGN: 9}, {}, True),
+        ({RecallOutcome.RESTORED: 9}, {"not_found": 3}, False),
+        ({RecallOutcome.RESTORED: 5, RecallOutcome.TOO_NEAR: 1}, {}, False),
+        ({RecallOutcome.RESTORED: 5}, {"unfinished": [7]}, False),
+    ],
+)
+def test_what_stayed_is_said_with_its_reason(
+    outcomes: dict[RecallOutcome, int], more: dict[str, Any], is_whole: bool
+) -> None:
+    """Each kind on a line of its own; what is gone, and what is of others, is no reason."""
+    expected = RecallForecast(
+        in_levels=9,
+        too_near=1,
+        left=4,
+        possible_until=datetime(2026, 3, 10, 9, 30, tzinfo=UTC),
+        may_find=True,
+    )
+    report = RecallReport(expected=expected, outcomes=outcomes, **more)
+    assert report.is_whole is is_whole
+    said = "\n".join(rollback.recalled_lines(report))
+    for text, is_said in (
+        ("by the ledger, 9 are in the levels, 1 are due too soon", True),
+        ("\nall of them can come back until 2026-03-10 09:30:00 UTC", True),
+        (f"\n{outcomes.get(RecallOutcome.RESTORED, 0)} rows are back in their tables", True),
+        ("\n1 messages were leftovers", RecallOutcome.LEFTOVER in outcomes),
+        ("\n1 messages are due too soon", RecallOutcome.TOO_NEAR in outcomes),
+        ("\nlevel 07 was not seen to its end", "unfinished" in more),
+        ("\n3 that the ledger expects were met nowhere", "not_found" in more),
+    ):
+        assert (text in said) is is_said
+
+
+def test_a_line_now_and_then_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every five seconds where there is no terminal."""
+    now_s = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr(output, "time", clock)
+    monkeypatch.setattr(rollback, "time", clock)
+    with rollback.watched() as progress:
+        for step in range(1, 12):
+            now_s += 1
+            progress(WalkProgress(level=20 - step, seen=300 * step, restored=100 * step))
+    assert capsys.readouterr().err.splitlines() == [
+        "recalling: level 15, 1500 messages seen, 500 rows restored, 300 messages/s",
+        "recalling: level 10, 3000 messages seen, 1000 rows restored, 300 messages/s",
+    ]
+
+
+def test_terms_are_durations(program: Program) -> None:
+    """It says which option is none, before anything is opened."""
+    assert "--max-hold '20'" in program("rollback", "--max-hold", "20", "--dry-run", codes=[2]).err
+    assert "--max-hold '0s'" in program("rollback", "--max-hold", "0s", "--dry-run", codes=[2]).err
+    assert "--margin '1'" in program("rollback", "--margin", "1", "--dry-run", codes=[2]).err

@@ -63,7 +63,7 @@ def test_help_ends_in_examples_that_parse(program: Program, name: str) -> None:
     [
         ["bogus"],
         ["status", "--bogus"],
-        ["batch", "resolve", "x"],
+        ["db", "resolve", "x"],
         ["preview", "--map", "=B"],
         ["preview", "--map", "A="],
     ],
@@ -79,7 +79,7 @@ def test_wrong_usage_ends_with_2(program: Program, arguments: list[str]) -> None
 
 def test_renamings_are_one_mapping(program: Program) -> None:
     """Blanks round the names do not count; an = in the new name does."""
-    program("seed", "--endpoint", "A.B", "--count", "1")
+    program("seed", "--yes", "--endpoint", "A.B", "--count", "1")
     pairs = ("--map", "A.B = D=E", "--map", "X=Y")
     (endpoint,) = program("preview", *pairs, "--json").document["endpoints"]
     assert endpoint["destinations"] == {"D=E": 1}
@@ -88,7 +88,7 @@ def test_renamings_are_one_mapping(program: Program) -> None:
 @pytest.mark.parametrize(("flag", "level"), [("-v", logging.DEBUG), ("--json", logging.INFO)])
 def test_verbosity_is_the_log_level(program: Program, flag: str, level: int) -> None:
     """One -v is enough for debug lines."""
-    program(flag, "config", "show")
+    program(flag, "config")
     assert logging.getLogger().level == level
 
 
@@ -120,10 +120,10 @@ def test_an_error_is_one_line_and_its_exit_code(
         raise failure
 
     monkeypatch.setattr("migrator.config.describe", fail)
-    ended = program("config", "show", codes=[code])
+    ended = program("config", codes=[code])
     assert (ended.out, ended.err.splitlines()[-1]) == ("", f"migrator: {line}")
     assert "Traceback" not in ended.err
-    ended = program("-vv", "config", "show", codes=[code])
+    ended = program("-vv", "config", codes=[code])
     assert "Traceback" in ended.err
     assert "swordfish" not in ended.err
     assert "-vv" not in ended.err.splitlines()[-1]
@@ -133,7 +133,7 @@ def test_global_options_are_settings(program: Program) -> None:
     """The strongest ones; a table tells which file was read as talk."""
     (program.folder / "mine.toml").write_text("[handover]\nlanes = 3\n")
     options = ("--config", "mine.toml", "--store-url", "x://a:b@c", "--broker-url", "y")
-    document = program(*options, "config", "show", "--json").document
+    document = program(*options, "config", "--json").document
     found = {row["key"]: row for row in document["settings"]}
     assert (document["schema"], document["file"]) == ("migrator/config/1", "mine.toml")
     assert found["store.url"]["value"] == "x://a:***@c"
@@ -145,8 +145,8 @@ def test_global_options_are_settings(program: Program) -> None:
         "origin": "file mine.toml",
         "meaning": "batches worked on side by side",
     }
-    assert program("--json", "config", "show").document["file"] is None
-    ended = program(*options, "config", "show")
+    assert program("--json", "config").document["file"] is None
+    ended = program(*options, "config")
     assert "file mine.toml" in ended.out
     assert ended.err == "settings file: mine.toml\n"
 
@@ -155,5 +155,5 @@ def test_wrong_settings_are_listed(program: Program, monkeypatch: pytest.MonkeyP
     """Exit code 2, and every problem."""
     monkeypatch.setenv("MIGRATOR_HANDOVER__LANES", "0")
     monkeypatch.setenv("MIGRATOR_STORE_URL", "x")
-    ended = program("config", "show", codes=[2])
+    ended = program("config", codes=[2])
     assert ended.err.startswith("migrator: 2 wrong settings:\n")

@@ -100,7 +100,7 @@ def test_somebody_has_to_say_which_endpoints(program: Program, launched: Launche
     assert "which endpoints?" in program("run", codes=[2]).err
     both = ("run", "--endpoint", "Sales", "--all-endpoints")
     assert "exclude each other" in program(*both, codes=[2]).err
-    program("seed", "--endpoint", "Billing", "--count", "1")
+    program("seed", "--yes", "--endpoint", "Billing", "--count", "1")
     (program.folder / "migrator.toml").write_text('[[endpoints]]\nname = "Sales"\n')
     program.broker.probes["Billing"] = queue(1)
     for options in ((), ("--endpoint", "Billing"), ("--all-endpoints",)):

@@ -94,7 +94,7 @@ def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> Non
     verify.show(DISCREPANT)
     lines = capsys.readouterr().out.splitlines()
     words = [line.split() for line in lines]
-    assert words[1] == ["Sales", "20", "2", "15", "0", "0", "0", "1", "0", "1", "1", "3"]
+    assert words[1] == ["Sales", "20", "2", "15", "0", "0", "0", "1", "0", "0", "1", "1", "3"]
     assert ["Billing", "Sales", "10", "5", "0"] in words
     assert ["v2", "16", "12", "10", "2"] in words
     assert not [each for each in words if "00" in each]
@@ -124,7 +124,7 @@ def test_a_new_ledger_is_balanced(program: Program, tmp_path: Path) -> None:
     page = read(file.read_text())
     ((ledger_id,),) = program.rows("SELECT id FROM migrator_ledger")
     assert ledger_id in page.text
-    assert "migrator verify --scan --endpoint Sales" in page.text
+    assert "migrator verify --deep --endpoint Sales" in page.text
     program("verify", "--output", str(tmp_path / "absent" / "v.txt"), codes=[2])
     assert "no endpoint 'Salse'" in program("verify", "--endpoint", "Salse", codes=[3]).err
     events = program.rows("SELECT kind FROM migrator_event WHERE kind = 'verified'")
@@ -133,22 +133,22 @@ def test_a_new_ledger_is_balanced(program: Program, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--hold", "long"), ("--hold", "0s"), ("--deepest", "-1"), ("--rate", "-1")],
+    [("--max-hold", "long"), ("--max-hold", "0s"), ("--max-depth", "-1"), ("--rate", "-1")],
 )
 def test_what_cannot_be_is_refused(program: Program, option: str, value: str) -> None:
     """Before anything is looked at; the option is named."""
-    assert option in program("verify", "--scan", option, value, codes=[2]).err
+    assert option in program("verify", "--deep", option, value, codes=[2]).err
 
 
 @pytest.mark.parametrize(
-    ("lane", "told"), [(RECALL_LANE, "recalls"), (SCAN_LANE, "another `migrator verify --scan`")]
+    ("lane", "told"), [(RECALL_LANE, "recalls"), (SCAN_LANE, "another `migrator verify --deep`")]
 )
 def test_one_looks_through_the_levels_at_a_time(program: Program, lane: Lane, told: str) -> None:
     """Nor does anybody while timeouts are recalled; counting them goes on."""
     program.seeded()
     with Session().opened() as app:
         app.leases.acquire(lane, "elsewhere/1/1/1/x", timedelta(minutes=5))
-    assert told in program("verify", "--scan", codes=[3]).err
+    assert told in program("verify", "--deep", codes=[3]).err
     program("verify")
 
 
@@ -164,7 +164,7 @@ def test_a_scan_keeps_recalls_away_and_nobody_else(program: Program) -> None:
         with scanning_alone(app.leases, term):
             assert app.leases.owner_of(SCAN_LANE) != dead
             with (
-                pytest.raises(PreflightRefused, match="verify --scan"),
+                pytest.raises(PreflightRefused, match="verify --deep"),
                 recalling_alone(app.leases, term),
             ):
                 pass

@@ -131,7 +131,7 @@ def test_what_is_held_goes_back_when_somebody_gives_up() -> None:
 def test_too_deep_a_level_is_refused() -> None:
     """And is named."""
     demand_shallow({3: 10, 4: 0}, 10)
-    with pytest.raises(PreflightRefused, match=r"level 03: 11\); --deepest"):
+    with pytest.raises(PreflightRefused, match=r"level 03: 11\); --max-depth"):
         demand_shallow({3: 11, 4: 10}, 10)
 
 

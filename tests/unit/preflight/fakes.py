@@ -271,5 +271,5 @@ def found(check: str, **changed: Any) -> list[Finding]:
 
 
 def found_of_delays(check: str, **changed: Any) -> list[Finding]:
-    """Return what one check of ``migrator delays verify`` finds."""
+    """Return what one check of ``migrator delays show`` finds."""
     return list(_found(check, partial(DELAY_CHECKS[check], delays_context(**changed))))

@@ -143,7 +143,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     # rights
     "staging queues that may not be made": (
         "broker-rights", broker(forbidden=[OWN_QUEUES[0]]),
-        [(REFUSED, OWN_QUEUES[0], "`migrator broker grants` print what the user needs, or use "
+        [(REFUSED, OWN_QUEUES[0], "`migrator db grants --broker` print what the user needs, or use "
           "--mode direct")]),
     "direct needs no queue": (
         "broker-rights", {"chosen_mode": Mode.DIRECT, **broker(forbidden=OWN_QUEUES)},
@@ -478,7 +478,7 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
 
 @pytest.mark.parametrize(("name", "given", "expected"), OF_DELAYS.values(), ids=OF_DELAYS.keys())
 def test_of_the_delays(name: str, given: Given, expected: Expected) -> None:
-    """Whoever calls ``migrator delays verify`` is told this."""
+    """Whoever calls ``migrator delays show`` is told this."""
     check(found_of_delays(name, **given), expected)
 
 

@@ -271,6 +271,7 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
         "set aside": each["quarantined"],
         "released": each["released"],
         "recalled": each["recalled"],
+        "discarded": each["discarded"],
         "doubtful": each["doubtful"],
         "purged": each["purged"],
         "unaccounted": each["unaccounted"],
@@ -310,10 +311,10 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
             {"doubtful": [BatchId(9)], "endpoints": [balance(doubtful=5)]},
             "Of some batches nobody can tell",
             "care",
-            "migrator batch list",
+            "migrator db resolve",
         ),
         (GONE, "Something does not agree", "bad", "Delete and purge nothing"),
-        ({"levels": ()}, "Everything agrees", "good", "migrator verify --scan --endpoint Sales"),
+        ({"levels": ()}, "Everything agrees", "good", "migrator verify --deep --endpoint Sales"),
     ],
 )
 def test_the_verdict_of_a_verification_comes_first(

@@ -562,7 +562,7 @@ def test_a_lost_lease_makes_a_standby(lines: Lines, wait_for: WaitFor) -> None:
 
 @pytest.mark.parametrize("is_draining", [False, True], ids=["at work", "after a drain"])
 def test_only_a_second_signal_stops_between_two_steps(is_draining: bool) -> None:
-    """``systemctl stop`` after ``migrator drain`` waits for the batch in hand as any first one."""
+    """``systemctl stop`` after ``migrator stop`` waits for the batch in hand as any first one."""
     stop, wants_reload = Stop(), threading.Event()
     if is_draining:
         stop.draining.set()

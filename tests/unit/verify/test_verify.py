@@ -58,7 +58,7 @@ def test_without_a_scan_the_levels_are_counted() -> None:
     world = healthy()
     found = world.verified(is_scan=False)
     assert found.verdict is Verdict.BALANCED
-    assert "only --scan" in found.not_checked[0]
+    assert "only --deep" in found.not_checked[0]
     assert not world.closed
     assert {level.ours for level in found.levels} == {None}
     assert sum(level.total or 0 for level in found.levels) == 5
@@ -295,7 +295,7 @@ def test_messages_get_time_to_reach_their_levels() -> None:
     assert counts(world) == {}
 
 
-_DEEP = "v2 level 16: it holds 4 messages; --deepest allows more"
+_DEEP = "v2 level 16: it holds 4 messages; --max-depth allows more"
 
 
 @pytest.mark.parametrize(

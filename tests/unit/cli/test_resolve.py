@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.batch``: what a person decides about, and about whose store is gone."""
+"""Tests of ``migrator.cli.resolve``: what a person decides about, and about whose store is gone."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def doubtful(program: Program) -> Program:
     return program
 
 
-def test_doubtful_batches_are_listed_and_the_exit_code_tells(doubtful: Program) -> None:
-    """6 means: a person has to look."""
-    assert "Sales" in doubtful("batch", "list", codes=[6]).out
-    document = doubtful("batch", "list", "--json", codes=[6]).document
-    assert document["schema"] == "migrator/batches/1"
+def test_doubtful_batches_are_listed(doubtful: Program) -> None:
+    """Without a number."""
+    assert "Sales" in doubtful("db", "resolve").out
+    document = doubtful("db", "resolve", "--json").document
+    assert document["schema"] == "migrator/db-unresolved/1"
     assert [found["batch"] for found in document["doubtful"]] == [7]
 
 
@@ -66,18 +66,22 @@ def test_doubtful_batches_are_listed_and_the_exit_code_tells(doubtful: Program) 
 )
 def test_an_operator_decides(doubtful: Program, outcome: str, state: str) -> None:
     """And the audit trail remembers."""
-    ended = doubtful("batch", "resolve", "7", "--as", outcome, "--yes", "--json")
-    assert ended.document == {"schema": "migrator/batch-resolve/1", "batch": 7, "as": outcome}
+    ended = doubtful("db", "resolve", "7", "--as", outcome, "--yes", "--json")
+    assert ended.document == {"schema": "migrator/db-resolve/1", "batch": 7, "as": outcome}
     assert doubtful.rows(STATE) == [(state,)]
     assert doubtful.rows("SELECT kind, batch_id FROM migrator_event") == [("batch_resolved", 7)]
-    assert doubtful("batch", "list").out.count("Sales") == 0
+    assert doubtful("db", "resolve").err == "no batch is doubtful or half done\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (["7", "--as", "claimed"], 2, "add --yes"),
-        (["7", "--as", "lost", "--yes"], 2, "must be handed-over, claimed or written-off"),
+        (
+            ["7", "--as", "lost", "--yes"],
+            2,
+            "must be handed-over, claimed, quarantined, ",
+        ),
         (["7", "--as", "written-off", "--yes"], 2, "a doubtful batch is handed-over or claimed"),
         (["8", "--as", "claimed", "--yes"], 4, "not doubtful"),
     ],
@@ -86,7 +90,7 @@ def test_anything_else_changes_nothing(
     doubtful: Program, arguments: list[str], code: int, text: str
 ) -> None:
     """It says why."""
-    assert text in doubtful("batch", "resolve", *arguments, codes=[code]).err
+    assert text in doubtful("db", "resolve", *arguments, codes=[code]).err
     assert doubtful.rows(STATE) == [("doubtful",)]
 
 
@@ -107,11 +111,11 @@ def test_a_store_that_answers_is_asked_and_not_guessed(
     program: Program, half_claimed: Raven4Site
 ) -> None:
     """Whatever the operator says; what is half done is listed with where it came from."""
-    assert "claiming" in program("batch", "list").out
-    (found,) = program("batch", "list", "--json").document["half_done"]
+    assert "claiming" in program("db", "resolve").out
+    (found,) = program("db", "resolve", "--json").document["half_done"]
     assert (found["batch"], found["state"], found["rows"]) == (1, "claiming", 1)
     assert found["source"].endswith(f"/{DATABASE}:Sales")
-    resolve = ("batch", "resolve", "1", "--store-is-gone", "--yes", "--as")
+    resolve = ("db", "resolve", "1", "--assume-store-lost", "--yes", "--as")
     for outcome in ("claimed", "written-off"):
         assert "has 1 of its timeouts" in program(*resolve, outcome, codes=[3]).err
     assert "claimed or written-off" in program(*resolve, "handed-over", codes=[2]).err
@@ -135,7 +139,7 @@ def test_a_batch_whose_database_is_gone_is_closed(
     row: tuple[str | None, str | None],
 ) -> None:
     """With the server's own answer in the audit trail; and the books balance."""
-    resolve = ("batch", "resolve", "1", "--as", outcome)
+    resolve = ("db", "resolve", "1", "--as", outcome)
     assert "was not found" in program(*resolve, "--dry-run").err
     assert "add --yes" in program(*resolve, codes=[2]).err
     assert program.rows(HALF_DONE) == [("claiming", 0)]
@@ -155,11 +159,11 @@ def test_a_store_that_does_not_answer_may_come_back(
     program: Program, half_claimed: Raven4Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the settings name another one. Only an operator knows, and has to say so."""
-    resolve = ("batch", "resolve", "1", "--as", "written-off", "--yes")
+    resolve = ("db", "resolve", "1", "--as", "written-off", "--yes")
     monkeypatch.setenv("MIGRATOR_STORE__RAVENDB__DATABASE", "another")
-    assert "--store-is-gone" in program(*resolve, codes=[3]).err
+    assert "--assume-store-lost" in program(*resolve, codes=[3]).err
     assert program.rows(HALF_DONE) == [("claiming", 0)]
-    program(*resolve, "--store-is-gone")
+    program(*resolve, "--assume-store-lost")
     ((detail,),) = program.rows("SELECT reason_detail FROM migrator_timeout")
     assert "by the word of the operator" in detail
 
@@ -169,7 +173,7 @@ def test_nothing_is_closed_under_the_owner_of_its_lane(
 ) -> None:
     """It may be asking the store at this moment."""
     program.change("UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0'")
-    refused = program("batch", "resolve", "1", "--as", "written-off", "--yes", codes=[4]).err
+    refused = program("db", "resolve", "1", "--as", "written-off", "--yes", codes=[4]).err
     assert "host/1 holds lane 0" in refused
     assert program.rows(HALF_DONE) == [("claiming", 0)]
 
@@ -202,15 +206,15 @@ def returning(program: Program, site: Raven4Site) -> Raven4Site:
 
 def test_a_store_that_answers_finishes_it(program: Program, returning: Raven4Site) -> None:
     """Whatever the operator says; the next rollback does it."""
-    shown = program("batch", "list").out
+    shown = program("db", "resolve").out
     assert ("going back, released" in shown, "going back, recalled" in shown) == (True, True)
-    found = program("batch", "list", "--json").document["going_back"]
+    found = program("db", "resolve", "--json").document["going_back"]
     assert [(g["batch"], g["towards"], g["rows"], g["source"][-6:]) for g in found] == [
         (1, "recalled", 1, ":Sales"),
         (1, "released", 1, ":Sales"),
     ]
     for outcome in ("handed-over", "quarantined", "written-off"):
-        arguments = ("batch", "resolve", "1", "--as", outcome, "--store-is-gone", "--yes")
+        arguments = ("db", "resolve", "1", "--as", outcome, "--assume-store-lost", "--yes")
         assert "has 0 of its timeouts" in program(*arguments, codes=[3]).err
     program("rollback", "--keep-handed-over", "--yes")
     assert program.rows(ROWS)[0] == (FIRST, "released", "no-destination", None)
@@ -223,7 +227,7 @@ def test_a_rollback_tells_what_stays(program: Program, returning: Raven4Site, go
     assert "others stay in quarantine, as their store is gone" in ended.err
     assert program("quarantine", "retry", "--json").document["rows"] == 0
     assert program.rows(ROWS)[0] == (FIRST, "quarantined", "no-destination", "released")
-    program("batch", "resolve", "1", "--as", "quarantined", "--yes")
+    program("db", "resolve", "1", "--as", "quarantined", "--yes")
     assert program("quarantine", "retry", "--json").document["rows"] == 1
     assert program.rows("SELECT state FROM migrator_batch WHERE id = 2") == [("claimed",)]
 
@@ -245,7 +249,7 @@ def test_rows_of_a_store_that_is_gone_are_closed(
     second: tuple[str | None, ...],
 ) -> None:
     """Those that the outcome is about, with the server's answer as evidence; the books balance."""
-    resolve = ("batch", "resolve", "1", "--as", outcome)
+    resolve = ("db", "resolve", "1", "--as", outcome)
     before = program.rows(ROWS)
     assert "was not found" in program(*resolve, "--dry-run").err
     assert "add --yes" in program(*resolve, codes=[2]).err
@@ -265,12 +269,12 @@ def test_nothing_is_closed_under_a_recall(
     program: Program, returning: Raven4Site, gone: None
 ) -> None:
     """It may be asking the store at this moment; nor as what such a row cannot be."""
-    refused = program("batch", "resolve", "1", "--as", "claimed", "--yes", codes=[2]).err
+    refused = program("db", "resolve", "1", "--as", "claimed", "--yes", codes=[2]).err
     assert "are handed-over or quarantined or written-off" in refused
     program.change(
         "UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0' "
         "WHERE name = 'lane.999'"
     )
-    refused = program("batch", "resolve", "1", "--as", "handed-over", "--yes", codes=[4]).err
+    refused = program("db", "resolve", "1", "--as", "handed-over", "--yes", codes=[4]).err
     assert "host/1 recalls" in refused
     assert program.rows(ROWS)[1] == (SECOND, None, None, "recalled")

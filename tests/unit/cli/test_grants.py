@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.broker``."""
+"""Tests of ``migrator.cli.grants``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from tests.unit.cli.conftest import Program
 
 def test_permissions_may_be_asked_for_before_there_is_a_user(program: Program) -> None:
     """Nothing is connected to; else they are for the user of the address, without a password."""
-    document = program("broker", "grants", "--user", "u", "--vhost", "v", "--json").document
-    assert document["schema"] == "migrator/broker-grants/1"
+    document = program("db", "grants", "--broker", "--user", "u", "--vhost", "v", "--json").document
+    assert document["schema"] == "migrator/db-grants-broker/1"
     assert (document["user"], document["vhost"]) == ("u", "v")
     assert set(document) == {"schema", "user", "vhost", "configure", "write", "read"}
-    ended = program("--broker-url", "amqp://mig:swordfish@host/prod", "broker", "grants")
+    ended = program("--broker-url", "amqp://mig:swordfish@host/prod", "db", "grants", "--broker")
     assert "rabbitmqctl set_permissions -p prod mig " in ended.out
     assert "swordfish" not in ended.out
+    for wrong in ([], ["--user", "u", "--vhost", "v"]):
+        assert "or --broker" in program("db", "grants", *wrong, codes=[2]).err
 
 
 def test_permissions_are_no_wider_than_asked_for(program: Program) -> None:
     """Named destinations, and the delays only on demand."""
-    narrow = program("broker", "grants", "--destination", "Sales", "--json").document
+    narrow = program("db", "grants", "--broker", "--destination", "Sales", "--json").document
     assert narrow["write"] != ".*"
     assert "Sales" in narrow["write"]
-    wide = program("broker", "grants", "--create-delays", "--json").document
+    wide = program("db", "grants", "--broker", "--create-delays", "--json").document
     assert "delay" in wide["configure"]
     assert "delay" not in narrow["configure"]
 
@@ -34,11 +36,11 @@ def test_permissions_follow_the_modes_of_endpoints(program: Program) -> None:
         '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "In"\n'
         '[[endpoints]]\nname = "Billing"\n'
     )
-    document = program("broker", "grants", "--destination", "Stock", "--json").document
+    document = program("db", "grants", "--broker", "--destination", "Stock", "--json").document
     assert re.match(document["read"], "In.Timeouts")
     assert re.match(document["read"], "In.TimeoutsDispatcher")
     assert not re.match(document["read"], "Billing.Timeouts")
     assert re.match(document["write"], "amq.default")
     (program.folder / "migrator.toml").write_text('[handover]\nnear_due = "dispatch"\n')
-    document = program("broker", "grants", "--destination", "Stock", "--json").document
+    document = program("db", "grants", "--broker", "--destination", "Stock", "--json").document
     assert re.match(document["write"], "amq.default")

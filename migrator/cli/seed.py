@@ -1,4 +1,4 @@
-"""``migrator endpoints`` and ``migrator seed``: whose timeouts the store has, and invented ones."""
+"""``migrator seed``: invented timeouts, for rehearsals and tests; the list of verbs hides it."""
 
 from __future__ import annotations
 
@@ -12,53 +12,16 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
 from migrator.cli.lazy import new_group
-from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import Json, session_of
+from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.config.values import parse_duration
-from migrator.errors import ConfigError
+from migrator.errors import ConfigError, PreflightRefused, UnknownEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
-from migrator.stores.sql.seeding import Invention, SeedRow, invent
+from migrator.stores.sql.seeding import INVENTED, Invention, SeedRow, invent
 
 verbs = new_group()
-
-
-@verbs.command()
-def endpoints(context: typer.Context, as_json: Json = False) -> None:
-    """List the endpoints that have a timeouts table, with what is done for each.
-
-    A table does not tell dots from underscores: name the endpoint in [[endpoints]] as it is
-    called, and it is listed so.
-
-    Examples:
-      migrator endpoints
-      migrator --store-url postgresql+psycopg://nsb@db/sales endpoints --json
-    """
-    session = session_of(context)
-    with session.opened() as app:
-        found = app.store.endpoints()
-        configured = {endpoint.name for endpoint in app.settings.endpoints}
-        modes = {endpoint.name: app.settings.endpoint(endpoint.name).mode for endpoint in found}
-    if session.wants_json:
-        rows = [
-            {
-                "endpoint": e.name,
-                "source": e.source,
-                "configured": e.name in configured,
-                "mode": modes[e.name],
-            }
-            for e in found
-        ]
-        write_json("endpoints", {"endpoints": rows})
-        return
-    write_table(
-        ("endpoint", "source", "configured", "mode"),
-        ((e.name, e.source, e.name in configured, modes[e.name]) for e in found),
-    )
-    if not found:
-        where = "store.url" if app.settings.store.kind.has_own_ledger else "store.schema"
-        say(f"the store has no endpoint's timeouts; check the database and {where}")
 
 
 @verbs.command()
@@ -82,22 +45,25 @@ def seed(
     random_seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="The same number, the same rows.")
     ] = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Write invented timeouts into the store, and make the table where there is none.
 
-    For rehearsals only: nothing tells these rows from real ones afterwards.
+    For rehearsals only. Refused where the endpoint has a timeout that was not invented.
 
     Examples:
-      migrator seed --endpoint Sales --count 1000
-      migrator seed --endpoint Sales --count 500 --destinations Billing,Shipping --due-to 1h --bad 5
+      migrator seed --yes --endpoint Sales --count 1000
+      migrator seed --yes --endpoint Sales --destinations Billing,Shipping --due-to 1h --bad 5
     """
     session = session_of(context)
     soonest, latest = _span(due_from, due_to)
     if bad > count:
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
+    confirmed(yes=yes, what=f"{count} invented timeouts would be written into the store")
     with session.opened() as app:
+        _refuse_real(app, endpoint)
         now = app.clock.now()
         what = Invention(
             endpoint=endpoint,
@@ -116,6 +82,24 @@ def seed(
     )
 
 
+def _refuse_real(app: App, name: str) -> None:
+    """Refuse to mix invented timeouts with others.
+
+    Raises:
+        PreflightRefused: The endpoint called *name* has one that was not invented.
+    """
+    try:
+        found = app.store.find(name)
+    except UnknownEndpoint:
+        return
+    for rows in app.store.survey(found):
+        if any(INVENTED not in (row.headers_text or "") for row in rows):
+            raise PreflightRefused(
+                f"{found.source} has timeouts that seed did not make, and it is for rehearsals "
+                "only. Nothing was written"
+            )
+
+
 def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:
     """Yield *rows*, the first *bad* of them each spoiled in another way."""
     ways = itertools.cycle(_WAYS.values())
@@ -132,7 +116,7 @@ def _without_destination(row: SeedRow) -> SeedRow:
 
 
 _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
-    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text='{"NServiceBus.MessageId": 1'),
+    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text=f'{{"host": "{INVENTED}"'),
     Reason.NO_DESTINATION: _without_destination,
     Reason.DESTINATION_UNKNOWN: lambda row: replace(  # with it in the column, the row would wait
         row,

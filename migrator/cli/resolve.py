@@ -1,4 +1,4 @@
-"""``migrator batch``: batches of which nobody can tell whether they were handed over.
+"""``migrator db resolve``: batches of which nobody can tell whether they were handed over.
 
 Rules of this file: what is half done is not closed while its document store answers, whatever the
 operator says; what is recorded is recorded with the evidence.
@@ -15,10 +15,9 @@ import typer
 from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import DryRun, Json, Yes, confirmed, session_of
+from migrator.cli.session import DryRun, Json, Session, Yes, confirmed, session_of
 from migrator.errors import (
     ConfigError,
-    ExitCode,
     PreflightRefused,
     SourceElsewhere,
     SourceGone,
@@ -41,73 +40,18 @@ if TYPE_CHECKING:
 
     from migrator.stores.documents.claims import DocumentClaims
 
-verbs = new_group("Batches whose outcome is doubtful: list, resolve.")
+verbs = new_group()
 _OUTCOMES: Final = ("handed-over", "claimed", "quarantined", "written-off")
-
-
-@verbs.command("list")
-def list_batches(context: typer.Context, as_json: Json = False) -> None:
-    """List doubtful batches, oldest first, and what is half claimed or half put back.
-
-    A half-done batch is finished by its lane's owner, rows that go back one by one by the next
-    `migrator rollback` or `migrator recall`; what stays has a store that does not answer, or is
-    gone.
-
-    Examples:
-      migrator batch list
-      migrator batch list --json
-
-    Exit codes: 0 there is none; 6 there are doubtful batches.
-    """
-    session = session_of(context)
-    with session.opened(with_ledger=True) as app:
-        progress = app.books.progress()
-        half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
-        going_back = app.upkeep.going_back()
-    if session.wants_json:
-        write_json(
-            "batches",
-            {
-                "doubtful": progress_document(progress)["doubtful"],
-                "half_done": [_half_done(each) for each in half_done],
-                "going_back": [asdict(each) for each in going_back],
-            },
-        )
-    else:
-        columns = ("batch", "state", "endpoint", "lane", "mode", "attempt", "rows", "since")
-        doubtful = [
-            (str(d.batch), "doubtful", d.endpoint, d.lane, d.mode, d.attempt, d.size, d.since)
-            for d in progress.doubtful
-        ]
-        others = [
-            (str(b.id), b.state, b.endpoint, b.lane, b.mode, b.attempt, b.size, "")
-            for b in half_done
-        ]
-        rows = [
-            (str(g.batch), f"going back, {g.towards}", g.endpoint, "", "", "", g.rows, "")
-            for g in going_back
-        ]
-        write_table(columns, [*doubtful, *others, *rows])
-    raise typer.Exit(ExitCode.DOUBTFUL if progress.doubtful else ExitCode.DONE)
-
-
-def _half_done(batch: Batch) -> dict[str, object]:
-    return {
-        "batch": batch.id,
-        "state": batch.state,
-        "endpoint": batch.endpoint,
-        "source": batch.source,
-        "lane": batch.lane,
-        "rows": batch.size,
-    }
 
 
 @verbs.command()
 def resolve(
     context: typer.Context,
-    batch: Annotated[int, typer.Argument(metavar="BATCH", help="The batch's number.")],
+    batch: Annotated[
+        int | None, typer.Argument(metavar="BATCH", help="The batch's number.", show_default=False)
+    ] = None,
     outcome: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--as",
             metavar="handed-over|claimed|quarantined|written-off",
@@ -115,11 +59,11 @@ def resolve(
             " quarantined: rows that were on their way out are in there again;"
             " written-off: it went with its store.",
         ),
-    ],
-    store_is_gone: Annotated[
+    ] = None,
+    assume_store_lost: Annotated[
         bool,
         typer.Option(
-            "--store-is-gone",
+            "--assume-store-lost",
             help="Of what is half done: its store does not answer, and never will again.",
         ),
     ] = False,
@@ -127,9 +71,13 @@ def resolve(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Record what a person found out about a doubtful batch.
+    """Record what a person found out about a doubtful batch; without a number, list them.
 
-    If it is said to be `claimed` and was handed over, its timeouts come twice (with the same
+    Listed are doubtful batches, oldest first, and what is half claimed or half put back. The
+    latter is finished by its lane's owner, or by the next `migrator rollback`; what stays has a
+    store that does not answer, or is gone.
+
+    If a batch is said to be `claimed` and was handed over, its timeouts come twice (with the same
     message ids); if it is said to be `handed-over` and was not, they never come.
 
     Or close a half-done batch (claiming, releasing) whose table, database or account is gone.
@@ -141,19 +89,23 @@ def resolve(
     still has.
 
     Examples:
-      migrator batch resolve 42 --as handed-over --yes
-      migrator batch resolve 42 --as claimed --yes
-      migrator batch resolve 43 --as written-off --dry-run
+      migrator db resolve
+      migrator db resolve 42 --as handed-over --yes
+      migrator db resolve 42 --as claimed --yes
+      migrator db resolve 43 --as written-off --dry-run
 
     How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker.
     """
     session = session_of(context)
+    if batch is None:
+        _list_unresolved(session)
+        return
     if outcome not in _OUTCOMES:
-        raise ConfigError(f"--as {outcome!r} must be handed-over, claimed or written-off")
+        raise ConfigError(f"--as {outcome or ''!r} must be {', '.join(_OUTCOMES)}")
     with session.opened(with_ledger=True) as app:
         found = app.batches.find(BatchId(batch))
         going = app.upkeep.going_back(BatchId(batch))
-        closing = _Closing(app, store_is_gone=store_is_gone, yes=yes, is_dry_run=dry_run)
+        closing = _Closing(app, is_lost=assume_store_lost, yes=yes, is_dry_run=dry_run)
         if found is not None and found.state in HALF_DONE:
             told = closing.batch(found, outcome)
         elif going:
@@ -161,10 +113,52 @@ def resolve(
         else:
             told = _resolved(app, batch, outcome, yes=yes and not dry_run)
     if session.wants_json:
-        write_json("batch-resolve", told)
+        write_json("db-resolve", told)
     elif not dry_run:
         what = f"{told['rows']} rows of batch {batch} are" if going else f"batch {batch} is"
         say(f"{what} {outcome} now")
+
+
+def _list_unresolved(session: Session) -> None:
+    with session.opened(with_ledger=True) as app:
+        progress = app.books.progress()
+        half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
+        going_back = app.upkeep.going_back()
+    if session.wants_json:
+        document = {
+            "doubtful": progress_document(progress)["doubtful"],
+            "half_done": [_half_done(each) for each in half_done],
+            "going_back": [asdict(each) for each in going_back],
+        }
+        write_json("db-unresolved", document)
+        return
+    rows: list[tuple[object, ...]] = [
+        (str(d.batch), "doubtful", d.endpoint, d.lane, d.mode, d.attempt, d.size, d.since)
+        for d in progress.doubtful
+    ]
+    rows += [
+        (str(b.id), b.state, b.endpoint, b.lane, b.mode, b.attempt, b.size, "") for b in half_done
+    ]
+    rows += [
+        (str(g.batch), f"going back, {g.towards}", g.endpoint, "", "", "", g.rows, "")
+        for g in going_back
+    ]
+    if not rows:
+        say("no batch is doubtful or half done")
+        return
+    columns = ("batch", "state", "endpoint", "lane", "mode", "attempt", "rows", "since")
+    write_table(columns, rows)
+
+
+def _half_done(batch: Batch) -> dict[str, object]:
+    return {
+        "batch": batch.id,
+        "state": batch.state,
+        "endpoint": batch.endpoint,
+        "source": batch.source,
+        "lane": batch.lane,
+        "rows": batch.size,
+    }
 
 
 def _resolved(app: App, batch: int, outcome: str, *, yes: bool) -> dict[str, object]:
@@ -189,10 +183,10 @@ def _resolution(outcome: str) -> Resolution:
 class _Closing:
     """Closes what is half done and whose document store is gone."""
 
-    def __init__(self, app: App, *, store_is_gone: bool, yes: bool, is_dry_run: bool) -> None:
-        """Count a store that does not answer as gone if *store_is_gone*."""
+    def __init__(self, app: App, *, is_lost: bool, yes: bool, is_dry_run: bool) -> None:
+        """Count a store that does not answer as gone if *is_lost*."""
         self._app = app
-        self._store_is_gone = store_is_gone
+        self._is_lost = is_lost
         self._yes = yes
         self._is_dry_run = is_dry_run
 
@@ -230,7 +224,7 @@ class _Closing:
         endpoint = StoreEndpoint(name=going.endpoint, source=going.source)
         evidence = self._evidence(
             lambda claims: claims.count_there(endpoint, ids),
-            finish="`migrator rollback` or `migrator recall` finishes it",
+            finish="`migrator rollback` finishes it",
         )
         told: dict[str, object] = {
             "batch": going.batch,
@@ -265,11 +259,11 @@ class _Closing:
         except StoreError as exc:
             if isinstance(exc, SourceGone) and not isinstance(exc, SourceElsewhere):
                 return str(exc)
-            if self._store_is_gone:
+            if self._is_lost:
                 return f"{exc}; by the word of the operator, the store is gone"
             raise PreflightRefused(
                 f"the store may still tell what became of it ({exc}); if it is gone for good, say "
-                "--store-is-gone. Nothing was changed"
+                "--assume-store-lost. Nothing was changed"
             ) from exc
         raise PreflightRefused(
             f"the store answers, and has {there} of its timeouts: {finish} by what the store "

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.store``."""
+"""Tests of ``migrator.cli.seed``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.unit.cli.conftest import Program
 
 def test_endpoints_are_listed_with_their_tables(program: Program) -> None:
     """A configured one by its own name, dots included."""
-    program("seed", "--endpoint", "Sales.Orders", "--count", "1")
-    program("seed", "--endpoint", "Billing", "--count", "1")
+    program("seed", "--yes", "--endpoint", "Sales.Orders", "--count", "1")
+    program("seed", "--yes", "--endpoint", "Billing", "--count", "1")
     (program.folder / "migrator.toml").write_text(
         '[[endpoints]]\nname = "Sales.Orders"\nmode = "dispatch"\n'
     )
@@ -38,7 +38,7 @@ def test_invented_timeouts_are_written_into_a_table_of_their_own(program: Progra
     """To the destinations in turn, overdue if wanted; bad ones are bad in different ways."""
     assert "has no endpoint's timeouts" in program("endpoints").err
     seed = ["--count", "20", "--seed", "3", "--destinations", "Billing, Shipping", "--bad", "7"]
-    ended = program("seed", "--endpoint", "A.B", *seed, "--due-from", "1h")
+    ended = program("seed", "--yes", "--endpoint", "A.B", *seed, "--due-from", "1h")
     assert ended.err == "20 invented timeouts are in A_B_TimeoutData, 7 of them bad\n"
     (endpoint,) = program("preview", "--json").document["endpoints"]
     reasons = {found["reason"]: found["count"] for found in endpoint["quarantine"]}
@@ -47,10 +47,22 @@ def test_invented_timeouts_are_written_into_a_table_of_their_own(program: Progra
     assert len(reasons) == 2
     assert {"Billing", "Shipping"} < set(endpoint["destinations"])
     seed = ["--endpoint", "C", "--due-from=-1h", "--due-to=-1m", "--json"]
-    assert program("seed", *seed).document["schema"] == "migrator/seed/1"
+    assert program("seed", "--yes", *seed).document["schema"] == "migrator/seed/1"
     found = program("preview", "--endpoint", "C", "--json").document["endpoints"]
     assert [(each["overdue"], each["left"]) for each in found] == [(1000, 1000)]
     assert program.rows("SELECT DISTINCT Destination FROM C_TimeoutData") == [("C",)]
+
+
+def test_nothing_is_invented_beside_real_timeouts(program: Program) -> None:
+    """Not even one; without --yes nothing is written at all."""
+    seed = ("seed", "--endpoint", "Sales", "--count", "4", "--bad", "3")
+    assert "add --yes" in program(*seed, codes=[2]).err
+    program(*seed, "--yes")
+    program(*seed, "--yes")
+    program.change("UPDATE Sales_TimeoutData SET Headers = '{}' WHERE rowid = 5")
+    assert "seed did not make" in program(*seed, "--yes", codes=[3]).err
+    assert program.rows("SELECT count(*) FROM Sales_TimeoutData") == [(8,)]
+    assert "seed" not in program("--help").out
 
 
 @pytest.mark.parametrize(
@@ -63,5 +75,5 @@ def test_invented_timeouts_are_written_into_a_table_of_their_own(program: Progra
 )
 def test_nonsense_is_refused(program: Program, options: list[str], text: str) -> None:
     """Before a table is made."""
-    ended = program("seed", "--endpoint", "Sales", "--count", "10", *options, codes=[2])
+    ended = program("seed", "--yes", "--endpoint", "Sales", "--count", "10", *options, codes=[2])
     assert text in ended.err

@@ -1,0 +1,309 @@
+"""``migrator db adopt``: a ledger's way to another database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from migrator.app import App
+from migrator.app.commands import new_adoption, new_settlement
+from migrator.app.preflight import satellites
+from migrator.cli.lazy import new_group
+from migrator.cli.output import say
+from migrator.cli.rollback import HOLD, MARGIN, MAX_DEPTH, Hold, Margin, MaxDepth, terms_of, watched
+from migrator.cli.session import DryRun, Json, Session, Yes, confirmed, session_of
+from migrator.config.work import EndpointMode
+from migrator.delays.walk import WalkTerms
+from migrator.errors import ConfigError, ExitCode, PreflightRefused
+from migrator.failover.store import Settlement
+from migrator.ledger import version
+from migrator.ledger.adoption import Whereabouts, told_holders
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.satellites import timeouts_queue
+from migrator.nservicebus.timeouts import Lane, QueueName
+from migrator.rabbitmq.names import guard_queue
+
+verbs = new_group()
+
+
+@verbs.command()
+def adopt(
+    context: typer.Context,
+    moved: Annotated[
+        bool,
+        typer.Option(
+            "--moved",
+            help="It is no copy: the database is here now, complete, and the former is gone.",
+        ),
+    ] = False,
+    after_failover: Annotated[
+        bool,
+        typer.Option(
+            "--after-failover",
+            help="A replica took over: settle what it lacks by what is in the delay levels.",
+        ),
+    ] = False,
+    margin: Margin = MARGIN,
+    max_hold: Hold = HOLD,
+    max_depth: MaxDepth = MAX_DEPTH,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Make a ledger that came with a copied or moved database this database's own.
+
+    A copy gets a new id, so that it never touches the queues of the original. Batches that were
+    being handed over become doubtful: only the original knows what became of them. Refused while
+    anybody works on it here; leases that were copied run out by themselves.
+
+    With --moved it keeps its id, and the next run finishes what is under way. Refused while
+    anybody works on it, here or, as far as the broker tells, at the former place. Only for all
+    of the database: what lacks the last transactions (a replica that was behind) is a copy.
+
+    With --after-failover it keeps its id, too. The levels are gone through: a row that is in the
+    store again while its message waits there is recorded as handed over. What was due by then and
+    is met nowhere may have been delivered: those rows become doubtful, for `migrator db
+    resolve`. --margin, --max-hold and --max-depth are as in `migrator rollback`. PostgreSQL only.
+
+    Each needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
+
+    Examples:
+      migrator db adopt --yes
+      migrator db adopt --moved --dry-run
+      migrator db adopt --moved --yes
+      migrator db adopt --after-failover --dry-run
+      migrator db adopt --after-failover --yes
+    """
+    session = session_of(context)
+    if moved and after_failover:
+        raise ConfigError("--moved and --after-failover exclude each other")
+    terms = terms_of(margin, max_hold, max_depth)
+    with session.opened() as app:
+        if after_failover:
+            raise typer.Exit(settle_lost_window(session, app, terms, yes=yes, is_dry_run=dry_run))
+        if moved:
+            keep_ledger(session, app, yes=yes, is_dry_run=dry_run)
+        else:
+            adopt_ledger(session, app, yes=yes and not dry_run)
+
+
+# ── what is looked at before a ledger goes on in another database ─────────────────────────────────
+
+_NOT_SEEN = (
+    "a daemon in mode direct on the former database is not seen on the broker: be sure that "
+    "nobody can start it there again"
+)
+
+
+def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
+    """Give a copied ledger an id of its own, and say which.
+
+    Raises:
+        PreflightRefused: Somebody works on it, or it has another version. Nothing was changed.
+    """
+    version.check_head(app.engine, app.tables)
+    found = new_adoption(app).look()
+    if not found.is_moved:
+        say(
+            f"ledger {found.ledger_id} is where it was created, in {found.present}, as far as the "
+            "database tells: only if this is a copy all the same shall it have a new id"
+        )
+    what = "the ledger would get a new id, and batches under way would become doubtful"
+    confirmed(yes=yes, what=what)
+    adopted = new_adoption(app).adopt()
+    session.tell("db-adopt", {"ledger": adopted}, f"this ledger is {adopted} now")
+
+
+def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> None:
+    """Let a moved ledger go on under its own id.
+
+    Raises:
+        PreflightRefused: Somebody works on it, or its books have gaps; tells everything at once.
+    """
+    version.check_head(app.engine, app.tables)
+    found = new_adoption(app).look()
+    if not found.is_moved:
+        _tell(session, found, is_done=False)
+        return
+    refusals, remarks = [*_refusals(app, found)], [*_remarks(app)]
+    if is_dry_run:
+        _tell(session, found, refusals=refusals, remarks=remarks, is_done=False)
+    if refusals:
+        raise PreflightRefused("; ".join(refusals) + ". Nothing was changed")
+    if is_dry_run:
+        return
+    if not yes:
+        say("\n".join(_looks(remarks)))
+    confirmed(
+        yes=yes,
+        what=f"ledger {found.ledger_id} of {found.created_in} would go on in {found.present}, and "
+        "nobody may ever work on the former again",
+    )
+    _tell(session, new_adoption(app).keep(), remarks=remarks, is_done=True)
+
+
+def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
+    """Yield what stands against it: here, in the books, and on the broker."""
+    if found.holders:
+        yield told_holders(found.holders)
+    total, gaps = app.side.verifications.gaps((), at_most=1)
+    if total:
+        yield (
+            f"{total} batches have other rows than they should ({gaps[0].batch} is the first), so "
+            "this is not all of the former database: use `migrator db adopt` without --moved"
+        )
+    yield from held_elsewhere(app, found)
+
+
+def held_elsewhere(app: App, found: Whereabouts) -> Iterator[str]:
+    """Yield who works on the ledger as far as the broker tells."""
+    guards = {guard_queue(found.ledger_id, lane): lane for lane in lanes_of(app, found)}
+    timeouts = [timeouts_queue(QueueName(each.queue)) for each in satellites(app.settings, ())]
+    probes = app.broker_facts.queues([*guards, *timeouts])
+    for name, lane in guards.items():
+        if probes[name] is not None:
+            yield (
+                f"a process holds lane {lane} on the broker ({name}), so the former database is "
+                "still worked on: stop it there"
+            )
+    for name in timeouts:
+        if (probe := probes[name]) is not None and probe.consumers:
+            yield f"{probe.consumers} consume {name}: stop them, they may store elsewhere"
+
+
+def _remarks(app: App) -> Iterator[str]:
+    """Yield what a database that was moved as a whole, at one moment, has only if it had it before.
+
+    Nothing of a document store, which stays where it is.
+    """
+    if app.settings.store.kind.has_own_ledger:
+        return
+    for each in app.side.verifications.balances():
+        if each.in_store is None:
+            yield (
+                f"{each.source} of {each.endpoint} is not here: unless it was dropped, its "
+                "timeouts were left behind"
+            )
+    total, first = app.side.verifications.in_both_places((), at_most=1)
+    if total:
+        yield (
+            f"{total} timeouts are in their table and in the ledger ({first[0].timeout_id} is the "
+            "first): unless they were before, table and ledger were copied at different moments, "
+            "and what was put back in between is in neither"
+        )
+
+
+def lanes_of(app: App, found: Whereabouts) -> Sequence[Lane]:
+    """Return lanes that somebody may hold: the ledger's, and those of the settings."""
+    return sorted({*found.lanes, *map(Lane, range(app.settings.handover.lanes))})
+
+
+def _tell(
+    session: Session,
+    found: Whereabouts,
+    *,
+    refusals: Sequence[str] = (),
+    remarks: Sequence[str] = (),
+    is_done: bool,
+) -> None:
+    document = {
+        "ledger": found.ledger_id,
+        "created_in": found.created_in,
+        "present": found.present,
+        "is_moved": found.is_moved,
+        "batches": dict(found.batches),
+        "refusals": list(refusals),
+        "remarks": list(remarks),
+        "is_done": is_done,
+    }
+    session.tell("db-adopt", document, *_lines(found, remarks, is_done=is_done))
+
+
+def _lines(found: Whereabouts, remarks: Sequence[str], *, is_done: bool) -> Iterator[str]:
+    if not found.is_moved:
+        yield f"ledger {found.ledger_id} is where it was created, in {found.present}: nothing to do"
+        return
+    yield f"ledger {found.ledger_id} was created in {found.created_in}, and is in {found.present}"
+    under_way = ", ".join(f"{count} {state}" for state, count in sorted(found.batches.items()))
+    yield f"batches under way: {under_way or 'none'}"
+    yield from _looks(remarks)
+    if is_done:
+        yield "it goes on here under its id; the next `migrator run` finishes what is under way"
+    yield f"not checked: {_NOT_SEEN}"
+
+
+def _looks(remarks: Sequence[str]) -> Iterator[str]:
+    yield from (f"look at this first: {each}" for each in remarks)
+
+
+# ── after a failover ──────────────────────────────────────────────────────────────────────────────
+
+
+def settle_lost_window(
+    session: Session, app: App, terms: WalkTerms, *, yes: bool, is_dry_run: bool
+) -> ExitCode:
+    """Settle what the database lost, and let the ledger go on; return how that ended.
+
+    Raises:
+        PreflightRefused: Somebody works, or the broker could not be seen to its end.
+    """
+    version.check_head(app.engine, app.tables)
+    app.accept_failover()
+    why = new_adoption(app).why_failed_over()
+    if why is None:
+        _tell_settled(session, None, is_done=False)
+        return ExitCode.DONE
+    app.sql_side(wanted_for="settling a failover")
+    found = new_adoption(app).look()
+    if busy := [*held_elsewhere(app, found)]:
+        raise PreflightRefused("; ".join(busy) + ". Nothing was changed")
+    if not is_dry_run:
+        confirmed(yes=yes, what="rows whose messages are in the levels would be handed over")
+    with watched() as progress:
+        settled = new_settlement(app).run(
+            _moved(app),
+            lanes_of(app, found),
+            terms,
+            is_dry_run=is_dry_run,
+            progress=progress,
+        )
+    _tell_settled(session, settled, is_done=not is_dry_run)
+    return ExitCode.DOUBTFUL if settled.doubtful else ExitCode.DONE
+
+
+def _moved(app: App) -> Sequence[StoreEndpoint]:
+    """Return the endpoints whose rows of the window may have left; a dispatcher sends its own."""
+    given = {each.name: each.mode for each in app.settings.endpoints}
+    return [
+        each for each in app.store.endpoints() if given.get(each.name) is not EndpointMode.DISPATCH
+    ]
+
+
+def _tell_settled(session: Session, settled: Settlement | None, *, is_done: bool) -> None:
+    counts = {} if settled is None else settled.counts
+    document = {"has_failed_over": settled is not None, **counts, "is_done": is_done}
+    session.tell("db-adopt-after-failover", document, *_settled_lines(settled, is_done=is_done))
+
+
+def _settled_lines(settled: Settlement | None, *, is_done: bool) -> Iterator[str]:
+    if settled is None:
+        yield "the database is on the server that it was on: nothing to do"
+        return
+    met, under_way = settled.handed_over_from_store, settled.handed_over_from_batches
+    yield f"{met} rows are in the store, and their messages wait in the levels"
+    yield f"{under_way} rows of batches under way wait in the levels as well"
+    yield f"{settled.not_sent} rows of batches under way have not been sent, and are to go yet"
+    if settled.nowhere:
+        yield f"{settled.nowhere} messages of ours come from rows that are not here any more"
+    if settled.doubtful:
+        named = "" if not is_done else f" (batches {', '.join(map(str, settled.doubtful_batches))})"
+        yield (
+            f"{settled.doubtful} rows were due by now and are met nowhere: they may have been "
+            f"delivered{named}; decide with `migrator db resolve`"
+        )
+    if is_done:
+        yield "the ledger goes on here; the next `migrator run` finishes what is under way"
+    else:
+        yield "nothing was changed"

@@ -1,0 +1,248 @@
+"""``migrator rollback`` brings timeouts back: all of them, or some of those that were handed over.
+
+How any walk over the levels is asked for is here as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import typer
+
+from migrator.app.commands import new_rollback
+from migrator.cli.lazy import new_group
+from migrator.cli.output import progress
+from migrator.cli.session import (
+    Delays,
+    DryRun,
+    Json,
+    Run,
+    Yes,
+    confirmed,
+    duration,
+    session_of,
+)
+from migrator.delays.walk import WalkProgress, WalkTerms
+from migrator.errors import ConfigError, ExitCode
+from migrator.nservicebus.timeouts import RunId
+from migrator.recall import rules
+from migrator.recall.recall import RecallReport
+from migrator.recall.rollback import RollbackReport, RollbackScope
+from migrator.recall.rules import RecallOutcome
+from migrator.service.hooks import fire_rollback, hooked
+
+verbs = new_group()
+
+Margin = Annotated[
+    str, typer.Option(metavar="DURATION", help="Leave to the broker what is due within this.")
+]
+Hold = Annotated[
+    str, typer.Option(metavar="DURATION", help="Hold messages of others no longer than this.")
+]
+MaxDepth = Annotated[
+    int, typer.Option(metavar="N", help="Refuse when a level holds more messages.")
+]
+MARGIN: Final = f"{rules.MARGIN // timedelta(minutes=1)}m"
+HOLD: Final = "20s"
+MAX_DEPTH: Final = 200_000
+
+
+def terms_of(margin: str, max_hold: str, max_depth: int) -> WalkTerms:
+    """Return the options as values.
+
+    Raises:
+        ConfigError: One is no duration, or nothing is to be held for any time.
+    """
+    return WalkTerms(
+        margin=duration("--margin", margin),
+        hold=duration("--max-hold", max_hold, is_some=True),
+        deepest=max_depth,
+    )
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[WalkProgress], None]]:
+    """Show how far a walk is: a line at a terminal, else one every five seconds."""
+    began_s = time.monotonic()
+    with progress("recalling", every_s=5) as show:
+        yield lambda found: show(
+            f"level {found.level:02d}, {found.seen} messages seen, {found.restored} rows restored, "
+            f"{found.seen / max(time.monotonic() - began_s, 0.001):.0f} messages/s"
+        )
+
+
+_MOMENTS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z"]
+DueFrom = Annotated[
+    datetime | None,
+    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due then or later."),
+]
+DueUntil = Annotated[
+    datetime | None,
+    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due before that."),
+]
+
+
+@verbs.command()
+def rollback(
+    context: typer.Context,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only rows of this endpoint.")
+    ] = None,
+    run: Run = None,
+    only_handed_over: Annotated[
+        bool,
+        typer.Option("--only-handed-over", help="Only what is in the delay levels; see below."),
+    ] = False,
+    destination: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Handed over, and for this destination.")
+    ] = None,
+    due_from: DueFrom = None,
+    due_until: DueUntil = None,
+    keep_handed_over: Annotated[
+        bool,
+        typer.Option("--keep-handed-over", help="Leave with the broker what it has already."),
+    ] = False,
+    margin: Margin = MARGIN,
+    max_hold: Hold = HOLD,
+    max_depth: MaxDepth = MAX_DEPTH,
+    delays: Delays = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Undo a migration: put all rows back into their tables, byte for byte.
+
+    First those that were not handed over, and rows in quarantine; then those that were, out of
+    the delay levels, except what is due within --margin or has left. Messages of others stay
+    there and keep their time. With --run, rows in quarantine stay. Stop every `migrator run`
+    first. After a crash, the same command goes on.
+
+    With --only-handed-over, which --destination, --due-from and --due-until imply: only the
+    second part, so that claimed rows and those in quarantine stay where they are.
+
+    Examples:
+      migrator rollback --dry-run
+      migrator rollback --endpoint Sales --yes
+      migrator rollback --run 12 --keep-handed-over --yes
+      migrator rollback --destination Billing --due-from 2026-12-24T00:00Z --yes
+
+    Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker
+      unreachable; 5 done, but some are not back: it says which, and why.
+    """
+    session = session_of(context)
+    terms = terms_of(margin, max_hold, max_depth)
+    is_part = only_handed_over or any((destination, due_from, due_until))
+    if is_part and keep_handed_over:
+        raise ConfigError("--keep-handed-over leaves nothing to do of what was handed over")
+    if not dry_run:
+        which = "" if is_part else "claimed, quarantined and "
+        confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
+    with session.opened(with_ledger=True) as app:
+        scope = RollbackScope(
+            endpoint=app.store.find(endpoint) if endpoint else None,
+            run=None if run is None else RunId(run),
+            only_handed_over=is_part,
+            destination=destination,
+            due_from=_utc(due_from),
+            due_until=_utc(due_until),
+        )
+        kept = None if keep_handed_over else terms
+        work = new_rollback(app)
+        report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
+    session.tell("rollback", report.document, *_lines(report, scope))
+    if not dry_run:
+        with hooked(app.settings.hooks) as hooks:
+            fire_rollback(hooks.fire, "rollback", report.document)
+    if report.stopped_by is not None:
+        raise report.stopped_by
+    is_done = dry_run or report.is_whole
+    raise typer.Exit(ExitCode.DONE if is_done else ExitCode.QUARANTINED)
+
+
+def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
+    if scope.only_handed_over:
+        if report.recall is not None:
+            yield from recalled_lines(report.recall)
+        return
+    verb = "would go back" if report.is_dry else "are back in their tables"
+    yield f"not handed over: {report.rows} rows of {len(report.batches)} batches {verb}"
+    yield f"{report.quarantined} rows in quarantine {verb}"
+    if report.left_in_quarantine is not None:
+        yield (
+            f"others stay in quarantine, as their store is gone: {report.left_in_quarantine}; "
+            "`migrator db resolve` shows those that were on their way"
+        )
+    for batches, text in (
+        (
+            report.untouched,
+            "batches {} may have reached the broker; `migrator run --once` settles them",
+        ),
+        (
+            report.dispatching,
+            "of these, {} want a dispatcher: leave the endpoint's mode as it was until then",
+        ),
+        (
+            report.stuck,
+            "batches {} stay, as their store is gone: those that are half-done want "
+            "`migrator db resolve`, and `migrator run` hands over the others",
+        ),
+        (
+            report.doubtful,
+            "batches {} are doubtful; `migrator db resolve` decides about them first",
+        ),
+    ):
+        if batches:
+            yield text.format(", ".join(map(str, batches)))
+    for lane, owner in report.busy:
+        yield f"lane {lane} was left alone: {owner} works on it; stop that first"
+    if report.recall is not None and report.recall.expected.was_handed_over:
+        yield "handed over:"
+        yield from recalled_lines(report.recall)
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """Return *moment* in UTC; a bare date or time is meant as UTC."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def recalled_lines(report: RecallReport) -> Iterator[str]:
+    """Yield what a person is told about it."""
+    expected, counts = report.expected, report.counts
+    yield (
+        f"by the ledger, {expected.in_levels} are in the levels, {expected.too_near} are due too "
+        f"soon to be touched, {expected.left} have left already"
+    )
+    if expected.possible_until is not None:
+        yield f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
+    if report.outcomes is None:
+        return
+    yield f"{counts[RecallOutcome.RESTORED]} rows are back in their tables"
+    for outcome, text in _REMARKS.items():
+        if count := counts[outcome]:
+            yield f"{count} messages {text}"
+    for level in report.unfinished:
+        yield (
+            f"level {level:02d} was not seen to its end: it holds too much for --max-hold, or "
+            "somebody else consumes it; run it again"
+        )
+    if report.not_found:
+        yield (
+            f"{report.not_found} that the ledger expects were met nowhere; run it again, and see "
+            "what `migrator delays show` says"
+        )
+
+
+_REMARKS: Final = {
+    RecallOutcome.LEFTOVER: "were leftovers of an earlier recall, and are gone now",
+    RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
+    RecallOutcome.TAKEN: "were left: their tables have their ids again",
+    RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator db resolve`)",
+    RecallOutcome.STORE_GONE: "were left: the store they came from is gone (the log says which)",
+    RecallOutcome.DIFFERENT: "bear our mark but not our content, and were left",
+}
