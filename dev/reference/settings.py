@@ -29,6 +29,9 @@ def settings() -> str:
         "Settings",
         "Defaults, then `migrator.toml`, then `MIGRATOR_*` variables, then options; "
         "each wins over those before it.",
+        "A `migrator.toml` that was not named with `--config` or `MIGRATOR_CONFIG` counts only if "
+        "it belongs to root or the caller, and nobody else may write it.",
+        "A file with a secret (`…_file`) must not be readable by every user of the machine.",
         "`migrator config` prints what is in force and where each value came from.\n"
         "Unknown keys are errors, and all problems are reported at once.",
         "A duration is a number with a unit, `250ms`, `30s`, `1m`, `2h`, `30d`, `1w`; "

@@ -1,8 +1,10 @@
-"""Secrets in settings: where they are read from, and how they never get out again."""
+"""Secrets in settings: where they are read from, whom we trust, and how none gets out again."""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +30,8 @@ _PAIR: Final = re.compile(
 )
 _AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
+_OF_CONTAINERS: Final = Path("/run/secrets")
+"""What a container runtime puts there is for this container alone."""
 
 
 def mask(text: str) -> str:
@@ -67,10 +71,12 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
     """Return the text of a secret file without its line end; several lines only if *may_be_list*.
 
     Raises:
-        ValueError: The file cannot be read, or is empty; says which, never what is in it.
+        ValueError: The file cannot be read, is empty, or any user of the machine can read it, too;
+            says which, never what is in it.
     """
     try:
         with path.open("rb") as file:
+            is_open = _others_can_read(path, os.fstat(file.fileno()))
             raw = file.read(_LARGEST_FILE_BYTES + 1)
         text = raw.decode().strip()
     except (OSError, ValueError) as exc:
@@ -78,4 +84,36 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
         raise ValueError(f"{path} cannot be read: {why}") from exc
     if not text or len(raw) > _LARGEST_FILE_BYTES or ("\n" in text and not may_be_list):
         raise ValueError(f"{path} must hold one line")
+    if is_open:
+        raise ValueError(f"every user of this machine can read {path}: chmod o= {path}")
     return text
+
+
+def _others_can_read(path: Path, found: os.stat_result) -> bool:
+    """Return whether users can read the file who are neither its owner nor of its group.
+
+    Those of a container are for its own user, whatever their mode.
+    """
+    if not found.st_mode & stat.S_IROTH:
+        return False
+    real = path.resolve()
+    if real.is_relative_to(_OF_CONTAINERS):
+        return False
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents)
+
+
+def why_not_trusted(path: Path) -> str | None:
+    """Return why what *path* says may be somebody else's will; None: only root or we wrote it.
+
+    Of a group, only our own may write it.
+
+    Raises:
+        OSError: It is not there, or cannot be looked at.
+    """
+    found = path.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        return "it belongs to another user"
+    is_of_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())
+    if found.st_mode & stat.S_IWOTH or is_of_group:
+        return "other users may write it"
+    return None

@@ -17,7 +17,7 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-from migrator.config.secrets import mask, read_secret, secret_path
+from migrator.config.secrets import mask, read_secret, secret_path, why_not_trusted
 from migrator.errors import ConfigError
 
 PREFIX: Final = "MIGRATOR_"
@@ -173,7 +173,7 @@ def merged(
     """Lay all sources over each other, and read secrets from their files; see ``loading.load``.
 
     Raises:
-        ConfigError: The file cannot be read, or is no TOML.
+        ConfigError: The file cannot be read, is no TOML, or was not named and may be of others.
     """
     file = _chosen_file(file, environ)
     try:
@@ -248,7 +248,14 @@ def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath 
         return file
     if environ.get(f"{PREFIX}CONFIG"):
         return FilePath(environ[f"{PREFIX}CONFIG"])
-    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+    if not DEFAULT_FILE.is_file():
+        return None
+    if (why := why_not_trusted(DEFAULT_FILE)) is not None:
+        raise ConfigError(
+            f"{DEFAULT_FILE} in the current folder is not used: {why}; if it is yours, name it "
+            f"with --config {DEFAULT_FILE}, else go to another folder"
+        )
+    return DEFAULT_FILE
 
 
 def _resolve_secrets(

@@ -33,7 +33,8 @@ from typing import Final, NamedTuple
 from migrator import __version__
 from migrator.config import Hooks as Given
 from migrator.config import mask
-from migrator.errors import ExitCode, MigratorError
+from migrator.config.secrets import why_not_trusted
+from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.report import EndpointProgress, PauseReason, Progress
 from migrator.nservicebus.timeouts import EndpointName
@@ -91,7 +92,15 @@ Fire = Callable[[HookEvent, str, Mapping[str, object]], None]
 
 @contextmanager
 def hooked(given: Given) -> Iterator[Hooks]:
-    """Run hooks for as long as the context lasts; they are told of an error that ends it."""
+    """Run hooks for as long as the context lasts; they are told of an error that ends it.
+
+    Raises:
+        ConfigError: A program is another user's, or others may write it. None is run.
+    """
+    for event, program in given.programs.items():
+        with contextlib.suppress(OSError):  # it is told when it should be run
+            if (why := why_not_trusted(program)) is not None:
+                raise ConfigError(f"hooks.{event}: {program} is not run: {why}")
     hooks = Hooks(given)
     hooks.start()
     try:

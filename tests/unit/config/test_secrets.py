@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.config.secrets import mask, read_secret, secret_path
+from migrator.config.secrets import mask, read_secret, secret_path, why_not_trusted
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,39 @@ def test_long_texts_are_masked_in_no_time(word: str) -> None:
     began_s = time.thread_time()  # other processes may have the machine meanwhile
     mask(word * (100_000 // len(word)))
     assert time.thread_time() - began_s < 3
+
+
+def test_a_secret_that_everybody_can_read_is_refused() -> None:
+    """Unless a folder above it keeps them away; the group is the operator's business."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        path = folder / "store-url"
+        path.write_text("swordfish\n")
+        path.chmod(0o644)
+        folder.chmod(0o755)
+        with pytest.raises(ValueError, match=f"every user of this machine can read {path}") as told:
+            read_secret(path)
+        assert "swordfish" not in str(told.value)
+        path.chmod(0o640)
+        assert read_secret(path) == "swordfish"
+        path.chmod(0o644)
+        folder.chmod(0o700)
+        assert read_secret(path) == "swordfish"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_only_root_and_we_ourselves_are_trusted(tmp_path: Path) -> None:
+    """With a file's owner, and with who may write it."""
+    path = tmp_path / "migrator.toml"
+    path.write_text("")
+    path.chmod(0o664)
+    assert why_not_trusted(path) is None
+    path.chmod(0o646)
+    assert why_not_trusted(path) == "other users may write it"
+    path.chmod(0o664)
+    os.chown(path, 0, 12345)
+    assert why_not_trusted(path) == "other users may write it"
+    path.chmod(0o644)
+    assert why_not_trusted(path) is None
+    os.chown(path, 12345, 0)
+    assert why_not_trusted(path) == "it belongs to another user"

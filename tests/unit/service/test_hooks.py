@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from migrator.config import Hooks as Given
-from migrator.errors import ExitCode, StoreUnavailable
+from migrator.errors import ConfigError, ExitCode, StoreUnavailable
 from migrator.ledger.report import EndpointProgress, PauseReason, Progress, QuarantineCount, Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import hooks as module
@@ -413,3 +413,15 @@ def test_an_error_before_the_work_begins_is_a_failure(
     found = json.loads((tmp_path / "told").read_text())
     assert (found["facts"]["exit_code"], found["facts"]["error"]) == (code, text)
     assert found["text"] == f"migrator ends with exit code {code}: {text}"
+
+
+def test_a_program_that_others_may_write_is_not_run(write: Write) -> None:
+    """Nothing is: whoever can change it would act as the daemon's user."""
+    program = write("touch ran")
+    program.chmod(0o757)
+    with (
+        pytest.raises(ConfigError, match=r"hooks\.start: .* is not run: other users may write it"),
+        hooked(given(program, START)) as hooks,
+    ):
+        hooks.fire(START, "", {})
+    assert not (program.parent / "ran").exists()
