@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from migrator.errors import ConfigError
 
@@ -30,14 +31,39 @@ _PAIR: Final = re.compile(
 )
 _AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
+_SHORTEST_KNOWN: Final = 8
 _OF_CONTAINERS: Final = Path("/run/secrets")
 """What a container runtime puts there is for this container alone."""
 
 
+_known = set[str]()
+"""Passwords and tokens of the settings that were read by this process."""
+
+
 def mask(text: str) -> str:
-    """Return *text* with everything that looks like a password replaced."""
+    """Return *text* with everything replaced that looks like a password, or is one of ours."""
+    for secret in _known:
+        if secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
     without_users = _USER_INFO.sub(rf"\1:{MASK}@", text)
     return _AZURE.sub(rf"\1\2{MASK}", _PAIR.sub(rf"\1\2{MASK}", without_users))
+
+
+def remember(*secrets: str) -> None:
+    """Have ``mask`` know these; not short ones, which would hide too much else."""
+    _known.update(each for each in secrets if len(each) >= _SHORTEST_KNOWN)
+
+
+def passwords_in(address: str) -> Sequence[str]:
+    """Return the passwords in *address*, as they are written there and as they are meant.
+
+    None that is also its user, host or database: these stay readable.
+    """
+    found = [match[0].removeprefix(match[1]).strip(":@") for match in _USER_INFO.finditer(address)]
+    for pattern in (_PAIR, _AZURE):
+        found += [match[3].strip("'\"") for match in pattern.finditer(address)]
+    shown = mask(address)
+    return [text for each in found for text in (each, unquote(each)) if text not in shown]
 
 
 def required_secret(value: SecretStr | None, *, key: str, option: str | None = None) -> str:

@@ -17,7 +17,14 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-from migrator.config.secrets import mask, read_secret, secret_path, why_not_trusted
+from migrator.config.secrets import (
+    mask,
+    passwords_in,
+    read_secret,
+    remember,
+    secret_path,
+    why_not_trusted,
+)
 from migrator.errors import ConfigError
 
 PREFIX: Final = "MIGRATOR_"
@@ -182,6 +189,10 @@ def merged(
         raise ConfigError(str(exc)) from exc
     values = {**from_toml, **from_environment(environ, variables), **from_options(options)}
     problems = list(_resolve_secrets(values, beside=file and file.parent, environ=environ))
+    for path in SECRETS:
+        said = values[path].value if path in values else []
+        for text in said if isinstance(said, list) else [said]:
+            remember(*([str(text)] if "token" in path else passwords_in(str(text))))
     return Merged(values=values, problems=problems, file=file)
 
 

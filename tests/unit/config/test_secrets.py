@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.config.secrets import mask, read_secret, secret_path, why_not_trusted
+from migrator.config import load
+from migrator.config.secrets import mask, passwords_in, read_secret, secret_path, why_not_trusted
 
 
 @pytest.mark.parametrize(
@@ -131,3 +132,18 @@ def test_only_root_and_we_ourselves_are_trusted(tmp_path: Path) -> None:
     assert why_not_trusted(path) is None
     os.chown(path, 12345, 0)
     assert why_not_trusted(path) == "it belongs to another user"
+
+
+def test_what_is_a_password_of_ours_is_masked_wherever_it_is_said() -> None:
+    """Also where it looks like nothing; not as a part of words, and no user, host or database."""
+    load(
+        environ={
+            "MIGRATOR_STORE__URL": "postgresql+psycopg://sales:Trout%2FSalmon@db/sales",
+            "MIGRATOR_BROKER__URL": "amqp://billing1:billing1@broker-9",
+            "MIGRATOR_WEB__TOKEN": "sixteen-letters!",
+        }
+    )
+    assert mask("FATAL: Trout/Salmon is wrong") == "FATAL: *** is wrong"
+    assert mask("retry with Trout%2FSalmon, sixteen-letters!") == "retry with ***, ***"
+    assert mask("Trout/Salmons of billing1 at broker-9") == "Trout/Salmons of billing1 at broker-9"
+    assert passwords_in("host=h;username=u;password='swordfish'") == ["swordfish", "swordfish"]
