@@ -18,7 +18,7 @@ from typing import Any, Final, get_origin
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from migrator.config.secrets import MASK, mask
+from migrator.config.secrets import MASK, mask, mask_addresses
 from migrator.config.settings import Settings
 from migrator.config.sources import (
     DEFAULT,
@@ -243,6 +243,6 @@ def _plain(value: object) -> Plain:
 
 
 def _masked(secret: str) -> str:
-    shown = mask(secret)
+    shown = mask_addresses(secret)
     # without a recognised user part nobody knows where the password is
     return shown if MASK in shown else MASK

@@ -45,6 +45,11 @@ def mask(text: str) -> str:
     for secret in _known:
         if secret in text:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+    return mask_addresses(text)
+
+
+def mask_addresses(text: str) -> str:
+    """Return *text* with everything replaced that looks like a password."""
     without_users = _USER_INFO.sub(rf"\1:{MASK}@", text)
     return _AZURE.sub(rf"\1\2{MASK}", _PAIR.sub(rf"\1\2{MASK}", without_users))
 
@@ -62,7 +67,7 @@ def passwords_in(address: str) -> Sequence[str]:
     found = [match[0].removeprefix(match[1]).strip(":@") for match in _USER_INFO.finditer(address)]
     for pattern in (_PAIR, _AZURE):
         found += [match[3].strip("'\"") for match in pattern.finditer(address)]
-    shown = mask(address)
+    shown = mask_addresses(address)
     return [text for each in found for text in (each, unquote(each)) if text not in shown]
 
 
