@@ -18,7 +18,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 
 from migrator.config.secrets import (
-    mask,
+    mask_addresses,
     passwords_in,
     read_secret,
     remember,
@@ -226,7 +226,9 @@ def ledger_place(given: Mapping[Path, object]) -> str:
     the address, and holds no password.
     """
     defaults = {("store", "kind"): "sql", ("store", "ledger_schema"): "migrator"}
-    texts = [mask(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE]
+    texts = [
+        mask_addresses(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE
+    ]
     if any(text.startswith("sqlite") for text in texts):
         texts.append(str(FilePath.cwd()))  # its file is named from there
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
