@@ -2,7 +2,8 @@
 
 It is in a temporary file of SQLite, which has no name and is gone with the process, so that memory
 does not grow with the levels. Rules of this file: messages come while they are held, so they are
-only appended; they are sorted once, when the first row is asked about.
+only appended; they are sorted once, when all levels were gone through. The few that are looked for
+again come later, and are found like all others.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Sightings:
             self._file.executemany(_ADD, messages)
 
     def sort(self) -> None:
-        """Make ready for ``of``; nothing is added any more."""
+        """Make ready for ``of``; what is added later is found, too, but takes longer to add."""
         with _explained():
             self._file.execute(_SORT)
 
