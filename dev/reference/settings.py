@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from dev.reference.markdown import first_line, page, table
 from migrator.config import Endpoint, Settings
 from migrator.config.sources import variable
-from migrator.config.values import Size, build_duration
+from migrator.config.values import Size, build_duration, meanings
 
 _IS_SIZE: Final = get_args(Size)[1]
 """What tells a size from any other number."""
@@ -57,13 +57,13 @@ def sections(
 def _section(path: tuple[str, ...], model: type[BaseModel]) -> str:
     is_list = model is Endpoint
     name = ".".join(path)
-    rows = []
+    rows, meant = [], meanings(model)
     for attribute, field in model.model_fields.items():
         key = field.alias or attribute
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             continue  # a section of its own
         env = variable(path) if is_list else variable((*path, key))
-        meaning = field.description or ""
+        meaning = meant.get(attribute, "")
         rows.append((f"`{key}`", _kind(model, field, key), _default(field), f"`{env}`", meaning))
     title = f"[[{name}]]" if is_list else f"[{name}]"
     listed = table(("key", "type", "default", "environment", "meaning"), rows)

@@ -33,7 +33,7 @@ from migrator.config.sources import (
     variable,
     variables_of,
 )
-from migrator.config.values import build_duration
+from migrator.config.values import build_duration, meanings
 from migrator.config.work import Endpoint
 from migrator.errors import ConfigError
 
@@ -211,20 +211,22 @@ def show_text(value: Plain) -> str:
 
 def _rows(loaded: Loaded) -> Iterator[Row]:
     settings = loaded.settings
-    for path, field in leaves():
+    for path, _ in leaves():
         if path == ("endpoints",):
             for index, endpoint in enumerate(settings.endpoints):
-                for (key,), inner in leaves(Endpoint):
+                for (key,), _ in leaves(Endpoint):
                     is_set = _attribute(key) in endpoint.model_fields_set
                     origin = loaded.origin(("endpoints", index)) if is_set else DEFAULT
-                    yield _row(f"endpoints[{index}].{key}", endpoint, (key,), origin, inner)
+                    yield _row(f"endpoints[{index}].{key}", endpoint, (key,), origin)
         else:
-            yield _row(".".join(path), settings, path, loaded.origin(path), field)
+            yield _row(".".join(path), settings, path, loaded.origin(path))
 
 
-def _row(key: str, model: object, path: Path, origin: Origin, field: FieldInfo) -> Row:
-    value = reduce(getattr, map(_attribute, path), model)
-    return Row(key=key, value=_plain(value), origin=origin.text, meaning=field.description or "")
+def _row(key: str, model: BaseModel, path: Path, origin: Origin) -> Row:
+    *above, name = map(_attribute, path)
+    section = reduce(getattr, above, model)
+    value, meaning = getattr(section, name), meanings(type(section))[name]
+    return Row(key=key, value=_plain(value), origin=origin.text, meaning=meaning)
 
 
 def _attribute(key: str) -> str:

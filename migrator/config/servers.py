@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from migrator.config.values import (
+    DEFAULTS,
     EMPTY_IS_NONE,
     UTC_NAME,
     MaybeTime,
@@ -154,9 +155,9 @@ class Store(Section):
     """zone of the due column, where Npgsql 6 or later wrote local time"""
     accept_shifted_due_times: bool = False
     """true: the due column counts, though it is whole quarter hours from the Expire header"""
-    nhibernate: NHibernate = NHibernate()
-    azure: Azure = Azure()
-    ravendb: RavenDb = RavenDb()
+    nhibernate: NHibernate = DEFAULTS
+    azure: Azure = DEFAULTS
+    ravendb: RavenDb = DEFAULTS
 
     @property
     def local_zone(self) -> str | None:
@@ -231,7 +232,7 @@ class Broker(Section):
     """how endpoints are reached"""
     all_endpoints_support_delayed_delivery: bool = False
     """true: never bind a destination, a missing binding is refused"""
-    tls: Tls = Tls()
+    tls: Tls = DEFAULTS
     blocked_deadline: SomeTime = timedelta(minutes=5)
     """longest wait for a broker under a resource alarm"""
     confirm_deadline: SomeTime = timedelta(minutes=1)

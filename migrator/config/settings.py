@@ -21,6 +21,7 @@ from pydantic import SecretStr, field_validator, model_validator
 from migrator.config.servers import Broker, Ledger, Store, StoreKind
 from migrator.config.sources import AUTO
 from migrator.config.values import (
+    DEFAULTS,
     EMPTY_IS_NONE,
     SAME_FILE,
     Section,
@@ -159,17 +160,17 @@ class Log(Section):
 class Settings(Section):
     """All settings; built by ``load`` only, which merges the sources itself."""
 
-    store: Store = Store()
-    broker: Broker = Broker()
-    handover: HandOver = HandOver()
-    dispatch: Dispatch = Dispatch()
-    probe: Probe = Probe()
-    throttle: Throttle = Throttle()
-    ledger: Ledger = Ledger()
+    store: Store = DEFAULTS
+    broker: Broker = DEFAULTS
+    handover: HandOver = DEFAULTS
+    dispatch: Dispatch = DEFAULTS
+    probe: Probe = DEFAULTS
+    throttle: Throttle = DEFAULTS
+    ledger: Ledger = DEFAULTS
     endpoints: tuple[Endpoint, ...] = ()
-    web: Web = Web()
-    hooks: Hooks = Hooks()
-    log: Log = Log()
+    web: Web = DEFAULTS
+    hooks: Hooks = DEFAULTS
+    log: Log = DEFAULTS
 
     def endpoint(self, name: str) -> Endpoint:
         """Return what is set for the endpoint called *name*, or the defaults."""

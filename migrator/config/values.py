@@ -6,15 +6,19 @@ ends on Saturday. Source: docs/throttling.md.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 UTC_NAME: Final = "UTC"
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -42,17 +46,46 @@ _MINUTES: Final = 24 * 60
 class Section(BaseModel):
     """Frozen, and without keys nobody knows; defaults are checked like given values.
 
-    The string below a key is what ``config`` and the reference say of it.
+    The string below a key is what ``config`` and the reference say of it: its meaning.
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+        # one validator for all sections, made when settings are read, instead of one for each
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
     )
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        for each in cls.model_fields.values():
-            each.description = " ".join((each.description or "").split())
+
+DEFAULTS: Final[Any] = Field(default={})
+"""A section of which nothing is given: it is made with those around it."""
+
+
+@cache
+def meanings(section: type[BaseModel]) -> Mapping[str, str]:
+    """Return what each setting of *section* means, by its name in Python, in one line each.
+
+    Read from the source when somebody wants to know: pydantic's ``use_attribute_docstrings`` does
+    it for every class at every start, which takes as long as all else that it does.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(section.__mro__):
+        if issubclass(each, Section) and each is not Section:
+            (tree,) = ast.parse(inspect.getsource(each)).body
+            found |= _strings_below(cast("ast.ClassDef", tree))
+    return found
+
+
+def _strings_below(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield each field of a class that has a string below it, and that string."""
+    for above, below in pairwise(tree.body):
+        match above, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, " ".join(text.split())
 
 
 def parse_duration(text: str) -> timedelta:

@@ -28,6 +28,7 @@ from starlette.routing import Route
 from migrator import __version__
 from migrator.config import HandOver
 from migrator.config.settings import is_loopback
+from migrator.config.values import meanings
 from migrator.ledger.report import QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.reports.pages import new_environment
@@ -379,12 +380,10 @@ class StatusPage:
         status: int = 200,
     ) -> Response:
         """Show what is in force; in the field of the setting that was *tried*, what was typed."""
+        meant = meanings(HandOver)
         values = {
             "settings": self._status.snapshot().settings,
-            "meanings": {
-                str(setting): HandOver.model_fields[setting].description
-                for setting in RuntimeSetting
-            },
+            "meanings": {str(each): meant[each] for each in RuntimeSetting},
             "tried": tried,
             "trouble": trouble,
         }
