@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from dev.reference import words
 from dev.reference.markdown import page, table, word
 from migrator.database.engine import open_engine
+from migrator.database.types import KeyText, LongBytes, LongText
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.states import NEXT, RAISES_ATTEMPT, BatchState, RowState
 from migrator.ledger.tables import BATCH_TIMES, build_tables, ledger_names, names_for
@@ -76,10 +77,10 @@ def _ledger_table(found: sa.Table, noun: str) -> str:
 
 
 def _sql_type(column: sa.Column[Any]) -> str:
-    kinds: Sequence[tuple[type[Any], str]] = (
+    kinds: Sequence[tuple[Any, str]] = (
         (sa.Integer, "number"),
-        (sa.String, "text"),
-        (sa.LargeBinary, "bytes"),
+        (sa.String | LongText | KeyText, "text"),
+        (LongBytes, "bytes"),
     )
     name = next((name for kind, name in kinds if isinstance(column.type, kind)), "time")
     return f"{name}, may be empty" if column.nullable else name

@@ -17,7 +17,6 @@ from contextlib import closing
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.mssql.base import MSSQLCompiler
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import CompileError, DBAPIError
 
@@ -69,8 +68,11 @@ _QUOTED_ROW: Final = re.compile(
 """Where a message of the server quotes what is in a row."""
 
 
-class LockingCompiler(MSSQLCompiler):
-    """Refuses to leave out a lock in silence, as SQLAlchemy does for SQL Server."""
+class Locking:
+    """Refuses to leave out a lock in silence, as SQLAlchemy does for SQL Server.
+
+    Laid over SQLAlchemy's compiler, which only those import who work with SQL Server.
+    """
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         """Return nothing, for there is no such clause; the hint must be there."""
@@ -90,7 +92,8 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 def adapt(dialect: Any) -> None:
     """Have a dialect of SQLAlchemy write statements as this file wants them."""
-    dialect.statement_compiler = LockingCompiler
+    compiler = dialect.statement_compiler
+    dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
 
 
 def prepare(engine: sa.Engine) -> None:

@@ -15,7 +15,6 @@ import re
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.oracle.cx_oracle import OracleCompiler_cx_oracle
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import CompileError, DBAPIError
 
@@ -61,15 +60,18 @@ _PASSING_DRIVER: Final = frozenset(
 """Not connected, cut off, timed out, refused, unknown to the listener, cannot connect."""
 
 
-class WaitingCompiler(OracleCompiler_cx_oracle):
-    """Has locking reads wait for a while only, and writes a limit without an order as ROWNUM."""
+class Waiting:
+    """Has locking reads wait for a while only, and writes a limit without an order as ROWNUM.
+
+    Laid over SQLAlchemy's compiler, which only those import who work with Oracle.
+    """
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         """Return FOR UPDATE, with the longest wait where it would wait for ever."""
         wanted = select._for_update_arg
         if select._limit_clause is not None:
             raise CompileError("ORA-02014: FOR UPDATE with a limit; use portable.first_for_update")
-        clause = str(super().for_update_clause(select, **kw))  # type: ignore[no-untyped-call] # SQLAlchemy's
+        clause = str(super().for_update_clause(select, **kw))  # type: ignore[misc] # SQLAlchemy's
         waits = clause and not (wanted.nowait or wanted.skip_locked)
         return f"{clause} WAIT {LOCK_WAIT_S}" if waits else clause
 
@@ -79,7 +81,7 @@ class WaitingCompiler(OracleCompiler_cx_oracle):
         is_ordered = len(select_stmt._order_by_clauses) or len(select_stmt._group_by_clauses)
         if limit is not None and not is_ordered and not select_stmt._distinct:
             select_stmt = select_stmt.limit(None).where(sa.literal_column("ROWNUM") <= limit)
-        return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call] # SQLAlchemy's
+        return super().visit_select(select_stmt, *args, **kw)  # type: ignore[misc] # SQLAlchemy's
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
@@ -94,7 +96,8 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 def adapt(dialect: Any) -> None:
     """Have a dialect of SQLAlchemy write statements as this file wants them."""
-    dialect.statement_compiler = WaitingCompiler
+    compiler = dialect.statement_compiler
+    dialect.statement_compiler = type("WaitingCompiler", (Waiting, compiler), {})
     preparer = dialect.identifier_preparer
     preparer.reserved_words = preparer.reserved_words | _MORE_RESERVED_WORDS
 

@@ -1,6 +1,8 @@
 """Times, hashes and GUIDs as every dialect stores them.
 
 Rules of this file: Python sees aware UTC datetimes only; a naive one is refused, never guessed.
+What a server calls in its own way is imported where that server is meant: all of SQLAlchemy's
+dialects together take a tenth of a short verb's start.
 
 GUIDs are in columns of sixteen bytes, the first three groups of which are little-endian: what
 ``Guid.ToByteArray`` returns, so ``RAW(16)`` and ``BINARY(16)`` do not begin with the GUID's own
@@ -11,13 +13,11 @@ Source: reference ``legacy-stores.md`` 2.1.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mssql, mysql, oracle
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -27,45 +27,121 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 _TEXT_FORMAT_CHARS: Final = 26
 """``YYYY-MM-DD HH:MM:SS.ffffff``: compares as text in the order of time."""
 _FRACTION_DIGITS: Final = 6
-_DATE_TIMES: Final[Mapping[str, TypeEngine[Any]]] = {
-    "sqlite": sa.String(_TEXT_FORMAT_CHARS),
-    "mysql": mysql.DATETIME(fsp=_FRACTION_DIGITS),
-    "mssql": mssql.DATETIME2(_FRACTION_DIGITS),  # type: ignore[no-untyped-call] # SQLAlchemy's
-    "oracle": oracle.TIMESTAMP(),  # six digits, too
-}
+_WITHOUT_ZONE: Final = frozenset({"sqlite", "mysql", "mssql", "oracle"})
 _NO_TIME: Final = "0000-00-00"
 """MySQL may hold a date that is none; its driver gives it back as text."""
 
 _BINARY_ORDER: Final = "Latin1_General_100_BIN2"
 """SQL Server compares without case by default; names of queues differ by it."""
 
-LONG_TEXT: Final = (
-    sa.Text()
-    .with_variant(mysql.LONGTEXT(), "mysql")
-    .with_variant(mssql.NVARCHAR(collation=_BINARY_ORDER), "mssql")
-)
-"""Text of any length; MySQL's ``TEXT`` ends at 64 KiB."""
-LINE: Final = LONG_TEXT.with_variant(oracle.VARCHAR2(1024), "oracle")
-"""Text of a row that is compared and grouped by: Oracle does neither with a CLOB."""
-BYTES: Final = (
-    sa.LargeBinary()
-    .with_variant(mysql.LONGBLOB(), "mysql")
-    .with_variant(mssql.VARBINARY("max"), "mssql")  # type: ignore[no-untyped-call] # SQLAlchemy's
-)
-
-
 KEY_CHARS: Final = 255
 """The longest text of a column that is searched for, where the database wants to know it."""
 
 
+class LongText(TypeDecorator[str]):
+    """Text of any length; MySQL's ``TEXT`` ends at 64 KiB."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the column type of *dialect*."""
+        found: TypeEngine[Any] = sa.Text()
+        if dialect.name == "mysql":
+            from sqlalchemy.dialects.mysql import LONGTEXT
+
+            found = LONGTEXT()
+        elif dialect.name == "mssql":
+            found = sa.NVARCHAR(collation=_BINARY_ORDER)
+        return dialect.type_descriptor(found)
+
+
+class KeyText(TypeDecorator[str]):
+    """Text that is in an index: most databases want to know its longest."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(self, chars: int) -> None:
+        """Have room for *chars*."""
+        super().__init__()
+        self.chars = chars
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the column type of *dialect*."""
+        found: TypeEngine[Any] = sa.Text()
+        if dialect.name == "mysql":
+            found = sa.VARCHAR(self.chars)
+        elif dialect.name == "mssql":
+            found = sa.NVARCHAR(self.chars, collation=_BINARY_ORDER)
+        elif dialect.name == "oracle":
+            found = _varchar2(self.chars)
+        return dialect.type_descriptor(found)
+
+
+class Line(LongText):
+    """Text of a row that is compared and grouped by: Oracle does neither with a CLOB."""
+
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the column type of *dialect*."""
+        if dialect.name == "oracle":
+            return dialect.type_descriptor(_varchar2(1024))
+        return super().load_dialect_impl(dialect)
+
+
+class LongBytes(TypeDecorator[bytes]):
+    """Bytes of any length; MySQL's ``BLOB`` ends at 64 KiB."""
+
+    impl = sa.LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the column type of *dialect*."""
+        found: TypeEngine[Any] = sa.LargeBinary()
+        if dialect.name == "mysql":
+            from sqlalchemy.dialects.mysql import LONGBLOB
+
+            found = LONGBLOB()
+        elif dialect.name == "mssql":
+            from sqlalchemy.dialects.mssql import VARBINARY
+
+            found = VARBINARY("max")  # type: ignore[no-untyped-call] # SQLAlchemy's
+        return dialect.type_descriptor(found)
+
+
+LONG_TEXT: Final = LongText()
+LINE: Final = Line()
+BYTES: Final = LongBytes()
+
+
 def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
-    """Return the type of text that is in an index: most databases want to know its longest."""
-    return (
-        sa.Text()
-        .with_variant(mysql.VARCHAR(chars), "mysql")
-        .with_variant(mssql.NVARCHAR(chars, collation=_BINARY_ORDER), "mssql")
-        .with_variant(oracle.VARCHAR2(chars), "oracle")
-    )
+    """Return the type of text that is in an index."""
+    return KeyText(chars)
+
+
+def _varchar2(chars: int) -> TypeEngine[Any]:
+    from sqlalchemy.dialects.oracle import VARCHAR2
+
+    return VARCHAR2(chars)
+
+
+def _date_time(dialect: str, *, with_zone: bool) -> TypeEngine[Any]:
+    """Return the type of a moment to the microsecond; with a zone where there is such a type."""
+    if dialect == "mysql":
+        from sqlalchemy.dialects.mysql import DATETIME
+
+        return DATETIME(fsp=_FRACTION_DIGITS)
+    if dialect == "mssql":
+        from sqlalchemy.dialects.mssql import DATETIME2
+
+        return DATETIME2(_FRACTION_DIGITS)  # type: ignore[no-untyped-call] # SQLAlchemy's
+    if dialect == "oracle":
+        from sqlalchemy.dialects.oracle import TIMESTAMP
+
+        return TIMESTAMP()  # six digits, too
+    return sa.String(_TEXT_FORMAT_CHARS) if dialect == "sqlite" else sa.DateTime(with_zone)
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -95,8 +171,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column type of *dialect*."""
-        with_zone = sa.DateTime(timezone=self.with_zone)
-        return dialect.type_descriptor(_DATE_TIMES.get(dialect.name, with_zone))
+        return dialect.type_descriptor(_date_time(dialect.name, with_zone=self.with_zone))
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         """Return *value* as the driver takes it; refuse a naive one."""
@@ -105,7 +180,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         utc = _in_utc(value)
         if dialect.name == "sqlite":
             return utc.replace(tzinfo=None).isoformat(" ", "microseconds")
-        has_zone = self.with_zone and dialect.name not in _DATE_TIMES
+        has_zone = self.with_zone and dialect.name not in _WITHOUT_ZONE
         return utc if has_zone else utc.replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
@@ -147,7 +222,8 @@ class ColumnTime(TypeDecorator[datetime]):
         if value is None:
             return None
         naive = min(max(_in_utc(value).replace(tzinfo=None), self.EARLIEST), self.LATEST)
-        return naive.replace(microsecond=0) if isinstance(self.found, oracle.DATE) else naive
+        is_date = self.found.__visit_name__ == "DATE"  # Oracle's, which has a time of day
+        return naive.replace(microsecond=0) if is_date else naive
 
     def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
         """Return the parameter as what the column is."""
@@ -237,7 +313,7 @@ spelled(
 def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
     # of a CLOB it counts characters; LENGTHB takes none in a Unicode database
     column = next(iter(element.clauses))
-    factor = "" if isinstance(column.type, sa.LargeBinary) else "2 * "
+    factor = "" if isinstance(column.type, sa.LargeBinary | LongBytes) else "2 * "
     return f"coalesce({factor}DBMS_LOB.GETLENGTH({compiler.process(column, **kw)}), 0)"
 
 
@@ -353,9 +429,11 @@ class GuidBytes(TypeDecorator[str]):
         """Return the column type of *dialect*."""
         found: TypeEngine[Any] = sa.LargeBinary()
         if dialect.name == "mysql":
-            found = mysql.BINARY(_SIZE)
+            found = sa.BINARY(_SIZE)
         elif dialect.name == "oracle":
-            found = oracle.RAW(_SIZE)
+            from sqlalchemy.dialects.oracle import RAW
+
+            found = RAW(_SIZE)
         return dialect.type_descriptor(found)
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> bytes | None:

@@ -158,7 +158,7 @@ def build_tables(names: LedgerNames) -> LedgerTables:
         "batch": _batch(names),
         "timeout": _timeout(names),
         "lease": _lease(),
-        "held_destination": _held_destination(),
+        "held_destination": _held_destination(names),
         "event": _event(names),
     }
     tables = {
@@ -302,22 +302,25 @@ def _add_indexes(tables: LedgerTables) -> None:
         names.table("timeout_open"),
         *_open_key(timeout),
         unique=True,
-        postgresql_where=is_open,
-        sqlite_where=is_open,
+        **_only(names, is_open, "postgresql", "sqlite"),
     )
     sa.Index(names.table("timeout_batch"), timeout.c.batch_id, timeout.c.row_index)
     sa.Index(
         names.table("timeout_state"),
         timeout.c.state,
         timeout.c.id,
-        mssql_where=has_state,
-        postgresql_where=has_state,
-        sqlite_where=has_state,
+        **_only(names, has_state, "mssql", "postgresql", "sqlite"),
     )
     # SQL Server counts NULL as a value, and most lanes serve nobody
     is_serving = lease.serves.is_not(None)
-    sa.Index(names.table("lease_serves"), lease.serves, unique=True, mssql_where=is_serving)
+    of_serving = _only(names, is_serving, "mssql")
+    sa.Index(names.table("lease_serves"), lease.serves, unique=True, **of_serving)
     sa.Index(names.table("event_batch"), tables.event.c.batch_id)
+
+
+def _only(names: LedgerNames, rows: sa.ColumnElement[bool], *dialects: str) -> dict[str, Any]:
+    """Return what limits an index to *rows* on one of *dialects*; whatever is named is loaded."""
+    return {f"{names.dialect}_where": rows} if names.dialect in dialects else {}
 
 
 def _lease() -> _Items:
@@ -333,7 +336,9 @@ def _lease() -> _Items:
     ]
 
 
-def _held_destination() -> _Items:
+def _held_destination(names: LedgerNames) -> _Items:
+    # SQL Server sorts a table by a key of 900 bytes at most; another index may have 1700
+    unsorted: dict[str, Any] = {"mssql_clustered": False} if names.dialect == "mssql" else {}
     return [
         sa.Column("source", key_text(), nullable=False),
         sa.Column("destination", key_text(STORE_ID_CHARS), nullable=False),
@@ -343,8 +348,7 @@ def _held_destination() -> _Items:
         sa.Column("tries", sa.Integer, nullable=False),
         _time("since", nullable=False),
         _time("next_try_at", nullable=False),
-        # SQL Server sorts a table by a key of 900 bytes at most; another index may have 1700
-        sa.PrimaryKeyConstraint("source", "destination", mssql_clustered=False),
+        sa.PrimaryKeyConstraint("source", "destination", **unsorted),
     ]
 
 
