@@ -21,10 +21,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepths
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, Now, ScanEnd, ScanLimits, utc_now
 from migrator.delays.topology import delivery_limit, held_levels, read_level_depths
 from migrator.errors import DeliveryLimitNear, PreflightRefused, TargetError
+from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.server import find_queues
@@ -195,6 +196,16 @@ class LevelAccess:
     def depths(self) -> Sequence[LevelDepths]:
         """Return what waits in each level of each generation, by the broker's counts."""
         return [read_level_depths(self.connection, self.management, each) for each in DelaysVersion]
+
+    def ready(self, version: DelaysVersion) -> Mapping[int, int]:
+        """Return how many messages wait in each level that exists, as the queues tell it now.
+
+        The lowest level first: a message moves down only, so one that does meanwhile may be
+        missed, and none is counted twice. What is held back or consumed is not among them.
+        """
+        names = {level_name(version, level): level for level in range(BITS)}
+        found = find_queues(self.connection, names)
+        return {names[name]: facts.ready for name, facts in found.items() if facts is not None}
 
     def still_staged(self) -> int | None:
         """Return how many messages are on their way out of our staging queues; None: unknown.

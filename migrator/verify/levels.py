@@ -401,11 +401,15 @@ class LevelLook:
                 f"known to be there, and {gap}"
             )
             return found
+        if (now := self._by_the_queues(found)).known >= demand:
+            return now
         until = clock.now() + timedelta(seconds=_SUMS_PATIENCE_S)
         demand = waiting(until + SLACK)
         while found.known < demand and clock.now() < until:
             self._parts.wait(1.0)
             found = self.generations()
+            if (now := self._by_the_queues(found)).known >= demand:
+                return now
         if found.known < demand:
             demand = min(demand, waiting(until + SLACK))
         if found.known < demand:
@@ -415,6 +419,21 @@ class LevelLook:
                 "timeouts have to wait there; --deep tells which are missing",
             )
         return found
+
+    def _by_the_queues(self, found: Generations) -> Generations:
+        """Return *found* with what the queues themselves say is ready: the API tells it later.
+
+        As it was where anything is held back or consumed: that only the API tells, and what was
+        so by its last answer may be ready now, and would count twice.
+        """
+        if any(_away(step) for _, step in found.levels):
+            return found
+        return replace(found, depths=[self._with_ready(each) for each in found.depths])
+
+    def _with_ready(self, depths: LevelDepths) -> LevelDepths:
+        ready = self._parts.access.ready(depths.version)
+        steps = (replace(each, ready=ready.get(each.level)) for each in depths.steps)
+        return replace(depths, steps=tuple(steps))
 
 
 def _sighted(

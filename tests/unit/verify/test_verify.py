@@ -452,6 +452,29 @@ def test_too_few_messages_are_found() -> None:
     assert sum(world.waited) == pytest.approx(23.0)
 
 
+def test_what_the_queues_themselves_tell_is_not_waited_for() -> None:
+    """The management API tells seconds later what was handed over a moment ago."""
+    world = healthy()
+    (level,) = {level for level, messages in world.levels.items() if messages}
+    world.untold[level] = 3
+    found = world.verified(is_scan=False)
+    assert found.counts == {}
+    assert [each.total for each in found.levels if each.level == level] == [5]
+    assert world.waited == []
+
+
+def test_what_is_with_somebody_by_the_last_answer_counts_once() -> None:
+    """It may be ready by now, and be told by its queue, too."""
+    world = healthy()
+    (level,) = {level for level, messages in world.levels.items() if messages}
+    world.take_out(world.table[0])
+    world.untold[level] = 1
+    world.unacknowledged[level] = 1
+    found = world.verified(is_scan=False)
+    assert found.counts == {Discrepancy.TOO_FEW: 1}
+    assert "hold 4 messages" in found.discrepancies[0].detail
+
+
 def test_what_need_not_be_there_all_the_time_is_not_demanded() -> None:
     """It is recalled meanwhile, or due before the counts are renewed."""
     world = healthy()

@@ -117,6 +117,8 @@ class World:
     """Levels that somebody else consumes."""
     held: dict[int, int] = field(default_factory=dict)
     unacknowledged: dict[int, int] = field(default_factory=dict)
+    untold: Counter[int] = field(default_factory=Counter)
+    """Messages in a level that the management API does not tell yet."""
     missing_levels: set[int] = field(default_factory=set)
     gap: str = ""
     staged: int = 0
@@ -225,7 +227,7 @@ class World:
             LevelDepth(
                 level=level,
                 exists=level not in self.missing_levels,
-                ready=len(self.levels.get(level, ())),
+                ready=len(self.levels.get(level, ())) - self.untold.get(level, 0),
                 unacknowledged=None if self.gap else self.unacknowledged.get(level, 0),
                 held=None if self.gap else self.held.get(level, 0),
             )
@@ -237,6 +239,10 @@ class World:
             ),
             build_level_depths(V2, steps, gap=self.gap),
         ]
+
+    def ready(self, delays: DelaysVersion) -> dict[int, int]:
+        found = self.of(delays)
+        return {n: len(found.get(n, ())) for n in range(28) if n not in self.missing_levels}
 
     @contextmanager
     def open(self, delays: DelaysVersion) -> Iterator[World]:
