@@ -40,8 +40,14 @@ from tests.support.raven_real import RealRaven
 
 S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
 
-ONE_BY_ONE: Final = ("alarm", "test_store_mariadb.py", "test_cluster")
-"""Tests with this in their names share private servers; in one process these start only once."""
+ONE_BY_ONE: Final = (
+    *("alarm", "test_store_mariadb.py", "test_cluster"),
+    *("browser/test_pages.py", "docs/test_reference.py", "docs/test_site.py"),
+)
+"""Tests with this in their names share private servers, a browser or what is built from all pages;
+in one process these are made only once."""
+LONG: Final = frozenset({"browser", "e2e"})
+"""Folders whose tests take longest: begun last, one of them would be waited for alone."""
 
 # How long an example takes is the machine's affair, and how many are thrown away is chance's.
 settings.register_profile(
@@ -83,7 +89,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the servers its fixtures need; ``dev/test`` has to find the punctual."""
+    """Mark each test by the servers its fixtures need, and put the longest first.
+
+    ``dev/test`` has to find the punctual. Otherwise the order stays as it is: by chance.
+    """
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
     for item in items:
         if item.get_closest_marker("punctual") and "mark.punctual" not in item.path.read_text(
             "utf-8"

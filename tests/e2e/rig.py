@@ -175,9 +175,9 @@ class Rig:
         return str(found)
 
     def doing(self) -> str:
-        """Return what the ledger says of the only lane that is held."""
-        ((found,),) = self.query("SELECT doing FROM migrator.lease WHERE owner <> ''")
-        return str(found)
+        """Return what the ledger says of the only lane that is held; empty: none is."""
+        found = self.query("SELECT doing FROM migrator.lease WHERE owner <> ''")
+        return "".join(str(doing) for (doing,) in found)
 
     def has_lane(self) -> bool:
         """Return whether a lane was ever taken: the first daemon has begun then."""

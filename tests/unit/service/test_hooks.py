@@ -184,7 +184,7 @@ def test_the_end_of_what_a_program_writes_is_kept(
     write: Write, lines: Lines, caplog: pytest.LogCaptureFixture, text: str, action: str, said: str
 ) -> None:
     """It costs us little, and whether it reads what it is told is its own business."""
-    timeout_s, before_s = (0.5 if action == "hook_timed_out" else 20), time.process_time()
+    timeout_s, before_s = (2 if action == "hook_timed_out" else 20), time.process_time()
     with (
         caplog.at_level(logging.DEBUG),
         hooked(given(write(text), timeout_s=timeout_s)) as hooks,
