@@ -92,12 +92,6 @@ def test_every_metric_that_is_asked_for_is_shown() -> None:
             assert key != "signal" or "$" in value or set(value.split("|")) <= set(Signal)
 
 
-def test_a_metric_that_does_not_exist_is_found() -> None:
-    """The test above would notice."""
-    for expression in ("migrator_none > 0", "max by (reason) (migrator_holds)"):
-        assert list(mistakes(expression))
-
-
 @pytest.mark.parametrize("rule", [*rules()], ids=lambda rule: rule["alert"])
 def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
     """With how urgent it is, a line, and a command that exists where it names one."""

@@ -96,15 +96,6 @@ def test_every_log_action_in_the_source_is_documented() -> None:
     assert list(words.LOG_ACTIONS) == sorted(words.LOG_ACTIONS)
 
 
-def test_two_writings_are_the_same(fresh: Path, tmp_path: Path) -> None:
-    """Nothing of the moment, the machine or the folder gets into a page."""
-    reference.write(tmp_path)
-    for name in reference.PAGES:
-        text = (fresh / name).read_bytes()
-        assert text == (tmp_path / name).read_bytes()
-        assert not any(each in text for each in (str(ROOT).encode(), b"\x1b"))
-
-
 @pytest.mark.parametrize(
     ("sentences", "known"),
     [
@@ -169,12 +160,6 @@ def mistakes_in(call: str) -> Iterator[str]:
             command = verbs[name.strip(",")]
         elif verbs and name.isalpha() and name.islower():
             yield f"{call}: no verb {name}"
-
-
-def test_a_command_that_does_not_exist_is_found() -> None:
-    """The next test would notice: verbs and options of later versions are mistakes."""
-    for call in ("abdicate", "run --endpoint Sales --fast", "batch forget 42"):
-        assert list(mistakes_in(f"migrator {call}"))
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=relative)
