@@ -7,7 +7,6 @@ is ever removed.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -89,9 +88,9 @@ class TimeoutReader:
         body, blob, flaw = self._blob(name)
         own = kept(main)
         extra = {
-            "main": asdict(own),
-            "time": asdict(kept(listed)),
-            "saga": None if saga_entry is None else asdict(kept(saga_entry)),
+            "main": own.as_json(),
+            "time": kept(listed).as_json(),
+            "saga": None if saga_entry is None else kept(saga_entry).as_json(),
             "blob": blob,
         }
         return Document(
