@@ -37,6 +37,8 @@ are wanted; None: all.
 """
 KEPT_ENTRIES: Final = 8_000
 """Time entries of all endpoints together; about 3 KB each, and their headers."""
+_AHEAD: Final = 2
+"""Claims for which one listing shall be enough."""
 _KEPT_TEXT: Final = 16 * 2**20
 """Characters of their headers, together."""
 KEPT_FOR_S: Final = 30.0
@@ -246,24 +248,29 @@ class SoonestEntries:
     def _first(
         self, parameters: Mapping[str, str], where: str, due: DueRange, at_most: int
     ) -> Sequence[Entry]:
-        """Return at least the *at_most* soonest of the partitions that *where* means."""
+        """Return at least the *at_most* soonest of the partitions that *where* means.
+
+        And what else is known by then: all of each partition that was read to its end. Enough for
+        the next claim, too, is read ahead: a page may cost the service a look at the whole table.
+        """
         found: list[Entry] = []
         most = max(at_most, KEPT_ENTRIES)
+        wanted = at_most * _AHEAD if at_most * _AHEAD <= KEPT_ENTRIES else at_most
         count = 0
         enough: str | None = None
         """The key of the partition in which there was enough; it is read to its end."""
         for page in self._pages(f"{where} and {OWNER} eq @owner", parameters, None):
             for entity in page:
-                if enough is not None and entity["PartitionKey"] != enough:
-                    return found
                 entry = entry_of(entity, self._scope)
                 if entry is None or self._gone_until_s.get(entry.id, 0.0) > self._monotonic():
                     continue
                 if entry.due_at in due:
                     found.append(entry)
                     count += 1
-                if enough is None and self._scope.is_ascending and count >= at_most:
+                if enough is None and self._scope.is_ascending and count >= wanted:
                     enough = entity["PartitionKey"]
+            if enough is not None and page and (last := page[-1]["PartitionKey"]) != enough:
+                return [each for each in found if each.read["PartitionKey"] != last]
             if len(found) > most + self._page:  # a partition, or a table, may be huge
                 found = nsmallest(most, found)
         return found

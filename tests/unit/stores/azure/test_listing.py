@@ -95,6 +95,16 @@ def test_an_hour_is_listed_once_for_several_claims(table: Table) -> None:
     assert table.ask(4, BEFORE) == ids(*range(4))  # listed again, for nothing is known any more
 
 
+def test_what_was_read_of_other_hours_serves_the_next_claims(table: Table) -> None:
+    """One listing for two claims at least, whatever pages begin and end with."""
+    table.fill(24, apart=timedelta(minutes=20))
+    for start in (0, 3, 6):
+        assert table.ask(3, BEFORE) == ids(*range(start, start + 3))
+        table.soonest.recent.drop([TimeoutId(each) for each in ids(*range(start, start + 3))])
+        table.entities = [e for e in table.entities if e["RowKey"] not in ids(*range(start + 3))]
+    assert table.listed == 2
+
+
 def test_a_cursor_goes_on_in_what_is_known(table: Table) -> None:
     """And the listing is used only if it has as many as are wanted."""
     table.fill(12, apart=timedelta(minutes=1))
