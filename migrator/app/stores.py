@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from migrator.config import Settings
 from migrator.config.secrets import required_secret
-from migrator.config.servers import StoreKind
+from migrator.config.servers import Bodies, StoreKind
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
@@ -187,6 +187,7 @@ def _open_azure(settings: Settings) -> DocumentStore:
             table=given.table,
             container=given.container,
             requests=given.requests,
+            keeps_bodies=given.bodies is Bodies.KEEP,
         )
     )
     return AzureStore(

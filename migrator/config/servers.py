@@ -57,6 +57,13 @@ class StoreKind(StrEnum):
         return self not in (StoreKind.SQL, StoreKind.NHIBERNATE)
 
 
+class Bodies(StrEnum):
+    """What becomes of a claimed timeout's blob in Azure Storage."""
+
+    REMOVE = "remove"
+    KEEP = "keep"
+
+
 class Azure(Section):
     """Azure Storage Persistence: where its timeouts are, when the defaults do not say."""
 
@@ -68,6 +75,9 @@ class Azure(Section):
     """format of time entries' partition keys"""
     requests: int = Field(default=32, ge=1, le=256)
     """requests under way at a time"""
+    bodies: Bodies = Bodies.REMOVE
+    """`remove` a timeout's blob once it is claimed, or `keep` it until somebody deletes the
+    container"""
 
 
 class NHibernate(Section):

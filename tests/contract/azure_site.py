@@ -31,6 +31,7 @@ class AzureSite(DocumentSite):
     """An account with timeouts beside a ledger."""
 
     legacy: LegacyAccount = field(kw_only=True)
+    keeps_bodies: bool = False
 
     needs: ClassVar[str | None] = "azure_account"
     due_digits: ClassVar[int] = 7
@@ -44,6 +45,7 @@ class AzureSite(DocumentSite):
             table=self.legacy.table_name,
             container=self.legacy.container_name,
             requests=REQUESTS,
+            keeps_bodies=self.keeps_bodies,
         )
         return AzureStore(Account(settings), parse_scope(SCOPE), page=PAGE)
 

@@ -198,6 +198,23 @@ def test_a_shared_access_signature_will_do(site: AzureSite) -> None:
     assert site.legacy.contents() == before
 
 
+def test_bodies_may_be_kept_until_the_container_is_deleted(
+    database_url: str, azure_account: LegacyAccount
+) -> None:
+    """All else of what is claimed goes; what goes back finds its body there, and can go again."""
+    rows = due(1, count=3, saga="5f6e0c1a-0000-4000-8000-00000000c2d1")
+    azure_account.add(rows)
+    before = azure_account.contents()
+    with closing(
+        AzureSite(engine=open_engine(database_url), legacy=azure_account, keeps_bodies=True)
+    ) as site:
+        claim = take(site, lease := site.lease())
+        assert set(azure_account.contents()) == {row.id for row in rows}
+        assert site.claims.release(claim.batch, lease) == 3
+        assert azure_account.contents() == before
+        assert site.ids(take(site, lease)) == [row.id for row in rows]
+
+
 def test_a_blob_that_may_not_be_removed_stops_no_claim(site: AzureSite) -> None:
     """Its main entry is gone, so nobody else would ever send the timeout; it can go back, too."""
     rows = due(1, count=2)

@@ -97,6 +97,8 @@ class AccountSettings:
     container: str
     requests: int
     """Requests under way at a time."""
+    keeps_bodies: bool = False
+    """Whether the blob of a claimed timeout stays in its container."""
 
 
 class Account:

@@ -215,7 +215,9 @@ class Changes:
     # ── what is left of a claimed one ─────────────────────────────────────────────────────────
 
     def _clear(self, documents: Sequence[Document]) -> None:
-        """Remove the other entries of *documents*, and then their blobs; repeating is harmless.
+        """Remove the other entries of *documents*, and then their blobs, unless these are kept.
+
+        Repeating is harmless.
 
         What cannot be removed (a blob is leased, say) stays, and a log line says so: it is no
         reason not to send the timeout.
@@ -226,6 +228,8 @@ class Changes:
         extras = [loaded(each.id, each.extra) for each in documents]
         entries = (Kept.of(each[name]) for name in ("saga", "time") for each in extras)
         self._all(self._remove_entries, _by_partition(each for each in entries if each is not None))
+        if self._account.settings.keeps_bodies:
+            return
         blobs = [each["blob"] for each in extras if each["blob"] is not None]
         self._all(self._remove_blobs, _slices(blobs, BLOBS))
 
