@@ -17,6 +17,7 @@ from migrator.delays import scan as scan_module
 from migrator.delays.routing import DelaysVersion, address, delivery_exchange, level_name
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.topology import create_delays, delivery_limit
+from migrator.delays.walk import LevelAccess
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueFacts
@@ -321,6 +322,16 @@ def test_levels_are_counted_without_touching_them(url: str, rabbit_node: RabbitN
         found = levels.ready()
     assert sum(found.values()) == 7
     assert len(found) == 28
+
+
+@BOTH
+def test_the_queues_tell_at_once_what_is_ready(url: str, version: DelaysVersion) -> None:
+    """The management API would tell it seconds after it was confirmed."""
+    access = LevelAccess(
+        connection=connection(url), management=None, purpose="test", staging_queues=list
+    )
+    _fill(url, 5, version)
+    assert access.ready(version)[LEVEL] == 5
 
 
 def test_a_lost_connection_ends_the_scan(url: str, proxy: Callable[[str], Proxy]) -> None:
