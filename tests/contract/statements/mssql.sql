@@ -172,7 +172,7 @@ UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
 -- ledger/batches.py SqlBatches.rows
-SELECT migrator.timeout.store_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers
+SELECT migrator.timeout.row_index, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.row_index;
 

@@ -175,7 +175,7 @@ UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
 -- ledger/batches.py SqlBatches.rows
-SELECT migrator_timeout.store_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers
+SELECT migrator_timeout.row_index, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.row_index;
 
