@@ -64,7 +64,7 @@ def exit_codes() -> str:
         "Exit codes",
         "What the process tells its caller; the last line on stderr says why.",
         table(("code", "meaning", "what to do", "errors"), rows),
-        "`check` and `delays show` end with 3 or 4 when something is refused, and `delays probe` "
+        "`preview` and `delays show` end with 3 or 4 when something is refused, `delays probe` "
         "with 3 when a probe is lost or early.\n"
         "A list ends with 0, whatever is in it.",
     )
@@ -114,7 +114,7 @@ def checks() -> str:
     columns = ("check", "what it asks and does", "at worst", "remedy")
     return page(
         "Checks",
-        "`migrator check` makes all of the first table and changes nothing; `migrator run` makes "
+        "`migrator preview` makes all of the first table and changes nothing; `migrator run` makes "
         "them before it starts, and does not start when one refuses.",
         "A finding is `ok`, `warning`, `refused` or `not_checked`.\n"
         "What could not be asked is `not_checked`, which is not the same as fine: "

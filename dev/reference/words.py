@@ -145,7 +145,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ),
     ExitCode.PREFLIGHT_REFUSED: (
         "preflight or a running daemon refused; nothing was changed, or the message lists what was",
-        "do what the message says, then `migrator check`",
+        "do what the message says, then `migrator preview`",
     ),
     ExitCode.UNREACHABLE: (
         "store, broker or daemon unreachable, or it did not do what was asked",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
 
 from migrator.app.app import App
 from migrator.config import EndpointMode, NearDue, Settings
@@ -26,18 +27,28 @@ from migrator.rabbitmq.names import (
 )
 from migrator.stores.endpoints import EndpointPreview
 
+if TYPE_CHECKING:
+    from migrator.preflight.broker import BrokerFacts
+
 
 def check_context(
-    app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
+    app: App,
+    names: Sequence[str],
+    previews: Sequence[EndpointPreview] | None,
+    *,
+    asks_broker: bool = True,
 ) -> Context:
-    """Return what checks are to ask, by the settings of *app*."""
+    """Return what checks are to ask, by the settings of *app*.
+
+    Without *asks_broker* there is none to ask, and none need be named; ``STORE_CHECKS`` do not.
+    """
     given = app.settings
     return Context(
         store=app.store,
         ledger=app.ledger_facts,
         clock=app.clock,
         wall_clock=lambda: datetime.now(UTC),
-        broker=app.broker_facts,
+        broker=app.broker_facts if asks_broker else cast("BrokerFacts", None),
         version=given.broker.delays,
         accepts_suffix_collisions=given.handover.accept_suffix_collisions,
         endpoint_names=names,

@@ -1,29 +1,37 @@
-"""What the settings say to the count of rows: a preview, and what checks ask of rows."""
+"""What the settings say to the count of rows: the plan of a run, and what checks ask of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from migrator.app.app import App
+from migrator.app.preflight import check_context
 from migrator.config import EndpointMode, NearDue
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED
-from migrator.errors import MigratorError
+from migrator.errors import LedgerError, MigratorError, PreflightRefused, StoreError
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks_store import due_times_of
-from migrator.preflight.context import MOVING, refuse
+from migrator.preflight.context import MOVING, Finding, Level, destination_rows, refuse, verdict
+from migrator.preflight.registry import STORE_CHECKS, run_checks
 from migrator.preview.count import survey
 from migrator.preview.forecast import dues_per_s, forecast
-from migrator.preview.report import Preview
+from migrator.preview.report import Preview, preview_document
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 
 CAUTIOUS_RATES: Final = {Mode.STAGED: 2_000.0, Mode.DIRECT: 4_000.0}
 """Messages per second and process: about half of what was measured on two cores."""
+_WAITS: Final = ("destinations", Level.WARNING)
+"""Check and level of a finding whose subject is a destination that cannot be reached."""
+_UNTOLD: Final = ("destinations", Level.NOT_CHECKED, "destinations")
+"""The same, where nobody could be asked; bindings alone may be unknown, too."""
 
 
 def count_rows(
@@ -96,6 +104,72 @@ def take_preview(
         keeps_to_levels=given.pace is HandOverPace.LEVELS,
         bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run would do, and what would go wrong."""
+
+    preview: Preview | None
+    """None: the rows could not be counted, and a finding says why."""
+    findings: Sequence[Finding]
+    asks_broker: bool
+    """Whether checks that ask the broker are among them."""
+
+    @property
+    def waiting(self) -> Mapping[QueueName, int] | None:
+        """Rows that would stay in the store until their destination can be reached, by that.
+
+        None: nobody told which destinations can.
+        """
+        untold = ((f.check, f.level, f.subject) == _UNTOLD for f in self.findings)
+        if not self.asks_broker or any(untold):
+            return None
+        warned = {f.subject for f in self.findings if (f.check, f.level) == _WAITS}
+        found = self.preview
+        rows = destination_rows([*found.endpoints, *found.dispatched] if found else ())
+        return {name: count for name, count in sorted(rows.items()) if name in warned}
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The same as plain values for JSON (``migrator/preview/1``, without the schema)."""
+        return {
+            **({} if self.preview is None else preview_document(self.preview)),
+            "verdict": verdict(self.findings),
+            "asks_broker": self.asks_broker,
+            "waiting": self.waiting,
+            "findings": [asdict(each) for each in self.findings],
+        }
+
+
+def take_plan(
+    app: App,
+    names: Sequence[str],
+    *,
+    progress: Callable[[str, int], None],
+    rate: float | None = None,
+    is_exact: bool = False,
+    asks_broker: bool = True,
+) -> Plan:
+    """Return the preview of the endpoints called *names*, and what the checks of a start find.
+
+    Raises:
+        StoreError, LedgerError, PreflightRefused: The rows could not be counted, and no check
+            says why.
+    """
+    found: Preview | None = None
+    problem: MigratorError | None = None
+    try:
+        found = take_preview(app, names, progress=progress, rate=rate, is_exact=is_exact)
+    except (StoreError, LedgerError, PreflightRefused) as exc:
+        problem = exc
+    previews = None if found is None else [*found.endpoints, *found.dispatched]
+    only = None if asks_broker else STORE_CHECKS
+    context = check_context(app, names, previews, asks_broker=asks_broker)
+    findings = run_checks(context, only=only)
+    if problem is not None and verdict(findings) is not Level.REFUSED:
+        raise problem
+    return Plan(preview=found, findings=findings, asks_broker=asks_broker)
 
 
 def _exchange_cost_s(app: App) -> float:

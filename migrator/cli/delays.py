@@ -12,10 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.app import App
-from migrator.cli.findings import exit_code, findings_document, write_findings
+from migrator.cli.findings import drawn_findings, exit_code, findings_document
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.output import say, write_drawn, write_json, write_table
-from migrator.cli.session import Delays, DryRun, Json, Session, Yes, confirmed, duration, session_of
+from migrator.cli.session import (
+    DEBUG,
+    Delays,
+    DryRun,
+    Json,
+    Session,
+    Yes,
+    confirmed,
+    duration,
+    session_of,
+)
 from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.capacity import (
     Burst,
@@ -28,7 +38,7 @@ from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import CAPACITY_MEASURED, parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
-from migrator.preflight.context import DelaysContext
+from migrator.preflight.context import DelaysContext, verdict
 from migrator.preflight.registry import check_delays
 from migrator.web.status import levels_document
 
@@ -116,7 +126,9 @@ def show(
     else:
         if depths is not None and not depths.is_absent:
             write_drawn(level_table(depths))
-        write_findings(findings)
+        for drawn in drawn_findings(findings, is_whole=session.verbosity >= DEBUG):
+            write_drawn(drawn)
+        say(f"verdict: {verdict(findings)}")
         if depths is not None and depths.gap:
             say(f"not known: {depths.gap}")
     raise typer.Exit(exit_code(findings))

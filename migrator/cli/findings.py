@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
-from migrator.cli.output import say, write_table
 from migrator.errors import ExitCode
 from migrator.preflight.context import Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
-def write_findings(findings: Sequence[Finding]) -> None:
-    """Write *findings* as a table and their verdict as talk."""
-    write_table(
-        ("check", "level", "subject", "text", "remedy"),
-        ((f.check, f.level, f.subject, f.text, f.remedy) for f in findings),
-    )
-    say(f"verdict: {verdict(findings)}")
+STYLES: Final = {Level.REFUSED: "bold red", Level.WARNING: "yellow", Level.OK: "green"}
+_WORDS: Final = {Level.NOT_CHECKED: "not checked"}
+_ORDER: Final = (Level.REFUSED, Level.WARNING, Level.NOT_CHECKED, Level.OK)
+
+
+def drawn_findings(findings: Sequence[Finding], *, is_whole: bool) -> Iterator[RenderableType]:
+    """Yield what people read of *findings*: the worst first, each with its remedy.
+
+    Checks that merely passed are one line, unless it is to be *is_whole*.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    troubled = [f for f in findings if is_whole or f.level is not Level.OK]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "check", "what was found, and what to do"):
+        table.add_column(column, overflow="fold")
+    for each in sorted(troubled, key=lambda f: _ORDER.index(f.level)):
+        text = Text(f"{each.subject}: {each.text}")
+        if each.remedy:
+            text.append(f"\n→ {each.remedy}", style="dim")
+        table.add_row(
+            Text(_WORDS.get(each.level, str(each.level)), style=STYLES.get(each.level, "")),
+            Text(each.check),
+            text,
+        )
+    if troubled:
+        yield table
+    by_check = groupby(sorted(findings, key=attrgetter("check")), key=attrgetter("check"))
+    passed = sum(all(f.level is Level.OK for f in found) for _, found in by_check)
+    if not is_whole and passed:
+        yield Text(f"{passed} check{'' if passed == 1 else 's'} passed; -v lists them")
 
 
 def findings_document(findings: Sequence[Finding]) -> dict[str, object]:

@@ -28,7 +28,7 @@ import typer
 from migrator.errors import ConfigError, MigratorError
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
     from migrator.app import App
@@ -58,26 +58,32 @@ def write_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
-    title: str | None = None,
     stream: TextIO | None = None,
 ) -> None:
     """Write a table to stdout; numbers stand on the right."""
+    write_drawn(drawn_table(columns, rows), stream=stream)
+
+
+def drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a table; numbers stand on the right."""
     from rich.table import Table
 
     listed = [list(row) for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.show_header = any(columns)
     for index, column in enumerate(columns):
         is_number = bool(listed) and all(_is_number(row[index]) for row in listed)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_cell(value) for value in row))
-    write_drawn(table, stream=stream)
+    return table
 
 
-def write_drawn(table: Table, *, stream: TextIO | None = None) -> None:
+def write_drawn(
+    table: RenderableType, *, stream: TextIO | None = None, width: int = _WIDTH_WITHOUT_TERMINAL
+) -> None:
     """Write what is drawn already to stdout, without blanks at the ends of lines in a file."""
-    target = console(stream)
+    target = console(stream, width=width)
     if target.is_terminal:
         target.print(table)
         return
@@ -97,8 +103,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - talk goes to stderr
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """Return a console that takes text as it is: queue names may hold brackets."""
+def console(stream: TextIO | None = None, *, width: int = _WIDTH_WITHOUT_TERMINAL) -> Console:
+    """Return a console that takes text as it is: queue names may hold brackets.
+
+    *width* is that of lines where there is no terminal.
+    """
     from rich.console import Console
 
     stream = sys.stdout if stream is None else stream
@@ -107,7 +116,7 @@ def console(stream: TextIO | None = None) -> Console:
         markup=False,
         highlight=False,
         emoji=False,
-        width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL,
+        width=None if stream.isatty() else width,
     )
 
 

@@ -40,14 +40,11 @@ class Verbs(LazyGroup):
         "quarantine": "Rows kept aside with a reason: list, show, retry, export, discard.",
         "delays": "The native delay levels: make, show, try, move or delete them.",
         "db": "The ledger's tables, rights, and what a person has to decide.",
-        "check": "Say what would go wrong with store, ledger and broker. Changes nothing.",
-        "endpoints": "List the endpoints that have timeouts, with what is done for each.",
         "seed": "Write invented timeouts into the store, for rehearsals.",
     }
     unlisted: ClassVar = frozenset({"seed"})
     modules: ClassVar = {
         **dict.fromkeys(("pause", "resume", "set", "stop"), "control"),
-        "endpoints": "check",
         "config": "root:config_verbs",
     }
 

@@ -14,15 +14,13 @@ import typer
 
 from migrator.app import App
 from migrator.app.preflight import check_context, new_rechecks
-from migrator.app.preview import count_rows, take_preview
-from migrator.cli import preview as preview_verb
+from migrator.app.preview import count_rows
 from migrator.cli.lazy import new_group
-from migrator.cli.output import progress, rows_read, write_json, write_table, write_text
+from migrator.cli.output import progress, rows_read, write_json, write_table
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
     Delays,
-    DryRun,
     Endpoints,
     Horizon,
     Json,
@@ -71,7 +69,6 @@ def run(
         int | None,
         typer.Option(metavar="N", help="Batches side by side.  [env: MIGRATOR_HANDOVER__LANES]"),
     ] = None,
-    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Move stored timeouts into the broker's native delays, until stopped or, with --once, done.
@@ -86,7 +83,6 @@ def run(
       migrator run --endpoint Sales --once --cutoff 0s
       migrator run --all-endpoints --mode direct --map Old.Sales=Sales
       migrator run --endpoint Sales --near-due dispatch
-      migrator run --endpoint Sales --dry-run
 
     The mode of an endpoint is set in [[endpoints]]:
       migrate   move its stored timeouts into the native delays (the default)
@@ -102,11 +98,6 @@ def run(
         chosen = partial(
             endpoint_names, app, endpoint, all_endpoints=all_endpoints, is_demanded=True
         )
-        if dry_run:
-            with rows_read() as advance:
-                found = take_preview(app, chosen(), progress=advance)
-            write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
-            return
         with hooked(app.settings.hooks) as hooks:
             held: list[HeldRows] = []
             names = chosen()

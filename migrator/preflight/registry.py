@@ -57,7 +57,12 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "unattended-rows": rows.unattended_rows,
     "vendor-run": store.vendor_run,
 }
-"""What ``migrator check`` looks at, and ``migrator run`` before it starts, in this order."""
+"""What ``migrator preview`` looks at, and ``migrator run`` before it starts, in this order."""
+STORE_CHECKS: Final = (
+    *("clock-skew", "due-times", "endpoints", "ledger"),
+    *("legacy-table", "rights", "store-reachable"),
+)
+"""Those that ask store and ledger alone."""
 
 UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
 """Checks whose refusal means: nobody answers there."""

@@ -134,6 +134,7 @@ def _count_in_database(
         has_odd = False
         for group in groups:
             due_at = spans.due_at(group.slot)
+            tally.found.count_due(group.first_due, group.last_due)
             if not tally.count_fate(due_at, rows=group.rows, is_in_ledger=group.is_in_ledger):
                 continue
             name = tally.destination(group.destination)
@@ -215,6 +216,7 @@ class _Tally:
     def count(self, row: SurveyedRow) -> None:
         """Take *row* into every sum it belongs to."""
         self._count_offset(row)
+        self.found.count_due(row.due_at)
         if row.why_unclaimable is not None:
             _count_one(self.found.unclaimable, row.why_unclaimable, row.id)
         if self.count_fate(row.due_at, rows=1, is_in_ledger=row.is_in_ledger):

@@ -138,6 +138,8 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
     found = {each.name: getattr(endpoint, each.name) for each in fields(endpoint)}
     del found["zone_offsets"]
     return found | {
+        "first_due": _moment(endpoint.first_due),
+        "last_due": _moment(endpoint.last_due),
         "to_hand_over": endpoint.to_hand_over,
         "quarantine": _quarantine_document(endpoint.quarantine),
         "sample": _sample_document(endpoint.sample),
@@ -154,6 +156,10 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
         "reply_queues": dict(sorted(endpoint.reply_queues.items())),
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
     }
+
+
+def _moment(due_at: datetime | None) -> str | None:
+    return None if due_at is None else due_at.isoformat()
 
 
 def _quarantine_document(found: Mapping[Reason, Quarantinable]) -> list[dict[str, object]]:
@@ -184,8 +190,13 @@ def _burst_document(burst: Burst) -> dict[str, object]:
 
 
 def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
-    names = ("endpoint", "source", "stored", "overdue", "in_ledger", "without_due_time")
-    return {name: getattr(found, name) for name in (*names, "quarantined")} | {
+    names = (
+        *("endpoint", "source", "stored", "overdue", "in_ledger", "without_due_time"),
+        "quarantined",
+    )
+    return {name: getattr(found, name) for name in names} | {
+        "first_due": _moment(found.first_due),
+        "last_due": _moment(found.last_due),
         "sample": _sample_document(found.sample),
         "to_send": found.to_hand_over + found.beyond_horizon,
         "destinations": dict(sorted(found.destinations.items())),

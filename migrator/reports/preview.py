@@ -35,9 +35,10 @@ _SENT: Final = (
     ("back", "in the ledger already", "in_ledger"),
 )
 _BROKER: Final = (
-    "The broker: a preview reads the database only. Whether the delays, the destinations and "
-    "their bindings exist, and whether there is room, is asked by `migrator check`."
+    "The broker, by wish (`--offline`): whether the delays, the destinations and their bindings "
+    "exist, and whether there is room."
 )
+_UNSEEN: Final = "not_checked"
 Endpoints = Sequence[Mapping[str, Any]]
 
 
@@ -68,7 +69,12 @@ def preview_page(
         "quarantined": sum(q["count"] for each in samples for q in each["quarantine"]),
     }
     bursts = document["bursts"] or []
-    is_good = not (warned or bursts or sums["quarantined"] or sampled["quarantined"])
+    troubled = [f for f in document["findings"] if f["level"] in ("refused", "warning")]
+    unseen = [f"{f['subject']}: {f['text']}" for f in document["findings"] if f["level"] == _UNSEEN]
+    if not document["asks_broker"]:
+        unseen.insert(0, _BROKER)
+    set_aside = sums["quarantined"] or sampled["quarantined"]
+    is_good = not (warned or bursts or set_aside or troubled or unseen)
     parts = [
         f"Endpoint {each['endpoint']}: only the first {counted(each['stored'], 'row')}."
         for each in moved
@@ -94,7 +100,9 @@ def preview_page(
         due=_due(moved),
         rungs=_rungs(moved),
         destinations=_destinations(both),
-        not_checked=[_BROKER, *parts, *about.not_checked],
+        not_checked=[*unseen, *parts, *about.not_checked],
+        troubled=sorted(troubled, key=lambda f: f["level"]),
+        is_refused=document["verdict"] == "refused",
         reasons=Reason.meanings(),
         due_words=DUE,
         listed=LISTED,

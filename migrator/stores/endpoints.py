@@ -93,6 +93,10 @@ class EndpointPreview:
     """Due too late to be held natively, or by wish; they stay until near."""
     to_migrate: int = 0
     """Would be claimed now, those that would be quarantined included."""
+    first_due: datetime | None = None
+    """The shortest due time, whatever becomes of the row; aware, UTC; None: there is none."""
+    last_due: datetime | None = None
+    """The longest."""
     overdue: int = 0
     """Due already, whatever becomes of them."""
     quarantine: dict[Reason, Quarantinable] = field(default_factory=dict)
@@ -115,6 +119,12 @@ class EndpointPreview:
     reply_queues: Counter[str] = field(default_factory=Counter)
     """Rows that would be handed over, or those of the sample, by the queue that replies to them
     would go to; the first thousand queues that were found."""
+
+    def count_due(self, *moments: datetime | None) -> None:
+        """Take due times into the shortest and the longest."""
+        known = [each for each in (self.first_due, self.last_due, *moments) if each is not None]
+        if known:
+            self.first_due, self.last_due = min(known), max(known)
 
     @property
     def quarantined(self) -> int:

@@ -133,6 +133,9 @@ class RowGroup:
     """Bodies and headers."""
     an_id: str
     """Of the first of them."""
+    first_due: datetime | None = None
+    """Aware, UTC; None: no due time that can be used."""
+    last_due: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,9 +220,9 @@ def test_control_messages_are_served_and_the_rest_is_left_as_it_was(
 
 
 def checked(rig: Rig, *, code: int) -> dict[str, set[str]]:
-    """Return which queues `check` speaks of, by level; it must end with *code*."""
+    """Return which queues `preview` speaks of, by level; it must end with *code*."""
     found: dict[str, set[str]] = {}
-    for each in json.loads(rig.must("check", "--json", codes=(code,)))["findings"]:
+    for each in json.loads(rig.must("preview", "--json", codes=(code,)))["findings"]:
         if each["check"] == "satellite-queues":
             found.setdefault(each["level"], set()).add(each["subject"])
     return found

@@ -294,11 +294,11 @@ def test_there_and_back_by_the_commands(rig: DocumentRig) -> None:
     else:
         rig.insert([rig.new_row(due_in=timedelta(hours=2)) for _ in range(30)])
     before = rig.contents()
-    listed = json.loads(rig.must("endpoints", "--json"))
+    listed = json.loads(rig.must("preview", "--all-endpoints", "--json"))
     assert [each["endpoint"] for each in listed["endpoints"]] == ["Sales"]
     preview = json.loads(rig.must("preview", "--all-endpoints", "--json", codes=(0, 3, 5)))
     assert [each["stored"] for each in preview["endpoints"]] == [30]
-    rig.must("check", "--endpoint", "Sales")
+    rig.must("preview", "--endpoint", "Sales")
     assert rig.contents() == before
     rig.migrate()
     assert rig.stored_ids() == set()

@@ -65,12 +65,12 @@ def test_one_endpoint_goes_and_comes_back(rig: Rig) -> None:
     rig.create_levels()
     rig.create_receivers("Billing")
 
-    listed = json.loads(rig.must("endpoints", "--json"))["endpoints"]
+    listed = json.loads(rig.must("preview", "--all-endpoints", "--json"))["endpoints"]
     assert {each["endpoint"]: each["source"] for each in listed} == {
         "Sales": "public.timeoutentity#Sales",
         "Other.Endpoint": "public.timeoutentity#Other.Endpoint",
     }
-    findings = json.loads(rig.must("check", "--endpoint", "Sales", "--json"))["findings"]
+    findings = json.loads(rig.must("preview", "--endpoint", "Sales", "--json"))["findings"]
     assert [f["text"] for f in findings if f["check"] == "legacy-table"] == [
         "1 row belongs to no endpoint: endpoint is NULL or empty; no timeout manager ever sends "
         "it, and it stays"

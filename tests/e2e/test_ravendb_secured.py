@@ -59,9 +59,9 @@ def test_all_goes_over_tls(rig: SecuredRig) -> None:
     rows = [rig.new_row() for _ in range(5)]
     rig.insert(rows)
     before = rig.contents()
-    (listed,) = json.loads(rig.must("endpoints", "--json"))["endpoints"]
+    (listed,) = json.loads(rig.must("preview", "--all-endpoints", "--json"))["endpoints"]
     assert listed["endpoint"] == "Sales"
-    rig.must("check", "--endpoint", "Sales", "--json")
+    rig.must("preview", "--endpoint", "Sales", "--json")
     rig.migrate()
     assert rig.stored_ids() == set()
     rig.must("rollback", "--yes", "--json")
@@ -81,7 +81,7 @@ def test_whoever_has_no_right_is_refused_without_a_secret(
         (secured.writer, None, "nobody vouches for its certificate"),
     ):
         rig.show(client, ca)
-        for command in (("endpoints",), ("run", "--endpoint", "Sales", "--once")):
+        for command in (("preview",), ("run", "--endpoint", "Sales", "--once")):
             told = rig.run(*command)
             assert told.returncode == 4, told.stderr
             assert said in told.stderr

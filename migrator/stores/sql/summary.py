@@ -70,6 +70,8 @@ class TableSummary:
                 rows=row.found,
                 bytes=int(row.size),
                 an_id=row.an_id,
+                first_due=row.first_due,
+                last_due=row.last_due,
             )
             for row in self._connection.execute(statement)
         ]
@@ -210,13 +212,17 @@ def _groups(
     # grouped by columns: a driver that numbers its parameters makes another expression of the
     # same one each time it is written
     keys = (slot.label("slot"), each.destination, each.is_in_ledger, each.is_odd)
-    group = sa.select(*keys, each.size, each.id).subquery("grouped").c
+    # a driver cannot read infinity
+    due = sa.case((each.is_usable != sa.literal_column("0"), each.due)).label("due")
+    group = sa.select(*keys, each.size, each.id, due).subquery("grouped").c
     by = (group.slot, group.destination, group.is_in_ledger, group.is_odd)
     return sa.select(
         *by,
         sa.func.count().label("found"),
         sa.func.sum(sa.cast(group.size, sa.BigInteger)).label("size"),
         sa.func.min(group.id).label("an_id"),
+        sa.func.min(group.due).label("first_due"),
+        sa.func.max(group.due).label("last_due"),
     ).group_by(*by)
 
 

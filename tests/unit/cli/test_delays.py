@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -195,3 +196,27 @@ def test_what_is_wrong_is_said_and_coloured(step: LevelDepth, remark: str) -> No
     assert remark in line
     (line,) = [text for text in drawn(level_depths(step), color=True) if "03" in text[:12]]
     assert "31m" in line
+
+
+def test_a_level_is_watched_only_for_as_long_as_was_said(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only when messages are held; without a store, what the ledger tells is not checked."""
+    waits: list[float] = []
+    monkeypatch.setattr(delays, "time", SimpleNamespace(sleep=waits.append))
+    verify = ("delays", "show", "--watch-for")
+    program("db", "upgrade")
+    findings = program(*verify, "3s", "--json").document["findings"]
+    assert [f["subject"] for f in findings if f["level"] == "not_checked"] == []
+    monkeypatch.delenv("MIGRATOR_STORE__URL")
+    assert "'10' must be a duration" in program(*verify, "10", codes=[2]).err
+    document = program(*verify, "3s", "--delays", "v1", "--json").document
+    assert document["schema"] == "migrator/delays-show/1"
+    (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
+    assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
+    assert waits == []
+    program.broker.hanging = {1: 40}
+    document = program(*verify, "3s", "--json", codes=[3]).document
+    (finding,) = [f for f in document["findings"] if f["level"] == "refused"]
+    assert "stands still" in finding["text"]
+    assert sum(waits) == 3

@@ -117,9 +117,8 @@ _LATE = """
 import ast, pathlib, sys
 import migrator.cli.run
 
-# imports what is wanted before a daemon begins: when it is asked whose timeouts there are; what
-# other verbs do with a store, and the page of a preview, is nothing that a daemon makes
-at_start = {sys.modules[name].__file__ for name in ("migrator.app.stores", "migrator.cli.preview")}
+# imports what is wanted before a daemon begins: when it is asked whose timeouts there are
+at_start = {sys.modules["migrator.app.stores"].__file__}
 
 def wanted(node):
     if isinstance(node, ast.ImportFrom):

@@ -43,9 +43,8 @@ def test_a_table_has_numbers_on_the_right() -> None:
     """Names with brackets stay as they are, nothing is cut, and no line ends in blanks."""
     out = io.StringIO()
     rows = [("[red]x[/red]", 5, True, NOW, None), ("y", 12345, False, NOW, "q" * 150)]
-    write_table(("name", "count", "fine", "at", "more"), rows, title="things", stream=out)
+    write_table(("name", "count", "fine", "at", "more"), rows, stream=out)
     assert out.getvalue().splitlines() == [
-        "things",
         "name           count  fine  at                         more",
         "[red]x[/red]       5  yes   2026-03-10 09:30:00+00:00",
         "y             12 345  no    2026-03-10 09:30:00+00:00  " + "q" * 150,

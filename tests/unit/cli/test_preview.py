@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
 
 from migrator.app import preview as app_preview
+from migrator.app.preflight import check_context
+from migrator.cli.session import Session
+from migrator.delays.topology import DelayEntities
+from migrator.errors import TargetUnavailable
 from migrator.preview import count
 from tests.unit.cli.conftest import Program
+from tests.unit.preflight.fakes import queue
 from tests.unit.reports.reading import read
 
 
@@ -18,12 +24,11 @@ def test_a_preview_counts_and_changes_nothing(program: Program) -> None:
     program.seeded("--destinations", "Billing,Shipping", "--bad", "3")
     tables = [name for (name,) in program.rows("SELECT name FROM sqlite_master WHERE type='table'")]
     before = {table: program.rows(f"SELECT * FROM {table}") for table in tables}
-    ended = program("preview", "--endpoint", "Sales")
+    ended = program("preview", "--offline", "--endpoint", "Sales")
     assert {table: program.rows(f"SELECT * FROM {table}") for table in tables} == before
-    assert "Sales (Sales_TimeoutData)" in ended.out
     assert "unreadable-headers" in ended.out
     assert "Billing" in ended.out
-    assert "about" in ended.out.splitlines()[-1]
+    assert "messages/s" in ended.out
 
 
 def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +36,7 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
     program.seeded()
     monkeypatch.setenv("MIGRATOR_HANDOVER__RATE_LIMIT", "2")
     limits = ("--cutoff", "0s", "--horizon", "15d", "--rate", "5")
-    ended = program("preview", *limits, "--format", "json", "--output", "preview.json")
+    ended = program("preview", "--offline", *limits, "--format", "json", "--output", "preview.json")
     assert (ended.out, ended.err) == ("", "written to preview.json\n")
     document = json.loads((program.folder / "preview.json").read_text())
     assert document["schema"] == "migrator/preview/1"
@@ -40,7 +45,7 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
     assert endpoint["stored"] == 20 == endpoint["to_migrate"] + endpoint["beyond_horizon"]
     assert endpoint["destinations"] == {"Sales": endpoint["to_hand_over"]}
     assert document["estimated_s"] == endpoint["to_hand_over"] / 2
-    ended = program("preview", "--output", "absent/preview.txt", codes=[2])
+    ended = program("preview", "--offline", "--output", "absent/preview.txt", codes=[2])
     assert "absent/preview.txt cannot be written" in ended.err
 
 
@@ -54,15 +59,15 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
 )
 def test_other_forms_are_refused(program: Program, options: list[str], text: str) -> None:
     """Before anything is read."""
-    assert text in program("preview", *options, codes=[2]).err
+    assert text in program("preview", "--offline", *options, codes=[2]).err
 
 
 def test_a_preview_is_a_page_on_demand(program: Program) -> None:
     """With the numbers of the JSON document, the ledger, and commands that mean the same rows."""
     program.seeded("--destinations", "Billing,Shipping", "--bad", "4")
     options = ("--endpoint", "Sales", "--cutoff", "0s", "--map", "Billing=New Billing")
-    document = program("preview", *options, "--json").document
-    page = read(program("preview", *options, "--format", "html").out)
+    document = program("preview", "--offline", *options, "--json").document
+    page = read(program("preview", "--offline", *options, "--format", "html").out)
     lines = page.table("What would become of its timeouts")
     (endpoint,) = document["endpoints"]
     assert lines["stored"][0] == endpoint["stored"] == 20
@@ -75,13 +80,13 @@ def test_a_preview_is_a_page_on_demand(program: Program) -> None:
     assert ledger_id in page.text
     again = "--endpoint Sales --cutoff 0s --map 'Billing=New Billing'"
     assert f"migrator run {again}" in page.text
-    assert "New Billing" in program(*shlex.split(f"check {again}"), codes=[3]).out  # has no queue
+    assert "New Billing" in program(*shlex.split(f"preview {again}"), codes=[3]).out  # has no queue
 
 
 def test_a_preview_needs_no_ledger_and_no_broker(program: Program) -> None:
     """It may be the very first thing an operator does; a page says that none was read."""
     program("seed", "--yes", "--endpoint", "Sales", "--count", "5")
-    page = read(program("preview", "--format", "html").out)
+    page = read(program("preview", "--offline", "--format", "html", codes=[3]).out)
     assert "ledger none was read" in page.text
     assert "migrator run --all-endpoints" in page.text
 
@@ -99,24 +104,24 @@ def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
         "UPDATE Billing_TimeoutData SET Time = strftime('%Y-%m-%d %H:%M:%f', Time, '+2 hours')"
         " WHERE Id = (SELECT max(Id) FROM Billing_TimeoutData)",
     )
-    document = program("preview", "--cutoff", "3000d", "--horizon", "3001d", "--json").document
+    document = program(
+        "preview", "--offline", "--cutoff", "3000d", "--horizon", "3001d", "--json"
+    ).document
     (moved,) = document["endpoints"]
     (sent,) = document["dispatched"]
     assert (moved["endpoint"], moved["left"], document["estimated_s"]) == ("Billing", 2, 0)
     assert (sent["endpoint"], sent["stored"], sent["to_send"]) == ("Sales", 5, 5)
     assert sent["destinations"] == {"Sales": 5}
     assert document["modes"] == {"Sales": "dispatch", "Billing": "forward"}
-    shown = program("preview", "--cutoff", "3000d").out
+    shown = " ".join(program("preview", "--offline", "--cutoff", "3000d").out.split())
     for said in (
-        "mode dispatch: nothing is moved",
-        "mode forward: new timeouts go straight into the delays",
-        "sent by migrator when due (due before the cutoff)",
+        "Sales dispatch",
+        "the 2 rows due too soon are sent by migrator when due",
         "1 rows have no due time",
         "1 rows have a due column +2 h from their own header",
     ):
         assert said in shown
-    assert "left to the timeout manager" not in shown
-    assert "entry level" not in shown
+    assert "left to its timeout manager" not in shown
 
 
 def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +133,10 @@ def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.Mon
     lost = "UPDATE Sales_TimeoutData SET Destination = '@', Headers = '{}'"
     program.change(f"{lost} WHERE Id = (SELECT max(Id) FROM Sales_TimeoutData)")
     for options in ((), ("--exact",)):
-        document = program("preview", *options, "--json").document
+        document = program("preview", "--offline", *options, "--json").document
         (endpoint,) = document["endpoints"]
-        shown = program("preview", *options).out
-        page = read(program("preview", *options, "--format", "html").out)
+        shown = " ".join(program("preview", "--offline", *options).out.split())
+        page = read(program("preview", "--offline", *options, "--format", "html").out)
         reasons = {each["reason"]: each["count"] for each in endpoint["quarantine"]}
         if options:
             assert endpoint["sample"] is None
@@ -142,7 +147,7 @@ def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.Mon
         (found,) = endpoint["sample"]["quarantine"]
         assert (found["reason"], found["count"]) == ("unreadable-headers", 1)
         assert endpoint["sample"]["rows"] == 30
-        for said in ("30 of the others as a sample", "at most", "to quarantine, of the sample"):
+        for said in ("30 of the others as a sample", "at most", "1 of 30 sampled"):
             assert said in shown
         for said in (
             "30 other timeouts as a sample",
@@ -158,10 +163,101 @@ def test_what_will_come_late_is_told(program: Program, monkeypatch: pytest.Monke
     monkeypatch.setattr(app_preview, "dues_per_s", lambda _cost_s: 5.0)
     program.seeded()
     program.change("UPDATE Sales_TimeoutData SET Time = '2031-05-06 07:08:09.000000'")
-    document = program("preview", "--json").document
+    document = program("preview", "--offline", "--json").document
     due = "2031-05-06T07:08:09+00:00"
     assert document["bursts"] == [{"due_from": due, "due_until": due, "rows": 20, "late_s": 4.0}]
     said = "20 timeouts are due at 2031-05-06T07:08:09Z: the last will come about 4 s late"
-    assert said in program("preview").out
-    page = read(program("preview", "--format", "html").out)
+    assert said in program("preview", "--offline").out.replace("\n", " ")
+    page = read(program("preview", "--offline", "--format", "html").out)
     assert "20 timeouts due at 2031-05-06 07:08:09 UTC: the last will come about 4" in page.text
+
+
+def test_all_is_fine_only_when_everything_was_asked(program: Program) -> None:
+    """Passes are one line; what is odd comes first and is counted in the headline."""
+    program.seeded()
+    fine = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
+    program.broker.probes = fine
+    shown = program("preview").out
+    assert shown.startswith("20 timeouts of 1 endpoint; 20 would be moved.\n")
+    assert re.search(r"\n\d+ checks passed; -v lists them\n", shown)
+    assert "store-reachable" not in shown
+    assert "store-reachable" in program("-v", "preview").out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "the broker was not asked" in program("preview", "--offline").out
+    del program.broker.probes["Sales"]
+    ended = program("preview", codes=[3])
+    assert ended.out.startswith("A run would be refused for 1 reason; 20 timeouts")
+    assert "20 would wait for a destination that cannot be reached" in ended.out.replace("\n", " ")
+    document = program("preview", "--json", codes=[3]).document
+    assert (document["verdict"], document["waiting"]) == ("refused", {"Sales": 20})
+    document = program("preview", "--offline", "--json").document
+    assert (document["asks_broker"], document["waiting"]) == (False, None)
+
+
+def test_who_sends_what_is_left_is_told(program: Program) -> None:
+    """A timeout manager that runs, or nobody, or nobody knows."""
+    program.seeded()
+    program.broker.probes = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
+    left = ("preview", "--cutoff", "3000d")
+    assert "its timeout manager runs and sends the 20 rows" in program(*left).out
+    assert "whether it runs was not asked" in program(*left, "--offline").out
+    del program.broker.probes["Sales.TimeoutsDispatcher"]
+    assert "nobody consumes Sales.TimeoutsDispatcher" in " ".join(program(*left).out.split())
+    levels = {f["check"]: f["level"] for f in program("preview", "--json").document["findings"]}
+    assert (levels["unattended-rows"], levels["ledger"]) == ("warning", "ok")
+
+
+def test_a_refusal_ends_with_3_and_a_broker_that_is_gone_with_4(program: Program) -> None:
+    """With the remedy; whatever else was refused. A missing ledger does not end the checks."""
+    program("seed", "--yes", "--endpoint", "Sales", "--count", "1")
+    program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
+    shown = program("preview", codes=[3]).out
+    assert "migrator delays create --delays v2" in shown
+    assert "migrator db upgrade" in shown
+    assert "no endpoint 'Nobody'" in program("preview", "--endpoint", "Nobody", codes=[3]).out
+    program.broker.failure = TargetUnavailable("gone")
+    document = program("preview", "--json", codes=[4]).document
+    assert (document["verdict"], document["waiting"]) == ("refused", None)
+
+
+def test_settings_become_what_checks_ask_for(program: Program) -> None:
+    """Our queues, once a ledger's id names them, and those of endpoints we dispatch for."""
+    (program.folder / "migrator.toml").write_text(
+        '[handover]\nnear_due = "dispatch"\nlanes = 2\n[dispatch]\nretry_delays = ["10s", "1m"]\n'
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "In"\nerror_queue = "bad"\n'
+        '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
+        '[[endpoints]]\nname = "Stock"\n'
+    )
+    with Session().opened() as app:
+        assert check_context(app, (), None).own_queues == ()
+        program("db", "upgrade")
+        found = check_context(app, (), None)
+        only = check_context(app, ("Billing", "Stock"), None).satellites
+    assert len(found.own_queues) == 4
+    assert all(name.startswith("migrator.") for name in found.own_queues)
+    assert [(s.endpoint, s.queue, s.error_queue) for s in found.satellites] == [
+        ("Sales", "In", "bad"),
+        ("Billing", "Billing", "error"),
+    ]
+    retries = ["migrator.retry.In.Timeouts.10", "migrator.retry.In.Timeouts.60"]
+    assert found.satellites[0].retry_queues == retries
+    assert [s.endpoint for s in only] == ["Billing"]
+    assert dict(found.modes) == {"Sales": "dispatch", "Billing": "forward", "Stock": "migrate"}
+    assert (found.queues["Sales"], found.sends_near_due) == ("In", True)
+
+
+@pytest.mark.parametrize(("own", "missing"), [("", "failed"), ('error_queue = "bad"\n', "bad")])
+def test_the_error_queue_must_be_there(program: Program, own: str, missing: str) -> None:
+    """That of ``[dispatch]``, unless the endpoint has one of its own."""
+    program.seeded()
+    (program.folder / "migrator.toml").write_text(
+        '[dispatch]\nerror_queue = "failed"\n[[endpoints]]\nname = "Sales"\nmode = "dispatch"\n'
+        + own
+    )
+    there = {"Sales", "Sales.Timeouts", "error", "failed", "bad"} - {missing}
+    program.broker.probes = {name: queue() for name in there}
+    found = program("preview", "--json", codes=[3]).document["findings"]
+    refused = [(f["check"], f["subject"]) for f in found if f["level"] == "refused"]
+    assert refused == [("satellite-queues", missing)]
+    program.broker.probes[missing] = queue()
+    program("preview")

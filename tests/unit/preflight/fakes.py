@@ -266,7 +266,7 @@ def delays_context(**changed: Any) -> DelaysContext:
 
 
 def found(check: str, **changed: Any) -> list[Finding]:
-    """Return what one check of ``migrator check`` finds."""
+    """Return what one check of ``migrator preview`` finds."""
     return list(_found(check, partial(CHECKS[check], context(**changed))))
 
 

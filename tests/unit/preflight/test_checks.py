@@ -415,7 +415,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
 
 @pytest.mark.parametrize(("name", "given", "expected"), CASES.values(), ids=CASES.keys())
 def test_before_a_run(name: str, given: Given, expected: Expected) -> None:
-    """Whoever calls ``migrator check`` is told this."""
+    """Whoever calls ``migrator preview`` is told this."""
     check(found(name, **given), expected)
 
 

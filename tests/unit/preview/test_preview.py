@@ -320,7 +320,7 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
     names = (
         "endpoint source is_complete stored in_ledger without_due_time left beyond_horizon "
         "to_migrate to_hand_over overdue quarantine destinations due zone_offsets_min bytes "
-        "unmeasured unclaimable reply_queues entry_levels sample"
+        "unmeasured unclaimable reply_queues entry_levels sample first_due last_due"
     )
     assert set(moved) == set(names.split())
     assert moved["quarantine"] == [
@@ -340,4 +340,6 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         "quarantined": 1,
         "destinations": {"Sales": 2},
         "sample": None,
+        "first_due": ANY,
+        "last_due": ANY,
     }

@@ -70,7 +70,8 @@ def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
         endpoints=endpoints,
         modes={each.endpoint: "migrate" for each in endpoints},
     )
-    document = {"schema": "migrator/preview/1", **preview_document(found)}
+    checked = {"verdict": "ok", "asks_broker": True, "waiting": {}, "findings": []}
+    document = {"schema": "migrator/preview/1", **preview_document(found), **checked}
     return read_again({**document, **changes})
 
 

@@ -207,7 +207,7 @@ def test_warnings_are_told() -> None:
     one = endpoint(
         zone_offsets=offsets, without_due_time=6, unclaimable=odd, unmeasured=9, is_complete=False
     )
-    page = previewed(preview(one))
+    page = previewed({**preview(one), "asks_broker": False})
     for told in (
         "+2 h from the row's own header: 17.",
         "-5.5 h from the row's own header: 1.",
@@ -215,7 +215,7 @@ def test_warnings_are_told() -> None:
         "timeout manager would ever reach: 4.",
         "how large their bodies are: 9.",
         "Have somebody who knows the endpoints read the warnings",
-        "a preview reads the database only",
+        "The broker, by wish",
         "Endpoint Sales: only the first 12\u202f345 rows",
     ):
         assert told in page.text
