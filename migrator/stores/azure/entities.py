@@ -49,11 +49,6 @@ class Kept:
         """Return an entity that was kept as JSON; None: there was none."""
         return None if found is None else cls(**found)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what ``of`` takes; ``dataclasses.asdict`` would copy all properties."""
-        where = {"partition": self.partition, "row": self.row, "etag": self.etag}
-        return {**where, "properties": self.properties}
-
     def entity(self) -> dict[str, Any]:
         """Return the entity as the service takes it."""
         found: dict[str, Any] = {"PartitionKey": self.partition, "RowKey": self.row}

@@ -1,8 +1,7 @@
 """Requests to the tables and the blobs of an account: signed, kept alive, at the account's pace.
 
 Azure's client libraries take 3 ms of a processor for a request, this a tenth, and a timeout takes
-several. ``connections`` sends them; what the libraries are still used for is in ``account``, and
-errors are theirs.
+several. What they are still used for is in ``account``; errors are theirs.
 
 Rules of this file: only requests that may be repeated are sent, and each is, with a new signature,
 while the account is busy; an error has Azure's own code and nothing of the answer besides.
@@ -16,6 +15,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import re
 import time
 from abc import ABC, abstractmethod
@@ -26,16 +26,19 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
+import requests
+import urllib3
 from azure.core.exceptions import (
     HttpResponseError,
     ResourceNotFoundError,
     ServiceRequestError,
     ServiceResponseError,
 )
+from requests.adapters import HTTPAdapter
 
 from migrator.errors import StoreError
-from migrator.stores.azure.connections import Answer, UnansweredError, connections_to
 
+_TIMEOUT: Final = urllib3.Timeout(connect=10, read=30)
 _RETRIES: Final = 2
 """Of one request that is not answered."""
 _RETRIES_WHEN_BUSY: Final = 4
@@ -82,6 +85,17 @@ class Key:
         return base64.b64encode(hmac.digest(key, what.encode(), hashlib.sha256)).decode()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the service answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By any case."""
+    body: bytes | None
+    """None: it was too large, and was not read."""
+
+
 class _Service(ABC):
     """One of an account's services; safe to use from several threads."""
 
@@ -111,11 +125,11 @@ class _Service(ABC):
         self._sas = parts.query
         self._key = key
         self._wait, self._learn = wait, learn
-        self._connections = connections_to(self._base, connections)
+        self._pool = _pool(self._base, connections)
 
     def close(self) -> None:
         """Close the connections."""
-        self._connections.close()
+        self._pool.clear()
 
     def send(
         self,
@@ -137,7 +151,7 @@ class _Service(ABC):
         """
         query = query or {}
         asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        target = f"{path}?" + "&".join(filter(None, (asked, self._sas)))
+        url = f"{self._base}{path}?" + "&".join(filter(None, (asked, self._sas)))
         size = None if body is None else str(len(body))
         tries = 0
         while True:
@@ -148,10 +162,10 @@ class _Service(ABC):
             if self._key is not None:
                 now["Authorization"] = self.authorization(self._key, method, path, query, now)
             try:
-                answer = self._connections.request(method, target.rstrip("?"), now, body, most)
-            except UnansweredError as exc:
+                answer = self._sent(method, url.rstrip("?"), now, body, most)
+            except urllib3.exceptions.HTTPError as exc:
                 if tries >= _RETRIES:
-                    raise ServiceRequestError(str(exc)) from exc
+                    raise ServiceRequestError(type(exc).__name__) from exc
             else:
                 self._learn(answer.status, answer.headers.get("Retry-After"))
                 if answer.status < 300:
@@ -171,6 +185,34 @@ class _Service(ABC):
         headers: Mapping[str, str],
     ) -> str:
         """Return the header that signs a request."""
+
+    def _sent(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        most: int | None,
+    ) -> Answer:
+        answer = self._pool.urlopen(
+            method,
+            url,
+            body=body,
+            headers=dict(headers),
+            timeout=_TIMEOUT,
+            retries=False,
+            redirect=False,
+            preload_content=most is None,
+            decode_content=False,
+        )
+        if most is None:
+            return Answer(status=answer.status, headers=answer.headers, body=answer.data)
+        if int(answer.headers.get("Content-Length", "0")) > most:
+            answer.close()
+            return Answer(status=answer.status, headers=answer.headers, body=None)
+        found = answer.read(decode_content=False)
+        answer.release_conn()
+        return Answer(status=answer.status, headers=answer.headers, body=found)
 
 
 class Tables(_Service):
@@ -367,6 +409,25 @@ def refused(status: int, code: str | None) -> HttpResponseError:
     error.status_code = status
     error.error_code = code  # type: ignore[attr-defined]  # as Azure's clients have it
     return error
+
+
+def _pool(base: str, connections: int) -> urllib3.PoolManager:
+    """Return a pool that knows proxies and certificates as ``requests`` does."""
+    given = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    trusted = {
+        "cert_reqs": "CERT_REQUIRED",
+        "ca_certs": given or requests.utils.DEFAULT_CA_BUNDLE_PATH,
+    }
+    options: dict[str, Any] = {"maxsize": connections}
+    if base.startswith("https:"):
+        options |= trusted
+    proxy = requests.utils.select_proxy(base, requests.utils.get_environ_proxies(base))
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    found: urllib3.PoolManager = HTTPAdapter(pool_maxsize=connections).proxy_manager_for(
+        proxy, **(trusted if base.startswith("https:") else {})
+    )
+    return found
 
 
 def _read(answer: Answer) -> Any:

@@ -7,6 +7,7 @@ is ever removed.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -88,9 +89,9 @@ class TimeoutReader:
         body, blob, flaw = self._blob(name)
         own = kept(main)
         extra = {
-            "main": own.as_json(),
-            "time": kept(listed).as_json(),
-            "saga": None if saga_entry is None else kept(saga_entry).as_json(),
+            "main": asdict(own),
+            "time": asdict(kept(listed)),
+            "saga": None if saga_entry is None else asdict(kept(saga_entry)),
             "blob": blob,
         }
         return Document(
