@@ -982,6 +982,19 @@ SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1;
 
+-- stores/sql/summary.py TableSummary.__init__
+SELECT anon_2.anon_1
+FROM (SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1, ROW_NUMBER() OVER (ORDER BY [public].timeoutentity.id) AS mssql_rn
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS anon_2
+WHERE mssql_rn > :param_1 AND mssql_rn <= :param_2 + :param_1;
+
+-- stores/sql/summary.py TableSummary.__init__
+SELECT anon_2.anon_1
+FROM (SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1, ROW_NUMBER() OVER (ORDER BY timeouts.[Id]) AS mssql_rn
+FROM timeouts) AS anon_2
+WHERE mssql_rn > :param_1 AND mssql_rn <= :param_2 + :param_1;
+
 -- stores/sql/summary.py TableSummary._per
 SELECT moments.at, count(*) AS found
 FROM (SELECT CONVERT(char(16), [public].timeoutentity.time, 120) AS at
@@ -1040,6 +1053,11 @@ WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.i
 -- stores/sql/summary.py TableSummary._read
 SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id < :param_1 AND [public].timeoutentity.id IN (:Id_1);
+
+-- stores/sql/summary.py TableSummary._read
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id IN (:Id_1);
 
 -- stores/sql/summary.py TableSummary._read
@@ -1048,6 +1066,11 @@ FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts
 WHERE timeouts.[Id] IN (:Id_1);
+
+-- stores/sql/summary.py TableSummary._read
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts
+WHERE timeouts.[Id] < :param_1 AND timeouts.[Id] IN (:Id_1);
 
 -- stores/sql/summary.py TableSummary._read
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1091,6 +1114,26 @@ FROM migrator.timeout AS known
 WHERE known.source = :source_2 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NULL AND [public].timeoutentity.time > :Time_5 AND [public].timeoutentity.time <= :Time_6 AND NOT ([public].timeoutentity.headers IS NULL OR [public].timeoutentity.headers NOT LIKE :Headers_1 OR coalesce(DATALENGTH([public].timeoutentity.state), 0) > :param_3 OR coalesce(DATALENGTH([public].timeoutentity.headers), 0) > :param_4 OR [public].timeoutentity.destination IS NULL OR [public].timeoutentity.destination COLLATE Latin1_General_100_BIN2 IN (:param_5));
 
 -- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id < :param_1 AND [public].timeoutentity.time >= :Time_3 AND [public].timeoutentity.time <= :Time_4 AND ([public].timeoutentity.headers IS NULL OR [public].timeoutentity.headers NOT LIKE :Headers_1 OR coalesce(DATALENGTH([public].timeoutentity.state), 0) > :param_2 OR coalesce(DATALENGTH([public].timeoutentity.headers), 0) > :param_3 OR [public].timeoutentity.destination IS NULL OR [public].timeoutentity.destination COLLATE Latin1_General_100_BIN2 IN (:param_4));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id < :param_1 AND [public].timeoutentity.time >= :Time_3 AND [public].timeoutentity.time <= :Time_4 AND [public].timeoutentity.time > :Time_5 AND [public].timeoutentity.time <= :Time_6 AND NOT ([public].timeoutentity.headers IS NULL OR [public].timeoutentity.headers NOT LIKE :Headers_1 OR coalesce(DATALENGTH([public].timeoutentity.state), 0) > :param_2 OR coalesce(DATALENGTH([public].timeoutentity.headers), 0) > :param_3 OR [public].timeoutentity.destination IS NULL OR [public].timeoutentity.destination COLLATE Latin1_General_100_BIN2 IN (:param_4));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time >= :Time_3 AND [public].timeoutentity.time <= :Time_4 AND ([public].timeoutentity.headers IS NULL OR [public].timeoutentity.headers NOT LIKE :Headers_1 OR coalesce(DATALENGTH([public].timeoutentity.state), 0) > :param_1 OR coalesce(DATALENGTH([public].timeoutentity.headers), 0) > :param_2 OR [public].timeoutentity.destination IS NULL OR [public].timeoutentity.destination COLLATE Latin1_General_100_BIN2 IN (:param_3));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time >= :Time_3 AND [public].timeoutentity.time <= :Time_4 AND [public].timeoutentity.time > :Time_5 AND [public].timeoutentity.time <= :Time_6 AND NOT ([public].timeoutentity.headers IS NULL OR [public].timeoutentity.headers NOT LIKE :Headers_1 OR coalesce(DATALENGTH([public].timeoutentity.state), 0) > :param_1 OR coalesce(DATALENGTH([public].timeoutentity.headers), 0) > :param_2 OR [public].timeoutentity.destination IS NULL OR [public].timeoutentity.destination COLLATE Latin1_General_100_BIN2 IN (:param_3));
+
+-- stores/sql/summary.py TableSummary._stream
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1125,6 +1168,26 @@ FROM timeouts
 WHERE timeouts.[Time] >= :Time_3 AND timeouts.[Time] <= :Time_4 AND (SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_2 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NULL AND timeouts.[Time] > :Time_5 AND timeouts.[Time] <= :Time_6 AND NOT (timeouts.[Headers] IS NULL OR timeouts.[Headers] NOT LIKE :Headers_1 OR coalesce(DATALENGTH(timeouts.[State]), 0) > :param_3 OR coalesce(DATALENGTH(timeouts.[Headers]), 0) > :param_4 OR timeouts.[Destination] IS NULL OR timeouts.[Destination] COLLATE Latin1_General_100_BIN2 IN (:param_5));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts
+WHERE timeouts.[Id] < :param_1 AND timeouts.[Time] >= :Time_3 AND timeouts.[Time] <= :Time_4 AND (timeouts.[Headers] IS NULL OR timeouts.[Headers] NOT LIKE :Headers_1 OR coalesce(DATALENGTH(timeouts.[State]), 0) > :param_2 OR coalesce(DATALENGTH(timeouts.[Headers]), 0) > :param_3 OR timeouts.[Destination] IS NULL OR timeouts.[Destination] COLLATE Latin1_General_100_BIN2 IN (:param_4));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts
+WHERE timeouts.[Id] < :param_1 AND timeouts.[Time] >= :Time_3 AND timeouts.[Time] <= :Time_4 AND timeouts.[Time] > :Time_5 AND timeouts.[Time] <= :Time_6 AND NOT (timeouts.[Headers] IS NULL OR timeouts.[Headers] NOT LIKE :Headers_1 OR coalesce(DATALENGTH(timeouts.[State]), 0) > :param_2 OR coalesce(DATALENGTH(timeouts.[Headers]), 0) > :param_3 OR timeouts.[Destination] IS NULL OR timeouts.[Destination] COLLATE Latin1_General_100_BIN2 IN (:param_4));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts
+WHERE timeouts.[Time] >= :Time_3 AND timeouts.[Time] <= :Time_4 AND (timeouts.[Headers] IS NULL OR timeouts.[Headers] NOT LIKE :Headers_1 OR coalesce(DATALENGTH(timeouts.[State]), 0) > :param_1 OR coalesce(DATALENGTH(timeouts.[Headers]), 0) > :param_2 OR timeouts.[Destination] IS NULL OR timeouts.[Destination] COLLATE Latin1_General_100_BIN2 IN (:param_3));
+
+-- stores/sql/summary.py TableSummary._stream
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN (NULL IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts
+WHERE timeouts.[Time] >= :Time_3 AND timeouts.[Time] <= :Time_4 AND timeouts.[Time] > :Time_5 AND timeouts.[Time] <= :Time_6 AND NOT (timeouts.[Headers] IS NULL OR timeouts.[Headers] NOT LIKE :Headers_1 OR coalesce(DATALENGTH(timeouts.[State]), 0) > :param_1 OR coalesce(DATALENGTH(timeouts.[Headers]), 0) > :param_2 OR timeouts.[Destination] IS NULL OR timeouts.[Destination] COLLATE Latin1_General_100_BIN2 IN (:param_3));
 
 -- stores/sql/summary.py TableSummary.groups
 SELECT grouped.slot, grouped.destination, grouped.is_in_ledger, grouped.is_odd, count(*) AS found, sum(CAST(grouped.size AS BIGINT)) AS size, min(grouped.id) AS an_id, min(grouped.due) AS first_due, max(grouped.due) AS last_due
