@@ -84,7 +84,8 @@ def test_whoever_has_no_right_is_refused_without_a_secret(
         for command in (("preview",), ("run", "--endpoint", "Sales", "--once")):
             told = rig.run(*command)
             assert told.returncode == 4, told.stderr
-            assert said in told.stderr
-            assert "store.ravendb.c" in told.stderr
-            assert "CN=" not in told.stderr + told.stdout
+            text = " ".join((told.stdout + told.stderr).split())  # a plan has it in a column
+            assert said in text
+            assert "store.ravendb.c" in text
+            assert "CN=" not in text
     assert len(rig.stored_ids()) == 1
