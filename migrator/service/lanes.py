@@ -274,7 +274,7 @@ class LaneThread(LaneWorker):
                 extra={"action": "waiting_for_others", "lanes": sorted(others)},
             )
             return False
-        waits = self._throttle.goes_on_by_itself(self._names)
+        waits = self._throttle.delays_the_end(self._names)
         return not waits and self._throttle.changes == changes
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:

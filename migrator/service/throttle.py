@@ -110,10 +110,13 @@ class Throttle:
         """Return whether anything of *endpoints* waits."""
         return any(self.reason_for(endpoint) for endpoint in (None, *endpoints))
 
-    def goes_on_by_itself(self, endpoints: Collection[EndpointName]) -> bool:
-        """Return whether something of *endpoints* waits that a run to the end should wait for."""
-        found = [reason for each in (None, *endpoints) for reason in self.reasons_for(each)]
-        return any(reason.signal is not Signal.QUARANTINE for reason in found)
+    def delays_the_end(self, endpoints: Collection[EndpointName]) -> bool:
+        """Return whether something of *endpoints* waits that a run to the end waits for, too."""
+        concerned = (None, *endpoints)
+        return any(
+            reason.endpoint in concerned and reason.signal is not Signal.QUARANTINE
+            for reason in self.reasons()
+        )
 
     @property
     def changes(self) -> int:
