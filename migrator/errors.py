@@ -64,6 +64,8 @@ class MigratorError(Exception):
     """Base of every error migrator raises on purpose."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
+    remedy: str | None = None
+    """What to do, where the message names several things to do; None: the message says it."""
 
 
 class ConfigError(MigratorError):

@@ -25,8 +25,8 @@ def cli() -> str:
     return page(
         "Command line",
         "What `--help` prints, for the program and each of its verbs.",
-        "The options of the program itself come before the verb: "
-        "`migrator --config FILE run --endpoint Sales`.",
+        "The options of the program itself are global: they may stand before the verb and after "
+        "it, `migrator --config FILE status` is `migrator status --config FILE`.",
         *(_text_block(" ".join(path), text) for path, text in helps()),
     )
 
@@ -62,7 +62,11 @@ def exit_codes() -> str:
     ]
     return page(
         "Exit codes",
-        "What the process tells its caller; the last line on stderr says why.",
+        "What the process tells its caller; the last line on stderr says why.\n"
+        "With `--json` that line is one object, also for an error in usage: `error` is the text, "
+        "`exit_code` and `outcome` the code and its name, `remedy` what to do where the text "
+        'alone does not say it (else null), `schema` is `"migrator/error/1"`.\n'
+        "Stdout has the document of the verb or nothing.",
         table(("code", "meaning", "what to do", "errors"), rows),
         "`preview` and `delays show` end with 3 or 4 when something is refused, `delays probe` "
         "with 3 when a probe is lost or early.\n"

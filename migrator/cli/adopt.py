@@ -11,9 +11,10 @@ from migrator.app import App
 from migrator.app.commands import new_adoption, new_settlement
 from migrator.app.preflight import satellites
 from migrator.cli.lazy import new_group
+from migrator.cli.options import MARGIN, MAX_DEPTH, MAX_HOLD, DryRun, Margin, MaxDepth, MaxHold, Yes
 from migrator.cli.output import say
-from migrator.cli.rollback import HOLD, MARGIN, MAX_DEPTH, Hold, Margin, MaxDepth, terms_of, watched
-from migrator.cli.session import DryRun, Json, Session, Yes, confirmed, session_of
+from migrator.cli.rollback import terms_of, watched
+from migrator.cli.session import Session, confirmed, session_of
 from migrator.config.work import EndpointMode
 from migrator.delays.walk import WalkTerms
 from migrator.errors import ConfigError, ExitCode, PreflightRefused
@@ -46,11 +47,10 @@ def adopt(
         ),
     ] = False,
     margin: Margin = MARGIN,
-    max_hold: Hold = HOLD,
+    max_hold: MaxHold = MAX_HOLD,
     max_depth: MaxDepth = MAX_DEPTH,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Make a ledger that came with a copied or moved database this database's own.
 

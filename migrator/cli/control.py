@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.daemon import Socket, client_of
+from migrator.cli.daemon import client_of
 from migrator.cli.lazy import new_group
+from migrator.cli.options import Socket
 from migrator.cli.output import write_json, write_text
-from migrator.cli.session import Json, Session, session_of
+from migrator.cli.session import Session, session_of
 from migrator.errors import CommandRefused, ConfigError
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import fields_of
@@ -43,7 +44,6 @@ def pause(
     endpoint: Endpoint = None,
     reason: Reason = NO_REASON,
     socket: Socket = None,
-    as_json: Json = False,
 ) -> None:
     """Claim nothing more; what is claimed is finished. Lasts until resumed, restarts included.
 
@@ -60,7 +60,6 @@ def resume(
     context: typer.Context,
     endpoint: Endpoint = None,
     socket: Socket = None,
-    as_json: Json = False,
 ) -> None:
     """Lift a pause; without --endpoint every pause. Other reasons to wait stay.
 
@@ -83,7 +82,6 @@ def adjust(
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="As in the settings file.")],
     socket: Socket = None,
-    as_json: Json = False,
 ) -> None:
     """Change a setting of [handover] until the daemon is started again.
 
@@ -105,7 +103,6 @@ def stop(
         typer.Option("--now", help="End between two steps, as the second SIGTERM does."),
     ] = False,
     socket: Socket = None,
-    as_json: Json = False,
 ) -> None:
     """Have the daemon finish what is claimed, then end: as the first SIGTERM does.
 

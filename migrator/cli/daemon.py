@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from migrator.cli.output import say
 from migrator.cli.session import Session
@@ -23,13 +21,6 @@ from migrator.web.listener import chosen, listening
 _SOCKET: Final = ("web", "socket")
 _PATIENCE_S: Final = 3.0
 """Whoever asks for the status can have it from the ledger by then."""
-
-Socket = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket", metavar="FILE", help="The daemon's control socket.  [env: MIGRATOR_WEB__SOCKET]"
-    ),
-]
 
 
 def ledger_by_daemon(session: Session) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 import typer
 
 from migrator.cli.lazy import LazyGroup, new_group
-from migrator.cli.session import DryRun, Json, Run, Yes, confirmed, duration, session_of
+from migrator.cli.options import DryRun, Run, Yes
+from migrator.cli.session import confirmed, duration, session_of
 from migrator.ledger import version
 from migrator.nservicebus.timeouts import RunId
 
@@ -27,7 +28,7 @@ verbs = new_group("The ledger's tables: upgrade, sql, grants, resolve, adopt, pu
 
 
 @verbs.command()
-def upgrade(context: typer.Context, dry_run: DryRun = False, as_json: Json = False) -> None:
+def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
     """Create the ledger, or bring it to the version this program needs.
 
     Needs the right to create tables. Repeating is harmless; two at once wait for each other.
@@ -66,7 +67,6 @@ def sql(
         str | None,
         typer.Option(metavar="NAME", help="The ledger's.  [env: MIGRATOR_STORE__LEDGER_SCHEMA]"),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Print the SQL that makes the ledger in an empty database, for a DBA to read and run.
 
@@ -92,7 +92,6 @@ def purge(
     ] = "30d",
     run: Run = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Delete bodies and headers of rows that were handed over or given back long ago.
 

@@ -11,8 +11,9 @@ import typer
 
 from migrator.app.commands import new_decommission
 from migrator.cli.lazy import new_group
+from migrator.cli.options import DryRun, Yes
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import DryRun, Json, Yes, confirmed, duration, session_of
+from migrator.cli.session import confirmed, duration, session_of
 from migrator.decommission.rules import HOW_TO_DISABLE, Options, Plan, Target, bindings_record
 from migrator.errors import ConfigError, ExitCode
 from migrator.rabbitmq.entities import Binding, Entity
@@ -42,7 +43,6 @@ def decommission(
         typer.Option(metavar="DURATION", help="How long queues stay unbound before they go."),
     ] = "10s",
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Remove the queues of an endpoint's timeout manager, and ours when nobody needs them.
 

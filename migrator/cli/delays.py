@@ -14,18 +14,9 @@ from rich.text import Text
 from migrator.app import App
 from migrator.cli.findings import drawn_findings, exit_code, findings_document
 from migrator.cli.lazy import LazyGroup, new_group
+from migrator.cli.options import DryRun, Yes, settings
 from migrator.cli.output import say, write_drawn, write_json, write_table
-from migrator.cli.session import (
-    DEBUG,
-    Delays,
-    DryRun,
-    Json,
-    Session,
-    Yes,
-    confirmed,
-    duration,
-    session_of,
-)
+from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
 from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.capacity import (
     Burst,
@@ -70,7 +61,8 @@ Patience = Annotated[
 
 
 @verbs.command()
-def create(context: typer.Context, delays: Delays = None, as_json: Json = False) -> None:
+@settings("delays")
+def create(context: typer.Context) -> None:
     """Declare every exchange, queue and binding, exactly as the endpoints' installers do.
 
     Repeating is harmless. Nothing else in migrator ever makes them.
@@ -96,11 +88,10 @@ WatchFor = Annotated[
 
 
 @verbs.command()
+@settings("delays")
 def show(
     context: typer.Context,
-    delays: Delays = None,
     watch_for: WatchFor = "10s",
-    as_json: Json = False,
 ) -> None:
     """Show what waits in each delay level, what is wrong with them, and what mends it.
 
@@ -149,6 +140,7 @@ def _context(app: App, watch_s: float) -> DelaysContext:
 
 
 @verbs.command()
+@settings("delays")
 def probe(
     context: typer.Context,
     levels: Levels = "0,1,2,3",
@@ -159,8 +151,6 @@ def probe(
             "--capacity", help="Measure how fast levels let go, and keep that in the ledger."
         ),
     ] = False,
-    delays: Delays = None,
-    as_json: Json = False,
 ) -> None:
     """Send one probe through each level into a queue of its own, and tell how late each came.
 
@@ -358,9 +348,9 @@ def _count(count: int | None) -> Text:
 
 
 @verbs.command()
+@settings("delays")
 def delete(
     context: typer.Context,
-    delays: Delays = None,
     even_if_bound: Annotated[
         bool, typer.Option("--even-if-bound", help="Also when endpoints are bound to the delays.")
     ] = False,
@@ -370,7 +360,6 @@ def delete(
     ] = "12s",
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Delete every exchange and queue of a generation, once no message is in it.
 

@@ -10,15 +10,8 @@ import typer
 
 from migrator.app.preflight import satellites
 from migrator.cli.lazy import new_group
-from migrator.cli.session import (
-    AllEndpoints,
-    Delays,
-    Endpoints,
-    Json,
-    Session,
-    endpoint_names,
-    session_of,
-)
+from migrator.cli.options import AllEndpoints, Endpoints, settings
+from migrator.cli.session import Session, endpoint_names, session_of
 from migrator.config import NearDue, Settings
 from migrator.delays.routing import delays_prefix
 from migrator.errors import ConfigError
@@ -32,6 +25,7 @@ verbs = new_group()
 
 
 @verbs.command()
+@settings("delays")
 def grants(
     context: typer.Context,
     broker: Annotated[
@@ -57,8 +51,6 @@ def grants(
         bool,
         typer.Option("--create-delays", help="With --broker: for `migrator delays create`, too."),
     ] = False,
-    delays: Delays = None,
-    as_json: Json = False,
 ) -> None:
     """Print the GRANTs the daemon needs in the database, and no more. Changes nothing.
 

@@ -6,21 +6,68 @@ list of verbs and ``--help`` need none of it: each has one line beside the group
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from migrator.cli.options import GLOBAL, Function, shared_parameters, typed
 
-def new_group(text: str | None = None, **more: Any) -> typer.Typer:
+GLOBAL_LINE: Final = f"{', '.join(map(typed, GLOBAL))}; `migrator --help` explains them."
+
+
+class _WithShared:
+    """A command that has options of ``options.SHARED``: the global ones, and those it takes."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all options that may be given here; ``--help`` is among them."""
+        command: Any = super()
+        callback = getattr(self, "callback", None)
+        names = [*getattr(callback, "takes", ()), *GLOBAL]
+        *own, showing_help = command.get_params(ctx)
+        showing_help.default = False  # to look at None, the library would import another one
+        return [*own, *(shared_parameters()[name] for name in names), showing_help]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what may be given here; of the global options only the root tells all."""
+        rows: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            is_argument = param.param_type_name == "argument"
+            if ctx.parent is None or param.name not in GLOBAL:
+                rows["Arguments" if is_argument else "Options"].append(param.get_help_record(ctx))
+        for title, records in rows.items():
+            if found := [record for record in records if record is not None]:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+        if ctx.parent is not None:
+            with formatter.section("Global options, anywhere on the line"):
+                formatter.write_text(GLOBAL_LINE)
+
+
+class Verb(_WithShared, TyperCommand):
+    """A verb."""
+
+
+class Group(typer.Typer):
+    """Verbs of one module."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
+        """Return what makes a function a verb."""
+        return super().command(name, cls=Verb, **more)
+
+
+def new_group(text: str | None = None, *, cls: Any = None, **more: Any) -> Group:
     """Return a group of verbs; *text* is its help. A module calls the one it has ``verbs``."""
-    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, **more)
+    more |= {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
+    if text is not None:
+        more["help"] = text
+    return Group(cls=cls or LazyGroup, **more)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(_WithShared, TyperGroup):
     """Knows its verbs by name and one line, and loads the one that is called."""
 
     lines: ClassVar[Mapping[str, str]] = {}
@@ -41,6 +88,11 @@ class LazyGroup(TyperGroup):
             self.add_command(TyperCommand(name, short_help=line, hidden=name in self.unlisted))
         if self.order:
             self.commands = {name: self.commands[name] for name in self.order}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then the verbs."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and arguments of the verb that *args* begin with."""

@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from uuid import uuid4
 
-import typer
-
+from migrator.cli.options import typed
 from migrator.errors import ConfigError, MigratorError
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
@@ -32,10 +31,11 @@ if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes J
     from rich.table import Table
 
     from migrator.app import App
+    from migrator.cli.session import Session
     from migrator.reports.pages import About
 
-FORMS: Final = ("table", "json", "html")
-_REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays")
+FORMS: Final = ("table", "html")
+_REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays", "map")
 _MODE: Final = 0o600
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
@@ -174,19 +174,6 @@ def rows_read() -> Iterator[Callable[[str, int], None]]:
 
 # ── where it is written ──────────────────────────────────────────────────────────────────────────
 
-Format = Annotated[
-    str, typer.Option("--format", metavar="table|json|html", help="How to write the result.")
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="Write there instead of stdout; a new file is readable for its owner only.",
-        show_default=False,
-    ),
-]
-
 
 def chosen_form(form: str, output: Path | None, *, wants_json: bool) -> str:
     """Return how the result is written; *output* has to be a place for it.
@@ -195,7 +182,7 @@ def chosen_form(form: str, output: Path | None, *, wants_json: bool) -> str:
         ConfigError: There is no such form or no such place, or ``--json`` asks for another form.
     """
     if form not in FORMS:
-        raise ConfigError(f"--format {form!r} must be table, json or html")
+        raise ConfigError(f"--format {form!r} must be table or html; --json writes JSON")
     if wants_json and form == "html":
         raise ConfigError("--json and --format html exclude each other")
     if output is not None:
@@ -216,12 +203,16 @@ def write_result(text: str, output: Path | None) -> None:
     say(f"written to {output}")
 
 
-def about_of(app: App, options: Mapping[str, Any]) -> About:
+def about_of(
+    app: App, session: Session, named: Sequence[str] | None, *, is_all: bool | None = None
+) -> About:
     """Return what a page says about itself; a ledger is not needed.
 
     Args:
         app: Whose ledger.
-        options: Of the verb that was called, by their names in Python.
+        session: Has the options that are settings.
+        named: The endpoints that were named.
+        is_all: Whether all were asked for; None: the verb has no such option.
     """
     from migrator import __version__
     from migrator.reports.pages import About
@@ -231,26 +222,25 @@ def about_of(app: App, options: Mapping[str, Any]) -> About:
         ledger = app.ledger_id
     except MigratorError as exc:  # a preview may be the very first thing an operator does
         not_checked = [f"The ledger: {exc}"]
+    words = [word for name in named or () for word in ("--endpoint", name)]
+    if is_all or (is_all is False and not named and not app.settings.endpoints):
+        words.append("--all-endpoints")
+    words += _again(session.given)
     return About(
         version=__version__,
         ledger=ledger,
-        options=shlex.join(_again(app, options)),
+        options=shlex.join(words),
         not_checked=not_checked,
     )
 
 
-def _again(app: App, options: Mapping[str, Any]) -> Iterator[str]:
+def _again(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words that mean the same rows when they follow another verb."""
-    for name in options["endpoint"] or ():
-        yield from ("--endpoint", name)
-    is_all = not options["endpoint"] and not app.settings.endpoints
-    if options.get("all_endpoints", False) or (is_all and "all_endpoints" in options):
-        yield "--all-endpoints"
     for name in _REPEATED:
-        if options.get(name) is not None:
-            yield from (f"--{name.replace('_', '-')}", options[name])
-    for pair in options.get("rename") or ():
-        yield from ("--map", pair)
+        if isinstance(found := given.get(name), dict):
+            yield from (w for old, new in found.items() for w in (typed(name), f"{old}={new}"))
+        elif found is not None:
+            yield from (typed(name), found)
 
 
 def demand_place(path: Path) -> None:

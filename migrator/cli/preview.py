@@ -3,84 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
 from io import StringIO
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from migrator.app.preview import Plan, take_plan
-from migrator.cli.findings import STYLES, drawn_findings, exit_code
 from migrator.cli.lazy import new_group
-from migrator.cli.output import (
+from migrator.cli.options import (
+    HAND_OVER,
+    AllEndpoints,
+    Endpoints,
+    Exact,
     Format,
     Output,
+    Rate,
+    settings,
+)
+from migrator.cli.output import (
     about_of,
     chosen_form,
-    drawn_table,
     json_text,
     rows_read,
     write_drawn,
     write_result,
 )
-from migrator.cli.session import (
-    DEBUG,
-    AllEndpoints,
-    Cutoff,
-    Delays,
-    Endpoints,
-    Horizon,
-    Json,
-    Map,
-    Mode,
-    NearDue,
-    endpoint_names,
-    session_of,
-)
-from migrator.config import EndpointMode
-from migrator.config.values import build_duration
-from migrator.delays.depths import span_text
+from migrator.cli.session import DEBUG, endpoint_names, session_of
 from migrator.errors import PreflightRefused
-from migrator.preflight.context import Level, destination_rows, verdict
-from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
-from migrator.stores.endpoints import EndpointPreview
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from migrator.app.preview import Plan
+    from migrator.reports.pages import About
 
 verbs = new_group()
 
-Exact = Annotated[
-    bool,
-    typer.Option(
-        "--exact",
-        help="Convert every row; else a SQL database counts, and odd rows and a sample of up to "
-        "1 000 of the others are converted.",
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(metavar="N", min=0.1, help="Messages per second to assume for the estimate."),
-]
-_WORTH_TELLING: Final = timedelta(seconds=1)
 _WIDTH: Final = 100
 """Characters, where there is no terminal."""
-_SHOWN_DESTINATIONS: Final = 20
-"""More are in the JSON document; those that cannot be reached are all shown."""
 
 
 @verbs.command()
+@settings(*HAND_OVER)
 def preview(
     context: typer.Context,
     endpoint: Endpoints = None,
     all_endpoints: AllEndpoints = False,
-    mode: Mode = None,
-    cutoff: Cutoff = None,
-    near_due: NearDue = None,
-    horizon: Horizon = None,
-    rename: Map = None,
-    delays: Delays = None,
     rate: Rate = None,
     exact: Exact = False,
     offline: Annotated[
@@ -88,7 +53,6 @@ def preview(
     ] = False,
     form: Format = "table",
     output: Output = None,
-    as_json: Json = False,
 ) -> None:
     """Say what a run would do with each endpoint's timeouts, and what would go wrong.
 
@@ -104,244 +68,34 @@ def preview(
 
     Exit codes: 0 a run would start; 3 it would be refused; 4 store or broker unreachable.
     """
+    from migrator.app.preview import take_plan
+    from migrator.cli.findings import exit_code
+    from migrator.cli.plan import drawn_plan
+
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
-    with session.opened() as app:
+    with session.opened() as app, rows_read() as progress:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        with rows_read() as progress:
-            plan = take_plan(
-                app,
-                names,
-                progress=progress,
-                rate=rate,
-                is_exact=exact,
-                asks_broker=not offline,
-            )
+        plan = take_plan(
+            app, names, progress=progress, rate=rate, is_exact=exact, asks_broker=not offline
+        )
         text = json_text({"schema": "migrator/preview/1", **plan.document})
         if form == "html":
-            from migrator.reports.preview import preview_page
-
-            if plan.preview is None:
-                raise PreflightRefused("the rows could not be counted; --format table says why")
-            about, document = about_of(app, context.params), json.loads(text)
-            text = preview_page(document, about=about, attended=plan.preview.attended)
+            text = _page(plan, text, about_of(app, session, endpoint, is_all=all_endpoints))
     if form != "table":
         write_result(text, output)
     else:
         stream = None if output is None else StringIO()
-        for drawn in _drawn(plan, is_whole=session.verbosity >= DEBUG):
+        for drawn in drawn_plan(plan, is_whole=session.verbosity >= DEBUG):
             write_drawn(drawn, stream=stream, width=_WIDTH)
         if stream is not None:
             write_result(stream.getvalue().rstrip("\n"), output)
     raise typer.Exit(exit_code(plan.findings))
 
 
-# ── what people read ────────────────────────────────────────────────────────────────────────────
+def _page(plan: Plan, text: str, about: About) -> str:
+    from migrator.reports.preview import preview_page
 
-
-def _drawn(plan: Plan, *, is_whole: bool) -> Iterator[RenderableType]:
-    """Yield the headline, the counts, and what would go wrong."""
-    yield _headline(plan)
-    if plan.preview is not None and plan.preview.modes:
-        yield ""
-        yield from _counts(plan.preview, plan)
-    yield from drawn_findings(plan.findings, is_whole=is_whole)
-
-
-def _headline(plan: Plan) -> RenderableType:
-    """Return what a run would do in a sentence; green only if nothing is to be looked at."""
-    from rich.text import Text
-
-    worst = verdict(plan.findings)
-    parts = (
-        [] if plan.preview is None else [*_sums(plan.preview, sum((plan.waiting or {}).values()))]
-    )
-    if worst is Level.REFUSED:
-        refused = sum(f.level is Level.REFUSED for f in plan.findings)
-        parts.insert(0, f"a run would be refused for {refused} reason{'s' * (refused > 1)}")
-    if plan.waiting is None:
-        parts.append("the broker was not asked" + " everything" * plan.asks_broker)
-    is_fine = worst is Level.OK and plan.asks_broker and not _is_odd(plan)
-    level = Level.OK if is_fine else Level.REFUSED if worst is Level.REFUSED else Level.WARNING
-    text = "; ".join(parts)
-    return Text(text[:1].upper() + text[1:] + ".", style=STYLES[level])
-
-
-def _is_odd(plan: Plan) -> bool:
-    """Return whether some rows would not simply move."""
-    found = plan.preview
-    if found is None:
-        return True
-    every = [*found.endpoints, *found.dispatched]
-    return bool(found.bursts) or any(
-        each.quarantined or (each.sample and each.sample.quarantine) or [*_warnings(each)]
-        for each in every
-    )
-
-
-def _sums(found: Preview, waiting: int) -> Iterator[str]:
-    every = [*found.endpoints, *found.dispatched]
-    stored = sum(each.stored for each in every)
-    yield f"{_count(stored)} timeouts of {len(every)} endpoint{'' if len(every) == 1 else 's'}"
-    moved = sum(each.to_hand_over for each in found.endpoints)
-    sent = sum(each.to_hand_over + each.beyond_horizon for each in found.dispatched)
-    at_most = "at most " if any(each.sample for each in every) else ""
-    moving = max(0, moved - waiting)
-    if not moving + sent:
-        yield "none would be moved now"
-    for count, text in (
-        (moving, f"{at_most}{{}} would be moved"),
-        (sent, "{} would be sent when due"),
-        (sum(each.left for each in found.endpoints), "{} are due too soon to be moved"),
-        (waiting, "{} would wait for a destination that cannot be reached"),
-        (sum(each.quarantined for each in every), "{} would go to quarantine"),
-    ):
-        if count:
-            yield text.format(_count(count))
-
-
-def _counts(found: Preview, plan: Plan) -> Iterator[RenderableType]:
-    """Yield tables of what is stored, where it goes and why some does not."""
-    waiting = plan.waiting
-    every = [*found.endpoints, *found.dispatched]
-    columns = ("endpoint", "mode", "stored", "shortest due", "longest due")
-    yield drawn_table(
-        (*columns, "move", "left", "later", "quarantine"),
-        [_endpoint_row(each, found) for each in every],
-    )
-    yield ""
-    odd = [(each, source) for each in every for source in _quarantines(each)]
-    if odd:
-        rows = [(each.endpoint, *source) for each, source in odd]
-        yield drawn_table(("to quarantine", "reason", "rows", "such as", "detail"), rows)
-        yield ""
-    destinations = [*_destinations(every, waiting)]
-    if destinations:
-        yield drawn_table(("destination", "messages", "queue"), destinations)
-        yield ""
-    steps = [name for name, _ in SPANS] + [BEYOND]
-    due = [(each.endpoint, *(each.due.get(step, 0) for step in steps)) for each in every]
-    yield drawn_table(("due within", *steps), due)
-    yield ""
-    yield from _remarks(found, plan)
-    yield ""
-
-
-def _endpoint_row(each: EndpointPreview, found: Preview) -> tuple[object, ...]:
-    mode = found.modes[each.endpoint]
-    is_moved = mode is not EndpointMode.DISPATCH
-    return (
-        each.endpoint,
-        str(mode),
-        each.stored,
-        _due_in(each.first_due, found.taken_at),
-        _due_in(each.last_due, found.taken_at),
-        each.to_hand_over if is_moved else 0,
-        each.left,
-        each.beyond_horizon if is_moved else each.to_hand_over + each.beyond_horizon,
-        each.quarantined,
-    )
-
-
-def _due_in(due_at: datetime | None, now: datetime) -> str:
-    if due_at is None:
-        return "none"
-    seconds = int((due_at - now).total_seconds())
-    return f"{span_text(-seconds)} ago" if seconds < 0 else f"in {span_text(seconds)}"
-
-
-def _quarantines(each: EndpointPreview) -> Iterator[tuple[object, ...]]:
-    for reason, entry in sorted(each.quarantine.items()):
-        yield str(reason), entry.count, ", ".join(entry.examples), entry.detail
-    for reason, entry in sorted(each.sample.quarantine.items() if each.sample else ()):
-        rows = f"{entry.count} of {each.sample.rows if each.sample else 0} sampled"
-        yield str(reason), rows, ", ".join(entry.examples), entry.detail
-
-
-def _destinations(
-    every: list[EndpointPreview], waiting: Mapping[Any, int] | None
-) -> Iterator[tuple[object, ...]]:
-    sums = destination_rows(every)
-    ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    for place, (name, count) in enumerate(ranked):
-        queue = "not asked" if waiting is None else "cannot be reached: its rows wait"
-        if waiting is not None and name not in waiting:
-            queue = "can be reached"
-        if place < _SHOWN_DESTINATIONS or name in (waiting or ()):
-            yield name, count, queue
-    if (more := len(ranked) - _SHOWN_DESTINATIONS) > 0:
-        yield f"{more} more", sum(n for _, n in ranked[_SHOWN_DESTINATIONS:]), "--json lists them"
-
-
-def _who_sends(each: EndpointPreview, found: Preview, plan: Plan) -> str:
-    """Return what becomes of the rows that are due too soon to be moved."""
-    if each.endpoint in found.attended:
-        return f"the {each.left} rows due too soon are sent by migrator when due"
-    asked = [f for f in plan.findings if (f.check, f.subject) == ("unattended-rows", each.endpoint)]
-    if asked:
-        return asked[0].text
-    return f"{each.left} rows are left to its timeout manager; whether it runs was not asked"
-
-
-def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
-    """Yield what else is to be known of the rows, and how long all of it would take."""
-    for each in (*found.endpoints, *found.dispatched):
-        if each.sample:
-            yield (
-                f"{each.endpoint}: counted in the database; rows that look odd, and "
-                f"{each.sample.rows} of the others as a sample, were converted; --exact: all are"
-            )
-        if each.left:
-            yield f"{each.endpoint}: {_who_sends(each, found, plan)}"
-        yield from (f"warning: {each.endpoint}: {text}" for text in _warnings(each))
-    yield from _late(found)
-    total = sum(each.to_hand_over for each in found.endpoints)
-    size = sum(each.bytes for each in found.endpoints)
-    at = "the pace of the delay levels" if found.is_paced else f"{found.rate_per_s:g} messages/s"
-    yield (
-        f"{_count(total)} messages, {size / 2**20:.1f} MiB; about "
-        f"{build_duration(found.estimated)} at {at}"
-    )
-    if (late := found.late_at_full_pace) >= _WORTH_TELLING:
-        yield (
-            f'with handover.pace = "full" the last one would be {build_duration(late)} late at '
-            "least; by default hand-over keeps to what the levels let go of"
-        )
-
-
-def _late(found: Preview) -> Iterator[str]:
-    bursts = found.bursts or ()
-    for burst in bursts[:SHOWN_BURSTS]:
-        first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
-        when = f"at {first}" if first == last else f"from {first} to {last}"
-        yield (
-            f"warning: {burst.rows} timeouts are due {when}: the last will come about "
-            f"{burst.late_s:.0f} s late, whoever sends them"
-        )
-    if (more := len(bursts) - SHOWN_BURSTS) > 0:
-        yield f"there are {more} more such bursts; --json lists them"
-
-
-def _warnings(found: EndpointPreview) -> Iterator[str]:
-    for offset, count in sorted(found.zone_offsets.items()):
-        hours = offset.total_seconds() / 3600
-        of = f" of {found.sample.rows} sampled" if found.sample else ""
-        yield (
-            f"{count}{of} rows have a due column {hours:+g} h from their own header: "
-            "was local time written where UTC belongs? The column counts"
-        )
-    for why, entry in sorted(found.unclaimable.items()):
-        yield f"{entry.count} rows are never claimed, {why}; such as {', '.join(entry.examples)}"
-    if without := found.without_due_time - sum(e.count for e in found.unclaimable.values()):
-        yield f"{without} rows have no due time that a timeout manager would reach"
-    if found.in_ledger:
-        yield f"{found.in_ledger} rows are in the ledger already, and are not claimed again"
-    if found.unmeasured:
-        yield (
-            f"of {found.unmeasured} rows nobody knows how large their bodies are: they are not in "
-            "the sum, and one that is too large for the broker will go to quarantine"
-        )
-
-
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
+    if plan.preview is None:
+        raise PreflightRefused("the rows could not be counted; --format table says why")
+    return preview_page(json.loads(text), about=about, attended=plan.preview.attended)

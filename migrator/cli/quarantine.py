@@ -14,8 +14,9 @@ import typer
 
 from migrator.app import App
 from migrator.cli.lazy import new_group
+from migrator.cli.options import Yes
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import Json, Yes, confirmed, session_of
+from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.ledger.quarantine import PAGE_ROWS
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
@@ -48,7 +49,6 @@ def list_rows(
     endpoint: Endpoint = None,
     reason: ReasonCode = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
-    as_json: Json = False,
 ) -> None:
     """List rows in quarantine, without their content.
 
@@ -75,7 +75,6 @@ def show(
     context: typer.Context,
     timeout_id: Annotated[str, typer.Argument(metavar="ID", help="The timeout's id.")],
     endpoint: Endpoint = None,
-    as_json: Json = False,
 ) -> None:
     """Show one row with its headers and its body.
 
@@ -101,7 +100,6 @@ def retry(
     endpoint: Endpoint = None,
     reason: ReasonCode = None,
     timeout_id: Id = None,
-    as_json: Json = False,
 ) -> None:
     """Try rows again, after what was wrong has been put right.
 
@@ -136,7 +134,6 @@ def export(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there instead of stdout.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write rows with everything the store had, one JSON document per line; bodies as base64.
 
@@ -187,7 +184,6 @@ def discard(
     reason: ReasonCode = None,
     timeout_id: Id = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Give rows up: they are never sent, and `decommission` does not wait for them any more.
 

@@ -14,8 +14,9 @@ import typer
 
 from migrator.app import App
 from migrator.cli.lazy import new_group
+from migrator.cli.options import DryRun, Yes
 from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import DryRun, Json, Session, Yes, confirmed, session_of
+from migrator.cli.session import Session, confirmed, session_of
 from migrator.errors import (
     ConfigError,
     PreflightRefused,
@@ -69,7 +70,6 @@ def resolve(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Record what a person found out about a doubtful batch; without a number, list them.
 

@@ -8,47 +8,38 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
 
 from migrator.app.commands import new_rollback
 from migrator.cli.lazy import new_group
-from migrator.cli.output import progress
-from migrator.cli.session import (
-    Delays,
+from migrator.cli.options import (
+    MARGIN,
+    MAX_DEPTH,
+    MAX_HOLD,
     DryRun,
-    Json,
+    DueFrom,
+    DueUntil,
+    Margin,
+    MaxDepth,
+    MaxHold,
     Run,
     Yes,
-    confirmed,
-    duration,
-    session_of,
+    settings,
 )
+from migrator.cli.output import progress
+from migrator.cli.session import confirmed, duration, session_of
 from migrator.delays.walk import WalkProgress, WalkTerms
 from migrator.errors import ConfigError, ExitCode
 from migrator.nservicebus.timeouts import RunId
-from migrator.recall import rules
 from migrator.recall.recall import RecallReport
 from migrator.recall.rollback import RollbackReport, RollbackScope
 from migrator.recall.rules import RecallOutcome
 from migrator.service.hooks import fire_rollback, hooked
 
 verbs = new_group()
-
-Margin = Annotated[
-    str, typer.Option(metavar="DURATION", help="Leave to the broker what is due within this.")
-]
-Hold = Annotated[
-    str, typer.Option(metavar="DURATION", help="Hold messages of others no longer than this.")
-]
-MaxDepth = Annotated[
-    int, typer.Option(metavar="N", help="Refuse when a level holds more messages.")
-]
-MARGIN: Final = f"{rules.MARGIN // timedelta(minutes=1)}m"
-HOLD: Final = "20s"
-MAX_DEPTH: Final = 200_000
 
 
 def terms_of(margin: str, max_hold: str, max_depth: int) -> WalkTerms:
@@ -75,18 +66,8 @@ def watched() -> Iterator[Callable[[WalkProgress], None]]:
         )
 
 
-_MOMENTS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z"]
-DueFrom = Annotated[
-    datetime | None,
-    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due then or later."),
-]
-DueUntil = Annotated[
-    datetime | None,
-    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due before that."),
-]
-
-
 @verbs.command()
+@settings("delays")
 def rollback(
     context: typer.Context,
     endpoint: Annotated[
@@ -107,12 +88,10 @@ def rollback(
         typer.Option("--keep-handed-over", help="Leave with the broker what it has already."),
     ] = False,
     margin: Margin = MARGIN,
-    max_hold: Hold = HOLD,
+    max_hold: MaxHold = MAX_HOLD,
     max_depth: MaxDepth = MAX_DEPTH,
-    delays: Delays = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Undo a migration: put all rows back into their tables, byte for byte.
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, NoReturn
 
 import typer
 
 import migrator
 from migrator.cli.lazy import LazyGroup, new_group
+from migrator.cli.options import typed
 from migrator.cli.output import say, write_json, write_table, write_text
-from migrator.cli.session import TRACEBACKS, Json, Session, session_of
+from migrator.cli.session import TRACEBACKS, Session, session_of
 from migrator.errors import ExitCode, MigratorError
 
 _NEW_OBJECTS: Final = 50_000
 """So many more than are gone make Python look for garbage; it has 700 otherwise."""
+_WrongUsage: Any = typer.BadParameter.__bases__[0]
+"""What the library raises for every error in usage."""
 
 
 class Verbs(LazyGroup):
@@ -49,12 +52,9 @@ class Verbs(LazyGroup):
     }
 
 
-program = typer.Typer(
-    name="migrator",
+program = new_group(
     cls=Verbs,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    name="migrator",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
@@ -77,41 +77,7 @@ def _print_version(value: bool) -> None:
 
 
 @program.callback()
-def _global_options(
-    context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Settings file.  [env: MIGRATOR_CONFIG; else migrator.toml]"
-        ),
-    ] = None,
-    store_url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Legacy database.  [env: MIGRATOR_STORE__URL]"),
-    ] = None,
-    broker_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="RabbitMQ.  [env: MIGRATOR_BROKER__URL]")
-    ] = None,
-    management_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="RabbitMQ's management API.  [env: MIGRATOR_BROKER__MANAGEMENT_URL]",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON to stdout; also after the verb.")
-    ] = False,
-    verbose: Annotated[
-        int,
-        typer.Option(
-            "--verbose",
-            "-v",
-            count=True,
-            show_default=False,
-            help="Say more; twice: tracebacks, too.",
-        ),
-    ] = 0,
+def _options(
     _version: Annotated[
         bool,
         typer.Option(
@@ -122,25 +88,22 @@ def _global_options(
     """Move NServiceBus delayed messages from a legacy database into RabbitMQ's native delays.
 
     Settings come from defaults, migrator.toml, MIGRATOR_* variables and options; each wins over
-    those before it.
+    those before it. The options below may be given before the verb and after it.
     """
-    session = session_of(context)
-    session.file = config
-    session.verbosity = verbose
 
 
 config_verbs = new_group()
 
 
 @config_verbs.command("config")
-def show_config(context: typer.Context, as_json: Json = False) -> None:
+def show_config(context: typer.Context) -> None:
     """Show every setting with its value, where it came from and what it means.
 
     Secrets are masked. Nothing is connected to.
 
     Examples:
       migrator config
-      migrator --config /etc/migrator/migrator.toml config --json
+      migrator config --config /etc/migrator/migrator.toml --json
       MIGRATOR_HANDOVER__CUTOFF=0s migrator config
     """
     from migrator import config
@@ -170,20 +133,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on *arguments* (None: the process's own) and end the process."""
     # what is imported stays: to look for garbage in it 180 times takes a tenth of a short verb
     gc.set_threshold(_NEW_OBJECTS)
-    session = Session()
+    words = sys.argv[1:] if arguments is None else [*arguments]
+    session = Session(wants_json=typed("json") in words)  # an error may come before it is parsed
     try:
-        program(args=arguments, prog_name="migrator", obj=session)
+        sys.exit(program(args=words, prog_name="migrator", obj=session, standalone_mode=False))
+    except _WrongUsage as exc:
+        if not session.wants_json:
+            exc.show()
+            sys.exit(exc.exit_code)
+        path = exc.ctx.command_path if exc.ctx else "migrator"
+        _end(exc.format_message(), ExitCode.USAGE, session, remedy=f"see `{path} --help`")
+    except typer.Abort:
+        _end("not confirmed; nothing was changed", ExitCode.USAGE, session)
     except MigratorError as exc:
-        _end(str(exc), exc.exit_code, session)
+        _end(str(exc), exc.exit_code, session, remedy=exc.remedy)
     except Exception as exc:
         hint = "" if session.verbosity >= TRACEBACKS else "; -vv shows where"
         _end(f"bug: {type(exc).__name__}: {exc}{hint}", ExitCode.BUG, session)
 
 
-def _end(text: str, code: ExitCode, session: Session) -> None:
+def _end(text: str, code: ExitCode, session: Session, *, remedy: str | None = None) -> NoReturn:
     from migrator.config import mask  # not before it is needed: the settings' library is slow
 
     if session.verbosity >= TRACEBACKS:
         say(mask(traceback.format_exc()))
-    say(f"migrator: {mask(text)}")
+    if session.wants_json:
+        told = {"schema": "migrator/error/1", "error": mask(text), "remedy": remedy}
+        outcome = {"exit_code": int(code), "outcome": code.name.lower()}
+        say(json.dumps({**told, **outcome}, ensure_ascii=False))
+    else:
+        say(f"migrator: {mask(text)}")
     sys.exit(code)

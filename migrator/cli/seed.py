@@ -14,7 +14,8 @@ import typer
 
 from migrator.app import App
 from migrator.cli.lazy import new_group
-from migrator.cli.session import Json, Yes, confirmed, session_of
+from migrator.cli.options import Yes
+from migrator.cli.session import confirmed, session_of
 from migrator.config.values import parse_duration
 from migrator.errors import ConfigError, PreflightRefused, UnknownEndpoint
 from migrator.nservicebus.conversion import Reason
@@ -46,7 +47,6 @@ def seed(
         int | None, typer.Option("--seed", metavar="N", help="The same number, the same rows.")
     ] = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Write invented timeouts into the store, and make the table where there is none.
 

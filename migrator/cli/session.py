@@ -1,7 +1,6 @@
 """One call of the program: its options, the settings they make, and what a verb works with.
 
-Options that are settings are found by their name, whatever verb has them; a verb's body need not
-pass them on. Libraries are imported by the first verb that needs them; ``--help`` does without.
+Libraries are imported by the first verb that needs them; ``--help`` does without.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from migrator.cli.options import SHARED, renamed, typed
 from migrator.cli.output import say, write_json, write_text
 from migrator.errors import ConfigError
 
@@ -27,19 +27,6 @@ DEBUG: Final = 1
 """``-v``: debug lines."""
 TRACEBACKS: Final = 2
 """``-vv``: tracebacks, too."""
-_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
-    "store_url": ("store.url", "--store-url"),
-    "broker_url": ("broker.url", "--broker-url"),
-    "management_url": ("broker.management_url", "--management-url"),
-    "mode": ("handover.mode", "--mode"),
-    "cutoff": ("handover.cutoff", "--cutoff"),
-    "near_due": ("handover.near_due", "--near-due"),
-    "horizon": ("handover.horizon", "--horizon"),
-    "lanes": ("handover.lanes", "--lanes"),
-    "delays": ("broker.delays", "--delays"),
-    "rename": ("handover.destination_map", "--map"),
-}
-"""By the name of an option in Python: the setting, and the option as typed."""
 
 
 @dataclass(slots=True)
@@ -48,9 +35,26 @@ class Session:
 
     file: Path | None = None
     given: dict[str, object] = field(default_factory=dict)
-    """Options that are settings, by their name in Python."""
+    """Options that are settings, by their name in ``SHARED``."""
     wants_json: bool = False
     verbosity: int = 0
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep the value of the option *name* of ``SHARED``.
+
+        Raises:
+            ConfigError: A ``--map`` is not of the form old=new.
+        """
+        if name == "config":
+            self.file = Path(value)
+        elif name == "json":
+            self.wants_json |= value
+        elif name == "verbose":
+            self.verbosity += value
+        elif name != "map":
+            self.given[name] = value
+        elif value:
+            self.given[name] = renamed(value)
 
     def load(self) -> Loaded:
         """Return the settings in force, options included, and start logging as they say.
@@ -72,8 +76,8 @@ class Session:
         from migrator.config.sources import Option
 
         for name, value in self.given.items():
-            key, option = _SETTINGS[name]
-            yield Option(path=tuple(key.split(".")), value=value, name=option)
+            path = tuple(SHARED[name].key.split("."))
+            yield Option(path=path, value=value, name=typed(name))
 
     @contextmanager
     def opened(self, *, with_ledger: bool = False) -> Iterator[App]:
@@ -109,28 +113,9 @@ class Session:
 
 
 def session_of(context: typer.Context) -> Session:
-    """Return the session of this call, with what was given to the verb.
-
-    ``--json`` counts before the verb and after it.
-
-    Raises:
-        ConfigError: A ``--map`` is not of the form old=new.
-    """
+    """Return the session of this call, with what was given."""
     session: Session = context.obj
-    given: dict[str, Any] = context.params
-    session.wants_json |= given.get("as_json", False)
-    renamed = dict(map(_renamed, given.get("rename") or ())) or None
-    for name, value in (given | {"rename": renamed}).items():
-        if name in _SETTINGS and value is not None:
-            session.given[name] = value
     return session
-
-
-def _renamed(pair: str) -> tuple[str, str]:
-    old, _, new = (part.strip() for part in pair.partition("="))
-    if not old or not new:
-        raise ConfigError(f"--map {pair!r} must be of the form old=new")
-    return old, new
 
 
 def endpoint_names(
@@ -179,61 +164,3 @@ def duration(option: str, text: str, *, is_some: bool = False) -> timedelta:
     if is_some and not span:
         raise ConfigError(f"{option} {text!r} must be longer than nothing")
     return span
-
-
-Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would happen; changes nothing.")
-]
-Run = Annotated[int | None, typer.Option("--run", metavar="ID", help="Only what this run claimed.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Really do it.")]
-Endpoints = Annotated[
-    list[str] | None,
-    typer.Option("--endpoint", metavar="NAME", help="Only this endpoint; may be repeated."),
-]
-AllEndpoints = Annotated[
-    bool, typer.Option("--all-endpoints", help="Every endpoint the store has.")
-]
-Mode = Annotated[
-    str | None,
-    typer.Option(metavar="staged|direct", help="How to hand over.  [env: MIGRATOR_HANDOVER__MODE]"),
-]
-Cutoff = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Leave rows due sooner than this; 0s: no timeout manager runs any more."
-        "  [env: MIGRATOR_HANDOVER__CUTOFF]",
-    ),
-]
-NearDue = Annotated[
-    str | None,
-    typer.Option(
-        metavar="leave|dispatch",
-        help="Rows due sooner than the cutoff: leave them to the timeout manager, or send them"
-        " when due.  [env: MIGRATOR_HANDOVER__NEAR_DUE]",
-    ),
-]
-Horizon = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Leave rows due later than this in the store.  [env: MIGRATOR_HANDOVER__HORIZON]",
-    ),
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="OLD=NEW",
-        help="Send to another queue; may be repeated.  [env: MIGRATOR_HANDOVER__DESTINATION_MAP]",
-    ),
-]
-Delays = Annotated[
-    str | None,
-    typer.Option(
-        "--delays",
-        metavar="v1|v2",
-        help="Generation of native delays.  [env: MIGRATOR_BROKER__DELAYS]",
-    ),
-]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from migrator.cli.daemon import Socket, client_of, ledger_by_daemon
+from migrator.cli.daemon import client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
+from migrator.cli.options import Socket
 from migrator.cli.output import console, json_text, write_table, write_text
-from migrator.cli.session import Json, Session, duration, session_of
+from migrator.cli.session import Session, duration, session_of
 from migrator.reports import plain
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def status(
         typer.Option("--daemon", help="Ask the running daemon, by its control socket."),
     ] = False,
     socket: Socket = None,
-    as_json: Json = False,
 ) -> None:
     """Show progress, quarantine, doubtful batches and lanes, as the ledger has them.
 

@@ -11,8 +11,9 @@ import typer
 
 from migrator.app import App
 from migrator.cli.lazy import new_group
+from migrator.cli.options import Yes, settings
 from migrator.cli.output import progress, say, write_json, write_table
-from migrator.cli.session import Delays, Json, Session, Yes, confirmed, session_of
+from migrator.cli.session import Session, confirmed, session_of
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
@@ -39,7 +40,6 @@ def migrate(
     dry_run: DryRun = False,
     distrust_headers: Distrust = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Move what waits in the delays v1 into the delays v2 of the same broker.
 
@@ -66,6 +66,7 @@ def migrate(
 
 
 @verbs.command()
+@settings("delays")
 def transfer(
     context: typer.Context,
     to_url: Annotated[
@@ -75,14 +76,12 @@ def transfer(
         Path | None,
         typer.Option(metavar="FILE", help="A file that holds its URL.", show_default=False),
     ] = None,
-    delays: Delays = None,
     to_delays: Annotated[
         DelaysVersion, typer.Option(metavar="v1|v2", help="Generation on the other broker.")
     ] = DelaysVersion.V2,
     dry_run: DryRun = False,
     distrust_headers: Distrust = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Move what waits in the delays of this broker into those of another one.
 

@@ -6,16 +6,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.app.commands import new_verify
 from migrator.cli.lazy import new_group
-from migrator.cli.output import (
+from migrator.cli.options import (
+    MAX_DEPTH,
+    MAX_HOLD,
+    Endpoints,
+    Evidence,
     Format,
+    MaxDepth,
+    MaxHold,
     Output,
+    settings,
+)
+from migrator.cli.output import (
     about_of,
     chosen_form,
     json_text,
@@ -25,14 +32,10 @@ from migrator.cli.output import (
     write_table,
     write_text,
 )
-from migrator.cli.session import Endpoints, Json, duration, session_of
-from migrator.delays.scan import ScanLimits
+from migrator.cli.session import duration, session_of
 from migrator.errors import ExitCode
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.pages import About
-from migrator.reports.verify import verify_page
-from migrator.verify.levels import VerifyPlan
 from migrator.verify.report import (
     STATES,
     Found,
@@ -42,49 +45,34 @@ from migrator.verify.report import (
     document,
 )
 
+if TYPE_CHECKING:
+    from migrator.reports.pages import About
+
 verbs = new_group()
 
 
 @verbs.command()
+@settings("delays")
 def verify(
     context: typer.Context,
     deep: Annotated[
         bool, typer.Option("--deep", help="Look at each message in the delay levels, too.")
     ] = False,
     endpoint: Endpoints = None,
-    max_hold: Annotated[
-        str, typer.Option(metavar="DURATION", help="Hold the messages of a level no longer.")
-    ] = "20s",
-    max_depth: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Do not look into levels with more messages.")
-    ] = 200_000,
+    max_hold: MaxHold = MAX_HOLD,
+    max_depth: MaxDepth = MAX_DEPTH,
     rate: Annotated[
         int, typer.Option(metavar="ROWS/S", min=0, help="Rows hashed a second; 0: all at once.")
     ] = 0,
-    evidence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Write one line per timeout, for an auditor.",
-        ),
-    ] = None,
-    delays: Annotated[
-        str | None,
-        typer.Option(
-            metavar="v1|v2",
-            show_default=False,
-            help="Look into this generation of delays only; else into each that exists.",
-        ),
-    ] = None,
+    evidence: Evidence = None,
     form: Format = "table",
     output: Output = None,
-    as_json: Json = False,
 ) -> None:
     """Compare store, ledger and broker, and say whether every timeout is accounted for.
 
     Changes nothing, and may run beside `migrator run`. Without --deep the levels are counted
     only; with it, messages of everybody are held for a moment, and can be late by as much.
+    With --delays, only into that generation is looked; else into each that exists.
 
     Examples:
       migrator verify
@@ -95,6 +83,10 @@ def verify(
     Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
       5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful.
     """
+    from migrator.app.commands import new_verify
+    from migrator.delays.scan import ScanLimits
+    from migrator.verify.levels import VerifyPlan
+
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
     limits = ScanLimits(hold_s=duration("--max-hold", max_hold, is_some=True).total_seconds())
@@ -102,7 +94,7 @@ def verify(
         plan = VerifyPlan(
             endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
             is_scan=deep,
-            delays=app.settings.broker.delays if delays else None,
+            delays=app.settings.broker.delays if "delays" in session.given else None,
             scan=limits,
             deepest=max_depth,
             rate=rate,
@@ -110,12 +102,12 @@ def verify(
         with progress("verifying") as tell:
             work = new_verify(app, lambda what, done: tell(f"{what}, {done} looked at"))
             found, digest = work.run(plan, evidence)
-        about = about_of(app, context.params)
+        about = about_of(app, session, endpoint)
     if form == "table" and output is None:
         show(found)
     else:
         write_result(_rendered(found, digest, form, about), output)
-    if evidence is not None and form != "json":
+    if evidence is not None and not session.wants_json:
         say(f"{evidence} is written; SHA-256 of its lines before the last: {digest}")
     raise typer.Exit(exit_code(found))
 
@@ -132,11 +124,13 @@ def exit_code(found: Verification) -> ExitCode:
 
 
 def _rendered(found: Verification, digest: str | None, form: str, about: About) -> str:
-    """Return *found* in one of ``FORMS``, for a file or a pipe."""
+    """Return *found* as table, json or html, for a file or a pipe."""
     if form == "table":
         with redirect_stdout(StringIO()) as out:
             show(found)
         return out.getvalue().rstrip("\n")
+    from migrator.reports.verify import verify_page
+
     text = json_text({"schema": "migrator/verify/1", **document(found, digest)})
     return verify_page(json.loads(text), about=about) if form == "html" else text
 

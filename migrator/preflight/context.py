@@ -292,10 +292,9 @@ def refuse(findings: Iterable[Finding]) -> None:
     Raises:
         PreflightRefused: Names each refusal with its remedy. Nothing was changed.
     """
-    refused = [
-        f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "")
-        for f in findings
-        if f.level is Level.REFUSED
-    ]
-    if refused:
-        raise PreflightRefused("preflight refused: " + "\n  ".join(refused))
+    refusals = [f for f in findings if f.level is Level.REFUSED]
+    if refusals:
+        told = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in refusals)
+        error = PreflightRefused("preflight refused: " + "\n  ".join(told))
+        error.remedy = "\n".join(f.remedy for f in refusals if f.remedy) or None
+        raise error

@@ -48,7 +48,7 @@ def new_environment(package: str) -> Environment:
 
 
 Document = Mapping[str, Any]
-"""What ``--format json`` writes, read again."""
+"""What ``--json`` writes, read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def preview_page(
     """Return the page for a document ``migrator/preview/1``.
 
     Args:
-        document: As ``--format json`` writes it.
+        document: As ``--json`` writes it.
         about: Version, ledger, options.
         attended: Endpoints whose timeouts before the cutoff migrator itself sends when due.
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from dev.reference import __main__ as reference
 from dev.reference import ledger, names, words
@@ -137,7 +138,9 @@ def commands_in(text: str) -> Iterator[str]:
 
 def options_of(command: Any) -> set[str]:
     """Return the names of a command's options."""
-    names = {name for parameter in command.params for name in parameter.opts}
+    names = {
+        name for parameter in command.get_params(typer.Context(command)) for name in parameter.opts
+    }
     return names | {"-h", "--help"}
 
 

@@ -64,6 +64,8 @@ def imported(folder: Path, *arguments: str, **more: str) -> set[str]:
     ("arguments", "without"),
     [
         (["--help"], SETTINGS | OTHERS),
+        (["run", "--help"], SETTINGS | OTHERS),
+        (["preview", "--help"], SETTINGS | OTHERS),
         (["config", "--json"], OTHERS),
         (["status", "--json"], (OTHERS | ELSEWHERE | STORES | VENDORS) - DATABASE),
     ],
@@ -82,7 +84,7 @@ def test_a_verb_imports_nothing_that_only_others_need(
 def test_run_imports_nothing_of_other_stores() -> None:
     """What it needs for its own store is enough to wait for; no schema is changed either."""
     done = subprocess.run(
-        [sys.executable, "-c", "import migrator.cli.run, sys; print(*sys.modules)"],
+        [sys.executable, "-c", "import migrator.cli.running, sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
         timeout=110,
@@ -115,7 +117,7 @@ def test_a_daemon_imports_nothing_after_its_start() -> None:
 
 _LATE = """
 import ast, pathlib, sys
-import migrator.cli.run
+import migrator.cli.running
 
 # imports what is wanted before a daemon begins: when it is asked whose timeouts there are
 at_start = {sys.modules["migrator.app.stores"].__file__}

@@ -36,7 +36,7 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
     program.seeded()
     monkeypatch.setenv("MIGRATOR_HANDOVER__RATE_LIMIT", "2")
     limits = ("--cutoff", "0s", "--horizon", "15d", "--rate", "5")
-    ended = program("preview", "--offline", *limits, "--format", "json", "--output", "preview.json")
+    ended = program("preview", "--offline", *limits, "--json", "--output", "preview.json")
     assert (ended.out, ended.err) == ("", "written to preview.json\n")
     document = json.loads((program.folder / "preview.json").read_text())
     assert document["schema"] == "migrator/preview/1"
@@ -52,7 +52,7 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--format", "xml"], "must be table, json or html"),
+        (["--format", "xml"], "must be table or html"),
         (["--format", "html", "--json"], "exclude each other"),
         (["--format", "html", "--output", "."], "is a folder"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shlex
@@ -53,7 +54,7 @@ def test_help_ends_in_examples_that_parse(program: Program, name: str) -> None:
         assert words[0] == "migrator"
         assert set(name.split()) <= set(words)
         program(*words[1:], "--help")
-    assert " --json " in options
+    assert "--json" in options
     assert set(re.findall(r"\[env:\s+(MIGRATOR_\w+)", options)) <= VARIABLES
     assert "--cutoff " not in options or "MIGRATOR_HANDOVER__CUTOFF" in options
 
@@ -69,10 +70,19 @@ def test_help_ends_in_examples_that_parse(program: Program, name: str) -> None:
     ],
 )
 def test_wrong_usage_ends_with_2(program: Program, arguments: list[str]) -> None:
-    """And nothing on stdout; the help tells all exit codes."""
+    """And nothing on stdout, with --json an object on stderr; the help tells all exit codes."""
     ended = program(*arguments, codes=[2])
     assert ended.out == ""
     assert ended.err
+    for told in (
+        program(*arguments, "--json", codes=[2]),
+        program("--json", *arguments, codes=[2]),
+    ):
+        assert told.out == ""
+        document = json.loads(told.err)
+        assert document.pop("error") in ended.err
+        assert (document.pop("remedy") or "see `migrator").startswith("see `migrator")
+        assert document == {"schema": "migrator/error/1", "exit_code": 2, "outcome": "usage"}
     shown = program("--help").out
     assert all(re.search(rf"\b{code} \w", shown) for code in range(7))
 
@@ -127,6 +137,8 @@ def test_an_error_is_one_line_and_its_exit_code(
     assert "Traceback" in ended.err
     assert "swordfish" not in ended.err
     assert "-vv" not in ended.err.splitlines()[-1]
+    document = json.loads(program("config", "--json", codes=[code]).err)
+    assert (document["error"], document["exit_code"]) == (line, code)
 
 
 def test_global_options_are_settings(program: Program) -> None:
@@ -146,6 +158,8 @@ def test_global_options_are_settings(program: Program) -> None:
         "meaning": "batches worked on side by side",
     }
     assert program("--json", "config").document["file"] is None
+    assert program("config", "--json", *options).document == document
+    assert program("db", "--config", "none.toml", "--json", "upgrade", codes=[2]).out == ""
     ended = program(*options, "config")
     assert "file mine.toml" in ended.out
     assert ended.err == "settings file: mine.toml\n"

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.run``."""
+"""Tests of ``migrator.cli.run`` and ``running``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migrator.app import App
-from migrator.cli import run
+from migrator.cli import running as run
 from migrator.delays.topology import DelayEntities
 from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ledger.report import HeldRows

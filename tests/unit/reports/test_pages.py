@@ -230,7 +230,7 @@ def test_thousands_of_destinations_of_a_preview_stay_readable() -> None:
     rest = sum(sorted(many.values())[: 300 - DRAWN])
     assert drawn.rows[-1] == ["285 others together", "", rest]
     assert len(listed.rows) == LISTED
-    assert "and 100 more, which --format json lists" in page.text
+    assert "and 100 more, which --json lists" in page.text
 
 
 def test_what_is_empty_makes_a_page_too() -> None:
@@ -366,5 +366,5 @@ def test_thousands_of_destinations_of_a_verification_stay_readable() -> None:
     places = [place(f"Queue{n:03d}", waiting=n) for n in range(300)]
     page = verified(destinations=[place(None, waiting=1_000), *places])
     assert page.table("Timeouts by destination")["(none)"] == [1_000]
-    assert "and 286 more, which --format json lists" in page.text
-    assert "and 101 more, which --format json lists" in page.text
+    assert "and 286 more, which --json lists" in page.text
+    assert "and 101 more, which --json lists" in page.text

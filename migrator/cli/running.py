@@ -1,0 +1,154 @@
+"""What ``migrator run`` does; all that a daemon needs is imported with this file.
+
+An upgrade may replace its files while it runs: what is imported later might not fit the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Final
+
+from migrator.app import App
+from migrator.app.preflight import check_context, new_rechecks
+from migrator.app.preview import count_rows
+from migrator.cli.output import progress, rows_read, write_json, write_table
+from migrator.cli.session import Session, endpoint_names
+from migrator.cli.status import lane_name, write_endpoints
+from migrator.errors import ExitCode, MigratorError
+from migrator.ledger.report import HeldRows, Progress
+from migrator.ledger.work import StoreEndpoint
+from migrator.preflight.context import Level, refuse
+from migrator.preflight.registry import run_checks
+from migrator.service.hooks import fire_exit, hooked
+from migrator.service.launch import run as launch
+from migrator.stores.endpoints import chosen_endpoints
+from migrator.web.status import endpoint_documents
+
+_log = logging.getLogger(__name__)
+
+PREFLIGHT_ROWS: Final = 20_000
+"""Rows looked at before starting: a restart must not wait for a survey of millions."""
+_LOOK_EVERY_S: Final = 2.0
+
+
+def work(
+    session: Session, named: Sequence[str] | None, *, all_endpoints: bool, once: bool
+) -> ExitCode:
+    """Work until stopped or, with *once*, done; return how it ended.
+
+    Raises:
+        MigratorError: It did not begin, or could not go on.
+    """
+    with session.opened() as app, hooked(app.settings.hooks) as hooks:
+        held: list[HeldRows] = []
+        names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
+        endpoints = chosen_endpoints(app.store, names)
+        _preflight(app, names, endpoints)
+        with _watching(app) as watch:
+            code = launch(
+                app,
+                endpoints,
+                once=once,
+                watch=watch,
+                describe=lambda: _progress_line(app),
+                load=lambda: session.load().settings,
+                fire=hooks.fire,
+                checks=new_rechecks(app, names),
+                held=held.extend,
+            )
+        if once:
+            _summarise(app, code, held, session)
+        fire_exit(hooks.fire, code)
+    return code
+
+
+def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint]) -> None:
+    """Refuse what would go wrong; say what may.
+
+    Raises:
+        PreflightRefused: Nothing was changed.
+    """
+    app.ledger_facts.verify()
+    app.broker_facts.server()
+    with rows_read() as advance:
+        previews = count_rows(
+            app, endpoints, progress=advance, max_rows=PREFLIGHT_ROWS, is_exact=False
+        )
+    findings = run_checks(check_context(app, names, previews))
+    refuse(findings)
+    for finding in findings:
+        level = logging.WARNING if finding.level is Level.WARNING else logging.INFO
+        if finding.level is not Level.OK:
+            _log.log(
+                level,
+                "preflight",
+                extra={
+                    "action": "preflight_finding",
+                    "check": finding.check,
+                    "finding": str(finding.level),
+                    "subject": finding.subject,
+                    "text": finding.text,
+                },
+            )
+
+
+@contextmanager
+def _watching(app: App) -> Iterator[Callable[[], None]]:
+    """Show progress on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    last_s = float("-inf")
+    with progress("running") as tell:
+
+        def watch() -> None:
+            nonlocal last_s
+            if app.clock.monotonic_s() - last_s >= _LOOK_EVERY_S:
+                last_s = app.clock.monotonic_s()
+                tell(_progress_line(app))
+
+        yield watch
+
+
+def _progress_line(app: App) -> str:
+    try:
+        return progress_line(app.books.progress())
+    except MigratorError:
+        return "the ledger cannot be read now"
+
+
+def progress_line(found: Progress) -> str:
+    """Return what was *found* in one line."""
+    done = sum(endpoint.handed_over for endpoint in found.endpoints)
+    flying = sum(endpoint.in_flight for endpoint in found.endpoints)
+    aside = sum(endpoint.quarantined for endpoint in found.endpoints)
+    sent = sum(endpoint.dispatched for endpoint in found.endpoints)
+    doing = ", ".join(
+        f"{lane_name(lane.lane, lane.serves)}: {lane.doing}"
+        for lane in found.lanes
+        if lane.is_alive
+    )
+    counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
+    counts += [f"{flying} in flight", f"{aside} in quarantine"]
+    counts += [f"{len(found.held)} destinations held"] if found.held else []
+    return f"{', '.join(counts)}; {doing or 'idle'}"
+
+
+def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Session) -> None:
+    try:
+        found = app.books.progress().endpoints
+    except MigratorError:  # the exit code says what is wrong; the ledger can be read later
+        return
+    if session.wants_json:
+        outcome = {"exit_code": int(code), "outcome": code.name.lower()}
+        rows = [asdict(each) for each in held]
+        write_json("run", {**outcome, "endpoints": endpoint_documents(found), "held": rows})
+    else:
+        write_endpoints(endpoint_documents(found))
+        if held:
+            columns = ("held destination", "endpoint", "reason", "rows in the store")
+            write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])
