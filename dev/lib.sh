@@ -223,13 +223,14 @@ ensure_rabbitmq4() {
     dev/unpack trixie rabbitmq-server || { say "could not get RabbitMQ 4 from Debian's trixie suite"; return 1; }
 }
 
-_has_server() { # rabbitmq|postgresql|mariadb|chromium
+_has_server() { # rabbitmq|postgresql|mariadb|chromium|prometheus
     local found
     case $1 in
         rabbitmq) found=$(compgen -G '/usr/lib/rabbitmq/bin/rabbitmq-server' || command -v rabbitmq-server) ;;
         postgresql) found=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' || command -v postgres) ;;
         mariadb) found=$(compgen -G '/usr/sbin/mariadbd' || command -v mariadbd) ;;
         chromium) found=$(command -v chromium) ;; # no server, but wanted, found and installed alike
+        prometheus) found=$(command -v promtool) ;; # the same: its tool checks the alert rules
         *) fail "unknown server: $1" ;;
     esac
     [ -n "$found" ]

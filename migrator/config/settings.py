@@ -116,8 +116,8 @@ class Hooks(Section):
     """run when a reason to claim nothing comes or goes"""
     quarantine: Program = None
     """run when rows went into quarantine, once for several"""
-    drained: Program = None
-    """run when everything that can be moved now has been"""
+    finished: Program = None
+    """run when nothing is left to move"""
     rollback: Program = None
     """run when rollback or recall put rows back"""
     failure: Program = None

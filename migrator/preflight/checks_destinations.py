@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import suffix_collisions as colliding
 from migrator.errors import NotChecked
@@ -28,6 +28,9 @@ from migrator.preflight.context import (
     warning,
 )
 from migrator.stores.endpoints import EndpointPreview
+
+if TYPE_CHECKING:
+    from migrator.preflight.broker import BrokerFacts
 
 _NAMED: Final = 5
 _REPLY_QUEUES_NAMED: Final = 20
@@ -199,13 +202,11 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
 
 
 def _left(context: Context, preview: EndpointPreview) -> Finding:
-    names = [dispatcher_queue(QueueName(name)) for name in _inputs(context, preview.endpoint)]
-    if any(
-        queue is not None and queue.consumers for queue in context.broker.queues(names).values()
-    ):
+    queue, runs = timeout_manager(context.broker, context.queues, preview.endpoint)
+    if runs:
         text = f"its timeout manager runs and sends the {preview.left} rows left to it"
         return ok(preview.endpoint, text)
-    nobody = f"nobody consumes {names[-1]}"
+    nobody = f"nobody consumes {queue}"
     if preview.left:
         return warning(
             preview.endpoint,
@@ -219,8 +220,16 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
     )
 
 
-def _inputs(context: Context, endpoint: EndpointName) -> Sequence[str]:
-    if endpoint in context.queues:
-        return [context.queues[endpoint]]
+def timeout_manager(
+    broker: BrokerFacts, input_queues: Mapping[str, str], endpoint: EndpointName
+) -> tuple[QueueName, bool]:
+    """Return the queue by which the timeout manager of *endpoint* sends, and whether it runs.
+
+    *input_queues* are those of the endpoints in the settings, by name.
+    """
     # an endpoint that was merely discovered shows its dots as underscores
-    return sorted({endpoint, endpoint.replace("_", ".")})
+    known = input_queues.get(endpoint)
+    inputs = [known] if known else sorted({endpoint, endpoint.replace("_", ".")})
+    names = [dispatcher_queue(QueueName(name)) for name in inputs]
+    found = broker.queues(names).values()
+    return names[-1], any(queue is not None and queue.consumers for queue in found)

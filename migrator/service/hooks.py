@@ -38,6 +38,7 @@ from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.report import EndpointProgress, PauseReason, Progress
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.logs import masked
 
 _log = logging.getLogger(__name__)
@@ -52,8 +53,8 @@ class HookEvent(StrEnum):
     """A reason to claim nothing came, or went."""
     QUARANTINE = "quarantine"
     """Rows went into quarantine since the last time."""
-    DRAINED = "drained"
-    """Everything that can be moved now has been."""
+    FINISHED = "finished"
+    """Nothing is left to move."""
     ROLLBACK = "rollback"
     """``migrator rollback`` or ``recall`` put rows back."""
     FAILURE = "failure"
@@ -61,8 +62,6 @@ class HookEvent(StrEnum):
 
 
 SCHEMA: Final = "migrator/hook/1"
-QUIET_S: Final = 10.0
-"""Nothing was left to move for so long: then a daemon is drained, not just between two rows."""
 _MOST: Final = 100
 """Events that wait; more of them only come while a program hangs."""
 _OF_THE_MOMENT: Final = frozenset({HookEvent.START, HookEvent.THROTTLE})
@@ -134,24 +133,17 @@ class HookEvents:
     Nothing is asked of store or broker, and every call returns at once.
     """
 
-    def __init__(
-        self, fire: Fire, endpoints: Collection[EndpointName], *, is_idle: Callable[[], bool]
-    ) -> None:
+    def __init__(self, fire: Fire, endpoints: Collection[EndpointName]) -> None:
         """Fire nothing yet.
 
         Args:
             fire: Runs the hook of an event.
             endpoints: Those that this process works on; rows of others are left out.
-            is_idle: Whether nothing is left to move now, and nothing holds it back.
         """
         self._fire = fire
         self._names = frozenset(endpoints)
-        self._is_idle = is_idle
         self._lock = threading.Lock()
         self._before: Progress | None = None
-        self._done = 0
-        """Rows done when it was drained last, or at first."""
-        self._idle_since_s: float | None = None
 
     def started(self) -> None:
         """Every check has passed and the work begins."""
@@ -165,31 +157,17 @@ class HookEvents:
         self._fire(HookEvent.THROTTLE, text, facts)
 
     def polled(self, progress: Progress) -> None:
-        """The ledger was read: rows may have gone into quarantine, or nothing may be left."""
+        """The ledger was read: rows may have gone into quarantine."""
         with self._lock:
             before, self._before = self._before, progress
-            done = _done(self._mine(progress))
-            if before is None:
-                self._done = done
-                return
-            self._fire_quarantine(before, progress)
-            is_moving = done != _done(self._mine(before))
-            if is_moving or any(e.in_flight for e in self._mine(progress)) or not self._is_idle():
-                self._idle_since_s = None
-                return
-            now_s = time.monotonic()
-            self._idle_since_s = self._idle_since_s or now_s
-            if done != self._done and now_s - self._idle_since_s >= QUIET_S:
-                self._done = done
-                self._fire_drained(progress)
+            if before is not None:
+                self._fire_quarantine(before, progress)
 
-    def finished(self, progress: Progress) -> None:
-        """A run that was to end when nothing is left has ended so."""
-        with self._lock:
-            if self._before is not None:
-                self._fire_quarantine(self._before, progress)
-            self._before = progress
-            self._fire_drained(progress)
+    def finished(self, ends: Sequence[EndpointEnd]) -> None:
+        """Nothing is left to move, or a run that was to end then has ended."""
+        text = " ".join(f"{end.endpoint}: {end.text}" for end in ends)
+        facts = {"endpoints": [end_document(end) for end in ends]}
+        self._fire(HookEvent.FINISHED, text or "nothing is left to do", facts)
 
     def _fire_quarantine(self, before: Progress, after: Progress) -> None:
         known = {each.endpoint: each.quarantined for each in before.endpoints}
@@ -208,18 +186,8 @@ class HookEvents:
             facts = {"rows": rows, "endpoints": more, "now": now}
             self._fire(HookEvent.QUARANTINE, f"{rows} rows went into quarantine", facts)
 
-    def _fire_drained(self, progress: Progress) -> None:
-        keys = ("endpoint", "handed_over", "dispatched", "in_flight", "quarantined", "doubtful")
-        counts = [{key: getattr(each, key) for key in keys} for each in self._mine(progress)]
-        facts = {"endpoints": counts}
-        self._fire(HookEvent.DRAINED, "nothing is left that can be moved now", facts)
-
     def _mine(self, progress: Progress) -> Sequence[EndpointProgress]:
         return [each for each in progress.endpoints if each.endpoint in self._names]
-
-
-def _done(endpoints: Sequence[EndpointProgress]) -> int:
-    return sum(each.handed_over + each.dispatched for each in endpoints)
 
 
 class _Fired(NamedTuple):

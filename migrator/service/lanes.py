@@ -326,8 +326,6 @@ class Adopter(LaneWorker):
         super().__init__("adopter", context, claims, app, new_setup)
         self._lanes_have_ended = lanes_have_ended
         self._backoffs: dict[Lane, Backoff] = {}
-        self.is_at_work = False
-        """It finishes a lane now."""
 
     @property
     def is_ending(self) -> bool:
@@ -370,7 +368,6 @@ class Adopter(LaneWorker):
         held = self._take(lane, is_adopted=True)
         if held is None:
             return None
-        self.is_at_work = True
         try:
             with self._session(held) as session:
                 while session.turn(may_claim=False):
@@ -385,7 +382,6 @@ class Adopter(LaneWorker):
         else:
             self._backoffs.pop(lane, None)
         finally:
-            self.is_at_work = False
             self._give_back(held)
         return None
 

@@ -19,6 +19,7 @@ from typing import Final
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
+from migrator.app.remaining import RemainingReader
 from migrator.app.stores import SqlBackend
 from migrator.config import Settings
 from migrator.config.sources import AUTO
@@ -38,6 +39,7 @@ from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import new_dispatchers
+from migrator.service.finished import FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
@@ -200,7 +202,7 @@ class _Daemon:
         # whatever changes is logged, noted in the ledger, and may have a hook run
         self._audit_log = AuditLog(app.runs)
         names = [endpoint.name for endpoint in endpoints]
-        self._hook_events = HookEvents(fire, names, is_idle=self._is_idle)
+        self._hook_events = HookEvents(fire, names)
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
         )
@@ -241,7 +243,21 @@ class _Daemon:
 
         # what looks at all of it, and what happens at intervals
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
-        self._poller = StatusPoller(app, endpoints, polled=self._hook_events.polled)
+        reader = RemainingReader(app)
+        self._finish = FinishWatch(
+            reader,
+            self._moved,
+            selection=self._runtime.selection,
+            progress=app.books.progress,
+            finished=self._hook_events.finished,
+        )
+        self._poller = StatusPoller(
+            app,
+            endpoints,
+            reader,
+            selection=self._runtime.selection,
+            polled=(self._hook_events.polled, self._finish.polled),
+        )
         measures = given.probe.capacity and not once
         self._capacity = CapacityTask(app, self._audit_log, measures=measures)
         self._jobs = self._new_jobs(describe, checks)
@@ -303,7 +319,10 @@ class _Daemon:
         self._end_runs(code)
         if self._once and code in (ExitCode.DONE, ExitCode.QUARANTINED):
             with suppress(MigratorError):  # it is done, whether or not it can be told
-                self._hook_events.finished(self._app.books.progress())
+                endpoints = [endpoint for endpoint, _ in self._runs]
+                progress = self._app.books.progress()
+                self._hook_events.polled(progress)
+                self._hook_events.finished(self._finish.at_end(progress, endpoints))
         return code
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
@@ -446,6 +465,7 @@ class _Daemon:
                 once=self._once,
             ),
             *self._poller.jobs,
+            *([self._finish.job] if self._moved and not self._once else []),
             self._signals.job,
             *([self._capacity.job] if self._moved else []),
         ]
@@ -481,12 +501,6 @@ class _Daemon:
         self._workers.wake()
         self._keeper.renew_soon()
 
-    def _is_idle(self) -> bool:
-        """Return whether nothing is left to move now, and nothing has to wait."""
-        names = [endpoint.name for endpoint in self._moved]
-        adopts = self._adopter is not None and self._adopter.is_at_work
-        return self._workers.is_resting and not adopts and not self._throttle.concerns(names)
-
     # ── status and control ──────────────────────────────────────────────────────────────────
 
     def _new_control(self) -> Control:
@@ -516,6 +530,7 @@ class _Daemon:
             control=self._control,
             supervision=self._supervision,
             poller=self._poller,
+            finish=self._finish,
             jobs=self._jobs,
         )
 

@@ -16,16 +16,19 @@ from typing import Any, Final
 
 from migrator import __version__
 from migrator.app import App
+from migrator.app.remaining import Phase, Remaining, RemainingReader
 from migrator.delays.depths import LevelDepths
 from migrator.errors import MigratorError
-from migrator.ledger.report import AuditEvent, Progress, QuarantineFilter
+from migrator.ledger.report import AuditEvent, PauseReason, Progress, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import Document
 from migrator.service.control import Control, Served
+from migrator.service.finished import FinishWatch
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
-from migrator.stores.ports import TableCount
+from migrator.stores.endpoints import Selection
+from migrator.stores.ports import DUE_SPANS, LATER
 from migrator.web.control import Answer, Command
 from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
@@ -52,7 +55,7 @@ class StatusSnapshot:
     """Monotonic; when the progress was read."""
     events: Sequence[AuditEvent] = ()
     ladder: LevelDepths | None = None
-    counts: Mapping[EndpointName, TableCount] = field(default_factory=dict)
+    counts: Mapping[EndpointName, Remaining] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     """What → why it could not be read the last time."""
 
@@ -61,11 +64,19 @@ class StatusPoller:
     """Reads, remembers, and says how fast it goes."""
 
     def __init__(
-        self, app: App, endpoints: Sequence[StoreEndpoint], *, polled: Callable[[Progress], None]
+        self,
+        app: App,
+        endpoints: Sequence[StoreEndpoint],
+        reader: RemainingReader,
+        *,
+        selection: Callable[[], Selection],
+        polled: Sequence[Callable[[Progress], None]] = (),
     ) -> None:
-        """Prepare to count rows of *endpoints*; *polled* is given the progress each time."""
+        """Prepare to count rows of *endpoints*; each of *polled* is given the progress."""
         self._app = app
         self._endpoints = endpoints
+        self._reader = reader
+        self._selection = selection
         self._polled = polled
         nothing = Progress(
             taken_at=datetime.now(UTC),
@@ -128,7 +139,8 @@ class StatusPoller:
 
     def _progress(self) -> Mapping[str, object]:
         progress, now_s = self._app.books.progress(), time.monotonic()
-        self._polled(progress)
+        for tell in self._polled:
+            tell(progress)
         done = {each.endpoint: each.handed_over + each.dispatched for each in progress.endpoints}
         self._done.append((now_s, done))
         while now_s - self._done[0][0] > _RATE_SPAN_S:
@@ -136,8 +148,8 @@ class StatusPoller:
         return {"progress": progress, "at_s": now_s}
 
     def _counts(self) -> Mapping[str, object]:
-        store, now = self._app.store, self._seen.progress.taken_at
-        return {"counts": {each.name: store.count(each.source, now) for each in self._endpoints}}
+        chosen = self._selection()
+        return {"counts": {e.name: self._reader.read(e, chosen) for e in self._endpoints}}
 
     def _read(self, what: str, read: Callable[[], Mapping[str, Any]]) -> None:
         """Read *what* if it is time; note what goes wrong, and how long it took."""
@@ -176,6 +188,7 @@ class DaemonStatus:
     control: Control
     supervision: Supervision
     poller: StatusPoller
+    finish: FinishWatch
     jobs: Sequence[Job]
     """Empty before the work begins."""
 
@@ -230,17 +243,25 @@ class DaemonStatus:
         return self.control.execute(command, who=who)
 
     def _view(self, served: Served, seen: StatusSnapshot) -> EndpointView:
-        counted = seen.counts.get(served.name)
-        rate = self.poller.rate_per_s(served.name)
-        rows = None if counted is None else counted.rows
+        known = [seen.counts.get(served.name), self.finish.remaining(served.name)]
+        found = max((e for e in known if e), key=lambda each: each.counted_at, default=None)
+        holds = self.control.throttle.reasons_for(served.name) if served.moves else ()
         return EndpointView(
             endpoint=served.name,
             mode=served.mode,
-            in_store=rows,
-            rate_per_s=rate,
-            eta_s=rows / rate if rows is not None and rate else None,
-            holds=self.control.throttle.reasons_for(served.name) if served.moves else (),
+            phase=self._phase(served, seen, holds) if served.moves else None,
+            remaining=found,
+            rate_per_s=self.poller.rate_per_s(served.name),
+            holds=holds,
         )
+
+    def _phase(self, served: Served, seen: StatusSnapshot, holds: Sequence[PauseReason]) -> Phase:
+        if self.finish.is_finished(served.name):
+            return Phase.FINISHED
+        mine = [each for each in seen.progress.endpoints if each.endpoint == served.name]
+        is_held = any(each.endpoint == served.name for each in seen.progress.held)
+        waits = bool(holds) or (is_held and not any(each.in_flight for each in mine))
+        return Phase.WAITING if waits else Phase.MOVING
 
     def _reasons(self) -> Iterator[str]:
         if not self.supervision.has_begun:
@@ -263,13 +284,13 @@ def _gaps(seen: StatusSnapshot) -> Iterator[str]:
     for what, why in sorted(seen.gaps.items()):
         yield f"{what}: {why}"
     for name, counted in sorted(seen.counts.items()):
-        if not counted.is_all:
+        if not counted.is_exact:
             yield f"rows of {name}: too many to be counted; estimated"
 
 
 def _together(seen: StatusSnapshot) -> Sequence[tuple[str, int]]:
-    """Return the rows of all tables by how soon they are due."""
+    """Return the rows of all tables by how soon they are due, soonest first."""
     sums: Counter[str] = Counter()
     for counted in seen.counts.values():
         sums.update(dict(counted.due))
-    return list(sums.items())
+    return [(span, sums[span]) for span in (*(name for name, _ in DUE_SPANS), LATER) if sums[span]]

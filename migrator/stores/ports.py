@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,10 @@ DUE_SPANS: Final = (
     ("up to 30d", timedelta(days=30)),
     ("up to 365d", timedelta(days=365)),
 )
-"""How soon rows are due, for counts; behind the last is ``later``."""
+"""How soon rows are due, for counts; behind the last is ``LATER``."""
+LATER: Final = "later"
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
+"""Later than every due time that is counted, or none."""
 _FAR: Final = datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
@@ -169,17 +173,22 @@ class TableCount:
     """False: too many to be counted; *rows* is estimated."""
     due: Sequence[tuple[str, int]]
     """Those that were read, by how soon they are due, soonest first."""
+    until: Sequence[int] = ()
+    """Those that were read and are due until each of the limits that were asked for."""
 
 
-def span_names() -> list[str]:
-    """Return what the spans are called by which counts tell how soon rows are due."""
-    return [*(name for name, _ in DUE_SPANS), "later"]
+def by_span(dues: Mapping[datetime, int], now: datetime) -> Sequence[tuple[str, int]]:
+    """Return rows by how soon they are due, soonest first; *dues*: due times with rows each."""
+    found: Counter[str] = Counter()
+    for due_at, rows in sorted(dues.items()):
+        within = (name for name, span in DUE_SPANS if due_at <= now + span)
+        found[next(within, LATER)] += rows
+    return list(found.items())
 
 
-def span_of(left: timedelta) -> int:
-    """Return into which span falls what is due in *left*."""
-    spans = enumerate(DUE_SPANS)
-    return next((index for index, (_, span) in spans if left <= span), len(DUE_SPANS))
+def until(dues: Mapping[datetime, int], limits: Sequence[datetime]) -> Sequence[int]:
+    """Return how many rows of *dues* are due until each of *limits*."""
+    return [sum(rows for due, rows in dues.items() if due <= limit) for limit in limits]
 
 
 class Store(Protocol):
@@ -246,8 +255,10 @@ class Store(Protocol):
         """Return what costs time or leaves rows behind, such as a missing index; may be empty."""
         ...
 
-    def count(self, source: str, now: datetime) -> TableCount:
+    def count(self, source: str, now: datetime, *, limits: Sequence[datetime] = ()) -> TableCount:
         """Return how many rows *source* has, and how soon they are due, as of *now*.
+
+        Rows without a due time are due after each of *limits*.
 
         Raises:
             StoreError: It is gone, or the store cannot be asked.

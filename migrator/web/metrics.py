@@ -25,11 +25,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from migrator.app.remaining import Phase, SentBy
 from migrator.config.values import parse_duration
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import PauseReason, Progress, Signal
 from migrator.web.control import StatusService
-from migrator.web.status import Liveness, Readiness, Snapshot
+from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,19 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
             ("endpoint",),
             "Handed over or dispatched, over the last minute.",
         ),
-        Measure("migrator_eta_seconds", ("endpoint",), "Until its table is empty at that rate."),
+        Measure("migrator_eta_seconds", ("endpoint",), "Until all is moved at that rate."),
+        Measure(
+            "migrator_endpoint_state",
+            ("endpoint", "state"),
+            "1 for the state an endpoint is in: moving, waiting, or finished when nothing is left "
+            "to move; only of those whose rows are moved.",
+        ),
+        Measure(
+            "migrator_left_rows",
+            ("endpoint", "due", "sent_by"),
+            "Rows that the cutoff leaves in the table; due is overdue or soon, sent_by is "
+            "migrator, timeout_manager, nobody or not_known.",
+        ),
         Measure("migrator_due_rows", ("due",), "Rows in the tables by how soon they are due."),
     ),
     "The ledger": (
@@ -312,8 +325,25 @@ def _work(snapshot: Snapshot) -> _Samples:
         "migrator_store_rows": [((e.endpoint,), e.in_store) for e in endpoints],
         "migrator_rate_rows_per_second": [((e.endpoint,), e.rate_per_s) for e in endpoints],
         "migrator_eta_seconds": [((e.endpoint,), e.eta_s) for e in endpoints],
+        "migrator_endpoint_state": [
+            ((e.endpoint, phase), e.phase is phase) for e in endpoints if e.phase for phase in Phase
+        ],
+        "migrator_left_rows": [*_left(endpoints)],
         "migrator_due_rows": [((span,), rows) for span, rows in snapshot.due],
     }
+
+
+def _left(endpoints: Sequence[EndpointView]) -> Iterator[tuple[Sequence[str], float]]:
+    """Yield what is left; 0 for who does not send it, so that whoever sends may change."""
+    for endpoint in endpoints:
+        if (found := endpoint.remaining) is None or endpoint.phase is None:
+            continue
+        for sender in SentBy:
+            for due, rows in (("overdue", found.overdue), ("soon", found.left - found.overdue)):
+                yield (
+                    (endpoint.endpoint, due, sender),
+                    rows if sender is found.sent_by else 0,
+                )
 
 
 def _ledger(progress: Progress) -> _Samples:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from migrator.app.remaining import Phase, Remaining, finished_text, percentage
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
 from migrator.ledger.report import (
@@ -62,14 +63,26 @@ class EndpointView:
     endpoint: EndpointName
     mode: str
     """``migrate``, ``dispatch`` or ``forward``."""
-    in_store: int | None
-    """Rows in its table; None: not counted yet."""
+    phase: Phase | None
+    """None: its rows are not moved here."""
+    remaining: Remaining | None
+    """What is in its table; None: not counted yet."""
     rate_per_s: float | None
     """Rows handed over or dispatched per second, over the last minute; None: too soon to tell."""
-    eta_s: float | None
-    """Until its table is empty at that rate; None: nobody can tell."""
     holds: Sequence[PauseReason]
     """Why nothing of it is claimed, those for all endpoints included; empty: nothing does."""
+
+    @property
+    def in_store(self) -> int | None:
+        """Rows in its table; None: not counted yet."""
+        return None if self.remaining is None else self.remaining.in_store
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until all is moved at the present rate; None: nobody can tell."""
+        if self.remaining is None or not self.rate_per_s:
+            return None
+        return self.remaining.to_move / self.rate_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +144,7 @@ class Readiness:
 
 def snapshot_document(snapshot: Snapshot) -> Document:
     """Return one look at the daemon."""
+    progress = {each.endpoint: each for each in snapshot.progress.endpoints}
     return {
         "taken_at": snapshot.taken_at,
         "age_s": snapshot.age_s,
@@ -139,7 +153,7 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "settings": snapshot.settings,
         "holds": _holds(snapshot.holds),
         "working_on": [
-            {**fields_of(view), "holds": _holds(view.holds)} for view in snapshot.endpoints
+            view_document(view, progress.get(view.endpoint)) for view in snapshot.endpoints
         ],
         "ledger": progress_document(snapshot.progress),
         "levels": None if snapshot.levels is None else levels_document(snapshot.levels),
@@ -147,6 +161,26 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "events": snapshot.events,
         "jobs": snapshot.jobs,
         "not_known": snapshot.gaps,
+    }
+
+
+def view_document(view: EndpointView, progress: EndpointProgress | None) -> Document:
+    """Return how far an endpoint is; null: not known, or its rows are not moved."""
+    found = view.remaining
+    is_finished = view.phase is Phase.FINISHED and found is not None
+    return {
+        "endpoint": view.endpoint,
+        "mode": view.mode,
+        "state": view.phase,
+        "in_store": view.in_store,
+        **{key: getattr(found, key, None) for key in ("to_move", "left", "overdue", "later")},
+        "sent_by": found and found.sent_by,
+        "cutoff_s": found and found.cutoff,
+        "percent": percentage(progress, found) if view.phase else None,
+        "rate_per_s": view.rate_per_s,
+        "eta_s": view.eta_s,
+        "text": finished_text(progress, found) if is_finished and found else None,
+        "holds": _holds(view.holds),
     }
 
 

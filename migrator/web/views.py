@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from migrator.app.remaining import Phase, finished_text, needs_attention, percentage
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import LASTING, AuditEvent, EndpointProgress, PauseReason, Signal
 from migrator.reports import pictures
@@ -127,7 +128,29 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
     if snapshot.progress.doubtful:
         text = "Of some batches nobody can tell whether the broker has them: see below."
         return State(tone=Tone.CARE, title="Running, with doubts", reasons=[text])
-    return State(tone=Tone.GOOD, title="Running")
+    return _finished(snapshot) or State(tone=Tone.GOOD, title="Running")
+
+
+def _finished(snapshot: Snapshot) -> State | None:
+    """Return what is to be said once nothing is left to move; None: something is."""
+    moved = [view for view in snapshot.endpoints if view.phase is not None]
+    if not moved or any(view.phase is not Phase.FINISHED for view in moved):
+        return None
+    progress = {each.endpoint: each for each in snapshot.progress.endpoints}
+    said = [
+        (view.endpoint, progress.get(view.endpoint), view.remaining)
+        for view in moved
+        if view.remaining is not None
+    ]
+    is_care = any(needs_attention(found, remaining) for _, found, remaining in said)
+    names = len(said) > 1
+    texts = [
+        f"{name}: {finished_text(found, remaining)}" if names else finished_text(found, remaining)
+        for name, found, remaining in said
+    ]
+    more = [f"and {len(texts) - _FEW} more endpoints"] if len(texts) > _FEW else []
+    tone = Tone.CARE if is_care else Tone.GOOD
+    return State(tone=tone, title="Finished", reasons=[*texts[:_FEW], *more])
 
 
 def _not_ready(reasons: Sequence[str]) -> State:
@@ -195,17 +218,19 @@ def _rate(per_s: float | None) -> str:
 
 def _card(view: EndpointView, progress: EndpointProgress | None) -> EndpointCard:
     shares = _shares(progress)
-    done = sum(share.count for share in shares if share.kind in {"handed", "sent"})
-    whole = sum(share.count for share in shares) + (view.in_store or 0)
-    has_end = bool(whole) and view.in_store is not None and view.mode == _MIGRATE
+    left = view.remaining.left if view.remaining else 0
+    whole = sum(share.count for share in shares) + (view.in_store or 0) - left
+    percent = percentage(progress, view.remaining) if whole and view.mode == _MIGRATE else None
+    has_end = percent is not None
     first = "sent" if view.mode == "dispatch" else "handed"
     return EndpointCard(
         view=view,
-        percent=_percent(done, whole) if has_end else "",
+        percent="" if percent is None else f"{percent:g} %",
         pieces=pictures.stacked(shares, most=whole) if has_end else (),
         counts=[
             *((share.label, share.count) for share in shares if share.count or share.kind == first),
             ("in the table", view.in_store),
+            *([("of them left to others", left)] if left else []),
         ],
         pace=_pace(view),
         waits=[hold for hold in view.holds if hold.endpoint is not None],
@@ -225,20 +250,14 @@ def _shares(progress: EndpointProgress | None) -> Sequence[Share]:
     )
 
 
-def _percent(done: int, whole: int) -> str:
-    """Return how much is done; 100 only when all is."""
-    tenths = done * 1000 // whole
-    return f"{tenths // 10}.{tenths % 10} %" if 0 < tenths < 1000 else f"{tenths // 10} %"
-
-
 def _pace(view: EndpointView) -> str:
     if view.rate_per_s is None:
         return "too soon to say how fast"
     rate = _rate(view.rate_per_s)
     if view.mode != _MIGRATE:
         return rate
-    if view.in_store == 0:
-        return "nothing is left in the table"
+    if view.phase is Phase.FINISHED or view.in_store == 0:
+        return "finished" if view.phase is Phase.FINISHED else "nothing is left in the table"
     if view.holds:
         return f"{rate}, waiting"
     if view.eta_s is None:

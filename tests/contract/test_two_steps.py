@@ -432,7 +432,9 @@ def test_what_is_half_claimed_is_in_one_place(site: DocumentSite) -> None:
 def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) -> None:
     """How many, how soon, and how fast the store answers."""
     site.create(hours(3))
-    counted = site.store.count(site.source, NOW + timedelta(minutes=30))
+    now = NOW + timedelta(minutes=30)
+    counted = site.store.count(site.source, now, limits=[now, now + timedelta(hours=1)])
     assert (counted.rows, counted.is_all) == (3, True)
     assert counted.due == [("up to 1h", 1), ("up to 1d", 2)]
+    assert list(counted.until) == [0, 1]
     assert 0 < site.store.answer_s(site.source, patience=LONG) < 60

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -107,6 +110,74 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
     elif rule["expr"].startswith("max("):
         kept = set()
     assert set(re.findall(r"\$labels\.(\w+)", summary + description)) <= kept
+
+
+MOVING = 'migrator_endpoint_state{endpoint="Sales",state="moving"}'
+FINISHED = 'migrator_endpoint_state{endpoint="Sales",state="finished"}'
+MOVED = 'migrator_handed_over_rows{endpoint="Sales"}'
+UNSENT = 'migrator_left_rows{endpoint="Sales",due="overdue",sent_by="nobody"}'
+SENT = 'migrator_left_rows{endpoint="Sales",due="overdue",sent_by="timeout_manager"}'
+
+
+@pytest.mark.parametrize(
+    ("alert", "series", "fires"),
+    [
+        ("MigratorLeftUnsent", {UNSENT: "7x60", FINISHED: "1x60"}, True),
+        ("MigratorLeftUnsent", {UNSENT: "7x60", FINISHED: "0x60"}, False),
+        ("MigratorLeftUnsent", {UNSENT: "0x60", SENT: "7x60", FINISHED: "1x60"}, False),
+        ("MigratorLeftUnsent", {UNSENT: "0x54 7x6", FINISHED: "1x60"}, False),
+        ("MigratorStandsStill", {MOVING: "1x60", MOVED: "500x60"}, True),
+        ("MigratorStandsStill", {MOVING: "1x60"}, True),
+        ("MigratorStandsStill", {MOVING: "1x60", MOVED: "500+1x60"}, False),
+        ("MigratorStandsStill", {MOVING: "1x60", MOVED: "500x40 501x20"}, False),
+        ("MigratorStandsStill", {MOVING: "0x60", FINISHED: "1x60", MOVED: "500x60"}, False),
+    ],
+    ids=[
+        *("left and unsent", "not finished", "the timeout manager sends them", "for minutes only"),
+        *("stands still", "nothing was ever moved", "goes on", "went on lately", "is finished"),
+    ],
+)
+def test_an_alert_fires_when_it_should(
+    tmp_path: Path, alert: str, series: Mapping[str, str], fires: bool
+) -> None:
+    """After an hour of samples of two daemons that share a ledger; each value is of a minute."""
+    program = shutil.which("promtool")
+    if program is None:
+        reason = "promtool is not installed: apt-get install prometheus"
+        if os.environ.get("CI"):
+            pytest.fail(f"{reason} (and CI is set, so this is no reason to skip)")
+        pytest.skip(reason)
+    shown = [
+        {"series": name[:-1] + f',instance="app{number}"}}', "values": values}
+        for name, values in series.items()
+        for number in range(2)
+    ]
+    (rule,) = (rule for rule in rules() if rule["alert"] == alert)
+    value = {"MigratorLeftUnsent": "7", "MigratorStandsStill": "1"}[alert]
+    said = {
+        key: text.replace("{{ $labels.endpoint }}", "Sales").replace("{{ $value }}", value)
+        for key, text in rule["annotations"].items()
+    }
+    labels = {**rule["labels"], "endpoint": "Sales"}
+    expected = [{"exp_labels": labels, "exp_annotations": said}] if fires else []
+    test = {
+        "rule_files": [str(ROOT / "monitoring" / "alerts.yml")],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": shown,
+                "alert_rule_test": [
+                    {"eval_time": "1h", "alertname": alert, "exp_alerts": expected}
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump(test), encoding="utf-8")
+    done = subprocess.run(
+        [program, "test", "rules", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_dashboard_is_whole() -> None:

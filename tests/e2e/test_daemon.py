@@ -396,17 +396,64 @@ def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
     write = tmp_path / "write"
     write.write_text('#!/bin/sh\ncat >>"$0.told"\n', encoding="utf-8")
     write.chmod(0o755)
-    events = ("START", "THROTTLE", "QUARANTINE", "DRAINED", "ROLLBACK", "FAILURE")
+    events = ("START", "THROTTLE", "QUARANTINE", "FINISHED", "ROLLBACK", "FAILURE")
     rig.settings = {f"MIGRATOR_HOOKS__{event}": str(write) for event in events}
     rig.prepare()
     rig.insert([row(), row(), row(destination=None), row(timedelta(days=4))])
     rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
     rig.must("rollback", "--yes")
     found = [json.loads(line) for line in Path(f"{write}.told").read_text().splitlines()]
-    assert [each["event"] for each in found] == [*("start", "quarantine", "drained", "rollback")]
-    start, aside, drained, rollback = (each["facts"] for each in found)
+    assert [each["event"] for each in found] == [*("start", "quarantine", "finished", "rollback")]
+    start, aside, end, rollback = (each["facts"] for each in found)
     assert start == {"endpoints": ["Sales"]}
     assert (aside["rows"], aside["endpoints"]) == (1, {"Sales": 1})
-    (counts,) = drained["endpoints"]
+    (counts,) = end["endpoints"]
     assert (counts["handed_over"], counts["quarantined"]) == (3, 1)
     assert (rollback["verb"], rollback["quarantined"]) == ("rollback", 1)
+
+
+def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> None:
+    """It says what is left and that nobody sends it, in status, metric, log and hook."""
+    hook = tmp_path / "hook"
+    hook.write_text('#!/bin/sh\ncat >>"$0.told"\n', encoding="utf-8")
+    hook.chmod(0o755)
+    listen(rig, tmp_path)
+    rig.settings["MIGRATOR_HOOKS__FINISHED"] = str(hook)
+    rig.settings["MIGRATOR_WEB__LISTEN"] = f"127.0.0.1:{(port := free_port())}"
+    rig.prepare()
+    rig.insert([*(row() for _ in range(30)), *(row(-timedelta(hours=1)) for _ in range(3))])
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+
+    def is_so(state: str) -> bool:
+        (endpoint,) = status(rig)["working_on"]
+        return bool(endpoint["state"] == state)
+
+    wait_until(partial(is_so, "finished"), what="the end of the work")
+    (endpoint,) = status(rig)["working_on"]
+    said = (
+        "Done: 30 moved. 3 are left to the timeout manager (cutoff 1m): all overdue, and nobody "
+        "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
+    )
+    assert (endpoint["text"], endpoint["percent"]) == (said, 100)
+    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    assert 'migrator_endpoint_state{endpoint="Sales",state="finished"} 1.0' in metrics
+    left = 'migrator_left_rows{due="overdue",endpoint="Sales",sent_by="nobody"} 3.0'
+    assert left in metrics
+    rig.insert([row() for _ in range(5)])
+    wait_until(partial(is_so, "moving"), what="new rows")
+    with rig.amqp() as connection:  # a timeout manager
+        channel = connection.channel()
+        channel.queue_declare("Sales.TimeoutsDispatcher")
+        channel.basic_consume("Sales.TimeoutsDispatcher", lambda *_: None)
+        wait_until(partial(is_so, "finished"), what="the end once more")
+    lines = [json.loads(line) for line in rig.stop(process).splitlines()]
+    ends = [line for line in lines if line.get("action") == "endpoint_finished"]
+    assert [line["text"].partition(".")[0] for line in ends[:2]] == [
+        *("Done: 30 moved", "Done: 35 moved")
+    ]
+    assert ends[0]["level"] == "warning"
+    assert any(line.get("action") == "endpoint_not_finished" for line in lines)
+    told = [json.loads(line) for line in Path(f"{hook}.told").read_text().splitlines()]
+    assert [each["facts"]["endpoints"][0]["handed_over"] for each in told] == [30, 35]
+    assert told[0]["text"] == f"Sales: {said}"

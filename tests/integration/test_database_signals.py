@@ -64,6 +64,9 @@ def test_rows_are_counted_by_how_soon_they_are_due(site: Site) -> None:
     assert (found.rows, found.is_all) == (5, True)
     assert found.due == [("overdue", 1), ("up to 1m", 1), ("up to 1d", 2), ("later", 1)]
     assert counting.count(site.source, NOW, most=5) == found
+    limits = [NOW, NOW + timedelta(seconds=90), NOW + timedelta(hours=2)]
+    limited = counting.count(site.source, NOW, limits=limits)
+    assert (limited.due, list(limited.until)) == (found.due, [1, 2, 3])
     few = counting.count(site.source, NOW, most=3)
     assert (few.rows, few.is_all) == (4, False)
     with site.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
+from migrator.app.remaining import Phase
 from migrator.config import HandOver
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
@@ -23,7 +24,7 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.web.control import Adjust, Answer, Command, Drain, Pause, Resume, Retry, StopNow
 from migrator.web.status import EndpointView, Snapshot
-from tests.support.panel import NOW, MemoryPanel, some_snapshot
+from tests.support.panel import NOW, MemoryPanel, some_remaining, some_snapshot
 
 SALES = EndpointName("Sales.Orders")
 BILLING = EndpointName("Billing")
@@ -127,9 +128,9 @@ class MovingPanel(MemoryPanel):
         return EndpointView(
             endpoint=name,
             mode="migrate",
-            in_store=left,
+            phase=Phase.WAITING if self._is_held(name) else Phase.MOVING,
+            remaining=some_remaining(left),
             rate_per_s=rate,
-            eta_s=left / rate if rate else None,
             holds=[hold for key, hold in self._holds.items() if key in (None, name)],
         )
 

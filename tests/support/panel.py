@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from migrator.app.remaining import Phase, Remaining, SentBy
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.held_destinations import HeldDestination
@@ -101,6 +102,23 @@ def some_progress() -> Progress:
     )
 
 
+def some_remaining(to_move: int = 5000, *, left: int = 0, overdue: int = 0) -> Remaining:
+    """Return what is in a store, with a cutoff of a minute and without a timeout manager."""
+    return Remaining(
+        counted_at=NOW,
+        in_store=to_move + left,
+        is_exact=True,
+        to_move=to_move,
+        left=left,
+        overdue=overdue,
+        later=0,
+        cutoff=timedelta(minutes=1),
+        due=[("overdue", overdue), ("up to 1h", to_move + left - overdue)],
+        sent_by=SentBy.NOBODY if left else None,
+        queue="Sales.TimeoutsDispatcher",
+    )
+
+
 def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
     """Return a look at a daemon with something of everything in it."""
     return Snapshot(
@@ -113,17 +131,17 @@ def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
             EndpointView(
                 endpoint=SALES,
                 mode="migrate",
-                in_store=5000,
+                phase=Phase.MOVING,
+                remaining=some_remaining(),
                 rate_per_s=50.0,
-                eta_s=100.0,
                 holds=holds,
             ),
             EndpointView(
                 endpoint=NASTY,
                 mode="dispatch",
-                in_store=None,
+                phase=None,
+                remaining=None,
                 rate_per_s=None,
-                eta_s=None,
                 holds=(),
             ),
         ],

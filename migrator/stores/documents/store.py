@@ -28,9 +28,9 @@ from migrator.stores.ports import (
     SummaryRequest,
     SurveyedRow,
     TableCount,
-    span_names,
-    span_of,
+    by_span,
     trial_request,
+    until,
 )
 from migrator.stores.sql.legacy_table import LATEST
 
@@ -58,7 +58,7 @@ class DocumentStoreView:
         self._records = records
         self._documents = documents
         self._named = frozenset(named)
-        self._counted: dict[str, tuple[float, TableCount]] = {}
+        self._counted: dict[str, tuple[float, Sequence[datetime]]] = {}
 
     @property
     def kind(self) -> str:
@@ -125,22 +125,37 @@ class DocumentStoreView:
         """Return none: a document store's indexes are its own; see ``Store``."""
         return ()
 
-    def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
+    def count(
+        self,
+        source: str,
+        now: datetime,
+        *,
+        limits: Sequence[datetime] = (),
+        most: int = _MOST,
+    ) -> TableCount:
         """Return how many timeouts *source* has, and how soon they are due, as of *now*.
 
-        Of more than *most* the soonest are counted; an answer is kept for a minute.
+        Of more than *most* the soonest are counted; what was listed is kept for a minute.
         """
-        at_s, kept = self._counted.get(source, (0.0, None))
-        if kept is not None and time.monotonic() - at_s < _KEPT_FOR_S:
+        listed = self._listed(source, most)
+        dues = Counter(listed[:most])
+        return TableCount(
+            rows=len(listed),
+            is_all=len(listed) <= most,
+            due=by_span(dues, now),
+            until=until(dues, limits),
+        )
+
+    def _listed(self, source: str, most: int) -> Sequence[datetime]:
+        """Return the due times of *most* timeouts and one more, soonest first."""
+        at_s, kept = self._counted.get(source, (0.0, ()))
+        if source in self._counted and time.monotonic() - at_s < _KEPT_FOR_S:
             return kept
         endpoint = endpoint_at(self._documents, source)
-        listed = self._documents.soonest(endpoint, DueRange(None, LATEST), most + 1)
-        found = Counter(span_of(each.due_at - now) for each in listed[:most])
-        names = span_names()
-        due = [(names[index], found[index]) for index in sorted(found)]
-        counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
-        self._counted[source] = (time.monotonic(), counted)
-        return counted
+        found = self._documents.soonest(endpoint, DueRange(None, LATEST), most + 1)
+        listed = [each.due_at for each in found]
+        self._counted[source] = (time.monotonic(), listed)
+        return listed
 
     def answer_s(self, source: str, *, patience: timedelta) -> float:
         """Return the seconds that a look for a timeout takes that there never is; see ``Store``.

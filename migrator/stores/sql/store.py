@@ -25,12 +25,14 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import expires_at
 from migrator.stores.ports import (
     DUE_SPANS,
+    NEVER,
     DueTime,
     StoreRemark,
     SummaryRequest,
     SurveyedRow,
     TableCount,
-    span_names,
+    by_span,
+    until,
 )
 from migrator.stores.sql.claims import trial_claim
 from migrator.stores.sql.dialects import dialect_for
@@ -187,19 +189,27 @@ class TableStore(ABC):
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────
 
-    def count(self, source: str, now: datetime, *, most: int = MOST_ROWS) -> TableCount:
+    def count(
+        self,
+        source: str,
+        now: datetime,
+        *,
+        limits: Sequence[datetime] = (),
+        most: int = MOST_ROWS,
+    ) -> TableCount:
         """Return how many rows *source* has, and how soon they are due; see ``Store``."""
         legacy = self.legacy_table(source)
         doing = f"counting the rows of {source}"
+        ends = sorted({*(now + span for _, span in DUE_SPANS), *limits})
         with reading(self._engine, StoreError, doing=doing) as connection:
-            found = dict(_by_span(connection, legacy, now, most))
+            found = _by_end(connection, legacy, ends, most)
             rows = sum(found.values())
             is_all = rows <= most
             if not is_all:
                 rows = max(rows, self._dialect.estimated_rows(connection, legacy))
-        names = span_names()
-        due = [(names[index], found[index]) for index in sorted(found)]
-        return TableCount(rows=rows, is_all=is_all, due=due)
+        return TableCount(
+            rows=rows, is_all=is_all, due=by_span(found, now), until=until(found, limits)
+        )
 
     def answer_s(self, source: str, *, patience: timedelta) -> float:
         """Return the seconds until rows of *source* may be deleted, without deleting any.
@@ -242,16 +252,16 @@ def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None
     return found.order_by(key).limit(CHUNK_ROWS)
 
 
-def _by_span(
-    connection: sa.Connection, legacy: LegacyTable, now: datetime, most: int
-) -> list[tuple[int, int]]:
+def _by_end(
+    connection: sa.Connection, legacy: LegacyTable, ends: Sequence[datetime], most: int
+) -> Mapping[datetime, int]:
+    """Return how many rows are due until each of *ends* and after the one before it."""
     due = due_of(legacy.table.c).label("due")
     some = sa.select(due).where(*legacy.is_owned).limit(most + 1).subquery()
-    ends: list[tuple[Any, Any]] = [
-        (some.c.due <= now + span, index) for index, (_, span) in enumerate(DUE_SPANS)
-    ]
+    cases: list[tuple[Any, Any]] = [(some.c.due <= end, at) for at, end in enumerate(ends)]
     # by a column, not by an expression: a driver that numbers its parameters makes another
     # expression of it each time it is written
-    spans = sa.select(sa.case(*ends, else_=len(DUE_SPANS)).label("span")).subquery()
-    by_span = sa.select(spans.c.span, sa.func.count()).group_by(spans.c.span)
-    return [(int(index), int(rows)) for index, rows in connection.execute(by_span)]
+    spans = sa.select(sa.case(*cases, else_=len(ends)).label("span")).subquery()
+    counting = sa.select(spans.c.span, sa.func.count()).group_by(spans.c.span)
+    known = [*ends, NEVER]
+    return {known[int(at)]: int(rows) for at, rows in connection.execute(counting)}

@@ -16,19 +16,22 @@ from typing import Any
 import psutil
 import pytest
 
+from migrator.app.remaining import finished_text
 from migrator.config import Hooks as Given
 from migrator.errors import ConfigError, ExitCode, StoreUnavailable
 from migrator.ledger.report import EndpointProgress, PauseReason, Progress, QuarantineCount, Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import hooks as module
+from migrator.service.finished import EndpointEnd
 from migrator.service.hooks import HookEvent, HookEvents, Hooks, fire_exit, hooked
+from tests.support.panel import some_remaining
 from tests.unit.service.conftest import Lines, WaitFor
 
 Write = Callable[[str], Path]
-START, THROTTLE, DRAINED, FAILURE = (
+START, THROTTLE, FINISHED, FAILURE = (
     HookEvent.START,
     HookEvent.THROTTLE,
-    HookEvent.DRAINED,
+    HookEvent.FINISHED,
     HookEvent.FAILURE,
 )
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
@@ -130,9 +133,9 @@ def test_passwords_are_masked_and_long_texts_cut(write: Write, tmp_path: Path) -
 def test_events_are_told_one_by_one_in_their_order(write: Write, tmp_path: Path) -> None:
     """No program is started before the one before it has ended."""
     path = write('echo "begin $MIGRATOR_EVENT_TEXT" >>log; sleep 0.05; echo "end" >>log')
-    with hooked(given(path, THROTTLE, DRAINED)) as hooks:
+    with hooked(given(path, THROTTLE, FINISHED)) as hooks:
         for number in range(3):
-            hooks.fire(DRAINED, str(number), {})
+            hooks.fire(FINISHED, str(number), {})
         hooks.fire(START, "has no program", {})
     expected = [line for number in range(3) for line in (f"begin {number}", "end")]
     assert (tmp_path / "log").read_text().splitlines() == expected
@@ -157,12 +160,12 @@ def test_a_program_ends_in_time_with_everything_it_started(
     write: Write, tmp_path: Path, lines: Lines, wait_for: WaitFor, text: str, status: int
 ) -> None:
     """It has its time first; the next event is told as if nothing had been."""
-    programs = {"start": write(text), "drained": write("echo ran >other")}
+    programs = {"start": write(text), "finished": write("echo ran >other")}
     with hooked(Given.model_validate(programs | {"timeout": timedelta(seconds=0.5)})) as hooks:
         hooks.fire(START, "begun", {})
         wait_for(lambda: bool(lines("hook_timed_out") if status else lines("hook_ran")))
         hooks._timeout_s = 30.0
-        hooks.fire(DRAINED, "done", {})
+        hooks.fire(FINISHED, "done", {})
         wait_for(lambda: (tmp_path / "other").exists())
     wait_for(lambda: not is_running(tmp_path / "leader"))
     wait_for(lambda: not is_running(tmp_path / "child"))
@@ -189,7 +192,7 @@ def test_the_end_of_what_a_program_writes_is_kept(
         caplog.at_level(logging.DEBUG),
         hooked(given(write(text), timeout_s=timeout_s)) as hooks,
     ):
-        hooks.fire(DRAINED, "done", {"much": list(range(100_000))})
+        hooks.fire(FINISHED, "done", {"much": list(range(100_000))})
     assert one(lines, action)["status"] == {"hook_failed": 3, "hook_ran": 0}.get(action, -15)
     output = one(lines, "hook_said")["output"]
     assert (output.endswith(said), len(output) <= 4096) == (True, True)
@@ -215,12 +218,12 @@ def test_one_that_cannot_be_started_is_told(
     if text is not None:
         path.write_text(text)
         path.chmod(mode)
-    with hooked(given(path, DRAINED)) as hooks:
+    with hooked(given(path, FINISHED)) as hooks:
         assert bool(lines("hook_failed")) is (mode != 0o755)
-        hooks.fire(DRAINED, "done", {})
+        hooks.fire(FINISHED, "done", {})
     last = vars(lines("hook_failed")[-1])
     assert why in last["error"]
-    assert (last["hook"], last["program"]) == ("drained", str(path))
+    assert (last["hook"], last["program"]) == ("finished", str(path))
 
 
 # ── nobody waits, and the end of the process ────────────────────────────────────────────────────
@@ -292,28 +295,23 @@ class World:
 
     def __init__(self) -> None:
         self.told: list[tuple[HookEvent, str, Mapping[str, object]]] = []
-        self.now_s = 1000.0
-        self.is_idle = True
-        self.events = HookEvents(self.fire, [SALES], is_idle=lambda: self.is_idle)
+        self.events = HookEvents(self.fire, [SALES])
 
     def fire(self, event: HookEvent, text: str, facts: Mapping[str, object]) -> None:
         json.dumps(facts)  # it must be possible
         self.told.append((event, text, facts))
 
-    def look(self, times: int = 1, *, after_s: float = 2.0, **rows: int) -> list[HookEvent]:
-        """Have the ledger of ``Sales`` be read, each time later; return what was fired so far."""
+    def look(self, times: int = 1, **rows: int) -> list[HookEvent]:
+        """Have the ledger of ``Sales`` be read; return what was fired so far."""
         for _ in range(times):
-            self.now_s += after_s
             self.events.polled(progress(SALES, **rows))
         return [event for event, _, _ in self.told]
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world() -> World:
     """A world in which nothing has happened."""
-    made = World()
-    monkeypatch.setattr("migrator.service.hooks.time.monotonic", lambda: made.now_s)
-    return made
+    return World()
 
 
 def progress(endpoint: EndpointName, **rows: int) -> Progress:
@@ -357,34 +355,25 @@ def test_quarantine_is_told_once_for_several_rows(world: World) -> None:
     assert len(world.told) == 2
 
 
-def test_a_daemon_that_has_moved_everything_is_drained(world: World) -> None:
-    """Once, when it was so for a while; again when more rows came and went."""
-    world.look(handed_over=10)
-    world.look(handed_over=20, claimed=10)
-    assert world.look(16, handed_over=30) == [DRAINED]
-    counts = {"dispatched": 0, "in_flight": 0, "quarantined": 0, "doubtful": 0}
-    assert world.told[0][2]["endpoints"] == [{"endpoint": "Sales", "handed_over": 30, **counts}]
-    assert world.look(10, handed_over=31) == [DRAINED] * 2
-
-
-def test_what_only_looks_quiet_is_not_drained(world: World) -> None:
-    """It moved nothing, rows keep coming, or something waits or is in flight."""
-    assert world.look(20, handed_over=10) == []
-    for number in range(40):
-        assert world.look(after_s=module.QUIET_S - 1, handed_over=11 + number) == []
-    world.is_idle = False
-    assert world.look(20, handed_over=60) == []
-    world.is_idle = True
-    assert world.look(20, handed_over=60, claimed=1) == []
-    assert world.look(7, handed_over=60) == [DRAINED]
-
-
-def test_a_finished_run_tells_what_it_left_aside_and_that_it_is_done(world: World) -> None:
-    """In that order, without waiting, and though it moved nothing."""
-    world.look()
-    world.events.finished(progress(SALES, quarantined=2))
-    # the last is a look that was on its way
-    assert world.look(quarantined=1) == [HookEvent.QUARANTINE, DRAINED]
+def test_the_end_of_the_work_is_told_in_a_sentence(world: World) -> None:
+    """For each endpoint, those that were only dispatched as well."""
+    left = some_remaining(0, left=2, overdue=2)
+    moved, sent = (
+        EndpointProgress(endpoint=name, rows={state: 30})
+        for name, state in ((SALES, "handed_over"), (BILLING, "dispatched"))
+    )
+    world.events.finished(
+        [
+            EndpointEnd(endpoint=SALES, progress=moved, remaining=left, is_finished=True),
+            EndpointEnd(endpoint=BILLING, progress=sent, remaining=None, is_finished=False),
+        ]
+    )
+    ((event, text, facts),) = world.told
+    assert event is FINISHED
+    assert text == f"Sales: {finished_text(moved, left)} Billing: 0 moved, 30 sent when due"
+    one, other = json.loads(json.dumps(facts))["endpoints"]
+    assert (one["endpoint"], other["endpoint"]) == ("Sales", "Billing")
+    assert (one["overdue"], one["handed_over"], other["dispatched"]) == (2, 30, 30)
 
 
 @pytest.mark.parametrize("code", ExitCode)

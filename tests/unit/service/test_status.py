@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from migrator.app.remaining import Remaining
 from migrator.config import Settings
 from migrator.delays.depths import LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
@@ -20,7 +21,8 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import status as module
 from migrator.service.status import DaemonStatus, StatusPoller
-from migrator.stores.ports import TableCount
+from migrator.stores.endpoints import Selection
+from tests.support.panel import some_remaining
 
 SALES = EndpointName("Sales")
 
@@ -40,7 +42,13 @@ class World:
         self.books = self.broker_facts = self.store = self
         app: Any = self
         endpoint = StoreEndpoint(name=SALES, source="s")
-        self.poller = StatusPoller(app, [endpoint], polled=self.polled.append)
+        self.poller = StatusPoller(
+            app,
+            [endpoint],
+            app,
+            selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
+            polled=[self.polled.append],
+        )
         self.poller._details.end()  # asking reads nothing by itself
 
     def monotonic(self) -> float:
@@ -70,9 +78,9 @@ class World:
             raise self.broker_error
         return build_level_depths(version, [])
 
-    def count(self, _source: str, _now: datetime) -> TableCount:
+    def read(self, _endpoint: StoreEndpoint, _selection: Selection) -> Remaining:
         self.asked.append("counts")
-        return TableCount(rows=600, is_all=True, due=())
+        return some_remaining(600)
 
 
 @pytest.fixture
@@ -94,7 +102,7 @@ def test_what_is_not_cheap_is_read_for_those_who_look_only(world: World) -> None
     assert (seen.ladder, set(seen.gaps)) == (None, {"ladder", "rows in the tables"})
     poller.poll_details()
     assert world.asked == ["progress", "ladder", "counts"]
-    assert (poller.ask().counts[SALES].rows, poller.ask().gaps) == (600, {})
+    assert (poller.ask().counts[SALES].in_store, poller.ask().gaps) == (600, {})
     world.now_s += 1000
     poller.poll_details()
     assert world.asked == ["progress", "ladder", "counts"]
@@ -193,6 +201,7 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
         control=control,
         supervision=unused,
         poller=unused,
+        finish=unused,
         jobs=[],
     )
     found = status.quarantine(QuarantineFilter(endpoint=SALES), after=after, limit=3)

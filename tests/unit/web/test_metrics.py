@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from migrator.ledger.report import Progress, Signal
 from migrator.web.metrics import Instruments, scrape
 from migrator.web.status import Liveness, Readiness
-from tests.support.panel import NASTY, NOW, SALES, MemoryPanel, hold, some_snapshot
+from tests.support.panel import NASTY, NOW, SALES, MemoryPanel, hold, some_remaining, some_snapshot
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -113,7 +113,7 @@ def test_a_name_that_comes_twice_does_not_cost_the_rest() -> None:
     """Whatever reads the metrics refuses all of them when a sample is there twice."""
     panel = MemoryPanel()
     (one, *_) = panel.shown.endpoints
-    panel.shown = replace(panel.shown, endpoints=[one, replace(one, in_store=3)])
+    panel.shown = replace(panel.shown, endpoints=[one, replace(one, remaining=some_remaining(3))])
     assert value(scraped(panel), "migrator_store_rows", endpoint="Sales") == 3
 
 

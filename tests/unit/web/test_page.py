@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
+from migrator.app.remaining import Phase, Remaining, finished_text
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import (
@@ -28,7 +29,7 @@ from migrator.web.auth import Session
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 from migrator.web.status_page import asset, build, render
 from migrator.web.views import MODES, EndpointCard, State, event_text, look, state_of
-from tests.support.panel import NOW, SALES, hold, some_snapshot
+from tests.support.panel import NASTY, NOW, SALES, hold, some_remaining, some_snapshot
 
 ALIVE = Liveness(silent_s={"lane-worker-0": 0.5}, is_alive=True)
 READY = Readiness(is_ready=True, reasons=())
@@ -54,7 +55,12 @@ def unready(*reasons: str) -> State:
 def card(rows: dict[str, int], **changes: Any) -> EndpointCard:
     """Return the card of one endpoint, whose ledger has *rows*."""
     view = EndpointView(
-        endpoint=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=()
+        endpoint=SALES,
+        mode="migrate",
+        phase=Phase.MOVING,
+        remaining=some_remaining(),
+        rate_per_s=50.0,
+        holds=(),
     )
     books = [EndpointProgress(endpoint=SALES, rows=rows)]
     progress = replace(some_snapshot().progress, endpoints=books)
@@ -103,20 +109,23 @@ def test_progress_is_what_is_done_of_all(
     handed_over: int, in_store: int | None, percent: str
 ) -> None:
     """All is all: 100 only then; what is not known has no number and no bar."""
-    found = card({"handed_over": handed_over}, in_store=in_store)
+    remaining = None if in_store is None else some_remaining(in_store)
+    found = card({"handed_over": handed_over}, remaining=remaining)
     assert found.percent == percent
     assert bool(found.pieces) is bool(percent and handed_over)
 
 
 def test_rows_that_went_back_are_counted_once() -> None:
     """In the table, where they are."""
-    found = card({"handed_over": 50, "released": 900, "recalled": 50}, in_store=950)
-    assert found.percent == "5.0 %"
+    found = card(
+        {"handed_over": 50, "released": 900, "recalled": 50}, remaining=some_remaining(950)
+    )
+    assert found.percent == "5 %"
 
 
 def test_an_endpoint_that_sends_has_no_end() -> None:
     """And cannot be paused: its timeouts would be late."""
-    found = card({"dispatched": 7}, in_store=3, mode="dispatch")
+    found = card({"dispatched": 7}, remaining=some_remaining(3), phase=None, mode="dispatch")
     assert (found.percent, found.can_wait, found.pace) == ("", False, "50/s")
     assert list(found.counts) == [("sent when due", 7), ("in the table", 3)]
 
@@ -125,16 +134,46 @@ def test_an_endpoint_that_sends_has_no_end() -> None:
     ("given", "pace"),
     [
         ({}, "50/s, about 1.7 minutes to go"),
-        ({"eta_s": 0.2}, "50/s, less than a second to go"),
+        ({"remaining": some_remaining(10)}, "50/s, less than a second to go"),
         ({"rate_per_s": None}, "too soon to say how fast"),
-        ({"rate_per_s": 0.0, "eta_s": None}, "0/s, nobody can tell how long it takes"),
-        ({"rate_per_s": 0.25, "eta_s": 4e4}, "0.2/s, about 11 hours to go"),
+        ({"rate_per_s": 0.0}, "0/s, nobody can tell how long it takes"),
+        (
+            {"rate_per_s": 0.25, "remaining": some_remaining(10_000)},
+            "0.2/s, about 11 hours to go",
+        ),
         ({"holds": (hold(Signal.ALARM),)}, "50/s, waiting"),
     ],
 )
 def test_the_pace_is_told_as_far_as_it_is_known(given: dict[str, Any], pace: str) -> None:
     """Nothing is promised that nobody can know."""
     assert card({}, **given).pace == pace
+
+
+@pytest.mark.parametrize(
+    ("remaining", "tone"),
+    [
+        (some_remaining(0), Tone.GOOD),
+        (some_remaining(0, left=863), Tone.GOOD),
+        (some_remaining(0, left=863, overdue=863), Tone.CARE),
+    ],
+)
+def test_finished_is_said_first_with_what_is_left(remaining: Remaining, tone: Tone) -> None:
+    """In amber while rows are overdue that nobody sends; not while anything else is to be said."""
+    snapshot = some_snapshot()
+    moved = EndpointProgress(endpoint=SALES, rows={"handed_over": 57_833})
+    (one, other) = snapshot.endpoints
+    done = replace(
+        snapshot,
+        progress=replace(snapshot.progress, doubtful=(), endpoints=[moved]),
+        endpoints=[replace(one, phase=Phase.FINISHED, remaining=remaining), other],
+    )
+    found = state_of(done, ALIVE, READY)
+    assert (found.tone, found.title) == (tone, "Finished")
+    assert list(found.reasons) == [finished_text(moved, remaining)]
+    moving = replace(done, endpoints=[*done.endpoints, replace(one, endpoint=NASTY)])
+    assert state_of(moving, ALIVE, READY).title == "Running"
+    paused = replace(done, holds=[hold(Signal.PAUSED)])
+    assert state_of(paused, ALIVE, READY).title == "Paused"
 
 
 def test_only_its_own_pause_is_lifted_from_a_card() -> None:

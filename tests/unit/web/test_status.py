@@ -28,7 +28,11 @@ LEDGER, LEVELS = FOUND["ledger"], FOUND["levels"]
             "schema taken_at age_s version owner settings holds working_on ledger levels due "
             "events jobs not_known",
         ),
-        (FOUND["working_on"][0], "endpoint mode in_store rate_per_s eta_s holds"),
+        (
+            FOUND["working_on"][0],
+            "endpoint mode state in_store to_move left overdue later sent_by cutoff_s percent "
+            "rate_per_s eta_s text holds",
+        ),
         (FOUND["events"][0], "id at kind batch endpoint actor detail"),
         (FOUND["jobs"][1], "job when runs missed last"),
         (FOUND["jobs"][1]["last"], "at outcome is_fine text detail"),

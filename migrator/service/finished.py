@@ -1,0 +1,257 @@
+"""Which endpoints of a daemon are finished: noted when it becomes so, and when it ends.
+
+Rules of this file: the tables are counted only of endpoints that are quiet, and seldom; first the
+table and then the ledger, so that no row is between the two; what cannot be read changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from migrator.app.remaining import (
+    Remaining,
+    RemainingReader,
+    finished_text,
+    is_finished,
+    needs_attention,
+)
+from migrator.errors import MigratorError
+from migrator.ledger.report import EndpointProgress, Progress
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.schedule import Job
+from migrator.stores.endpoints import Selection
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = timedelta(seconds=3)
+QUIET_S: Final = 10.0
+"""Nothing was claimed or settled for so long: then rows do not just come one by one."""
+_COUNT_EVERY_S: Final = 30.0
+"""A table is counted again after so long, while its endpoint is quiet."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One endpoint."""
+
+    progress: EndpointProgress | None = None
+    changed_s: float = float("-inf")
+    count_at_s: float = float("-inf")
+    remaining: Remaining | None = None
+    is_finished: bool = False
+    needs_attention: bool = False
+
+    def is_to_be_counted(self, now_s: float) -> bool:
+        """Return whether nothing happens, and the table was not counted lately."""
+        is_still = self.progress is None or not self.progress.in_flight
+        return is_still and now_s >= max(self.changed_s + QUIET_S, self.count_at_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointEnd:
+    """One endpoint at the end of its work, or at the end of a run."""
+
+    endpoint: EndpointName
+    progress: EndpointProgress | None
+    remaining: Remaining | None
+    """None: it could not be counted, or its rows are not moved."""
+    is_finished: bool
+
+    @property
+    def text(self) -> str:
+        """Return it in sentences."""
+        if self.is_finished and self.remaining is not None:
+            return finished_text(self.progress, self.remaining)
+        moved, sent = (
+            (self.progress.handed_over, self.progress.dispatched) if self.progress else (0, 0)
+        )
+        done = f"{moved} moved, {sent} sent when due" if sent else f"{moved} moved"
+        return done if self.remaining is None else f"{done}; {self.remaining.to_move} still to move"
+
+
+Finished = Callable[[Sequence[EndpointEnd]], None]
+"""Called when all endpoints are finished that were not before."""
+
+
+class FinishWatch:
+    """Knows of each endpoint whose rows are moved whether anything is left to move."""
+
+    def __init__(
+        self,
+        reader: RemainingReader,
+        endpoints: Sequence[StoreEndpoint],
+        *,
+        selection: Callable[[], Selection],
+        progress: Callable[[], Progress],
+        finished: Finished,
+    ) -> None:
+        """Know nothing yet; *progress* reads the ledger."""
+        self._reader = reader
+        self._endpoints = endpoints
+        self._selection = selection
+        self._progress = progress
+        self._finished = finished
+        self._lock = threading.Lock()
+        self._seen = {endpoint.name: _Seen() for endpoint in endpoints}
+        self._was_polled = False
+        """The first time, what was moved before the start is seen."""
+        self._has_moved = False
+        """Since all were finished the last time, or since the start."""
+        self.job = Job("finished", LOOK_EVERY, self.look, may_lag=True)
+
+    def is_finished(self, endpoint: EndpointName) -> bool:
+        """Return whether nothing is left to move of *endpoint*; False: it is not known, too."""
+        return endpoint in self._seen and self._seen[endpoint].is_finished
+
+    def remaining(self, endpoint: EndpointName) -> Remaining | None:
+        """Return what was counted last; None: nothing yet, or rows of it are not moved here."""
+        return self._seen[endpoint].remaining if endpoint in self._seen else None
+
+    def polled(self, progress: Progress) -> None:
+        """The ledger was read: where rows go on, an endpoint is not finished any more."""
+        now_s = time.monotonic()
+        with self._lock:
+            for name, found in _by_name(progress).items():
+                if (seen := self._seen.get(name)) is None:
+                    continue
+                before, seen.progress = seen.progress, found
+                if before is not None and before.rows == found.rows:
+                    continue
+                seen.changed_s = now_s
+                seen.count_at_s = float("-inf")
+                moved = found.handed_over - (before.handed_over if before else 0)
+                self._has_moved = self._has_moved or (moved > 0 and self._was_polled)
+                if found.in_flight or moved:
+                    self._leave(name, seen)
+            self._was_polled = True
+
+    def look(self) -> None:
+        """Count the tables of endpoints that are quiet, and note which are finished."""
+        now_s = time.monotonic()
+        with self._lock:
+            quiet = [e for e in self._endpoints if self._seen[e.name].is_to_be_counted(now_s)]
+        if not quiet:
+            return
+        try:
+            counted = {each.name: self._reader.read(each, self._selection()) for each in quiet}
+            progress = _by_name(self._progress())
+        except MigratorError as exc:
+            _log.info(
+                "whether endpoints are finished could not be read now",
+                extra={"action": "finished_not_known", "error": str(exc)},
+            )
+            return
+        with self._lock:
+            was_all = self._are_all_finished
+            for name, remaining in counted.items():
+                self._judge(name, progress.get(name), remaining)
+            is_new = self._are_all_finished and not was_all and self._has_moved
+            self._has_moved = self._has_moved and not is_new
+            ends = self._ends()
+        if is_new:
+            self._finished(ends)
+
+    def at_end(
+        self, progress: Progress, endpoints: Sequence[StoreEndpoint]
+    ) -> Sequence[EndpointEnd]:
+        """Return how each of *endpoints* is at the end of a run to the end, by *progress*."""
+        found, ends = _by_name(progress), []
+        for endpoint in endpoints:
+            now, remaining = found.get(endpoint.name), None
+            if endpoint in self._endpoints:
+                with suppress(MigratorError):  # it has ended, whether or not it can be counted
+                    remaining = self._reader.read(endpoint, self._selection())
+            end = EndpointEnd(
+                endpoint=endpoint.name,
+                progress=now,
+                remaining=remaining,
+                is_finished=is_finished(now, remaining),
+            )
+            ends.append(end)
+        return ends
+
+    @property
+    def _are_all_finished(self) -> bool:
+        return bool(self._seen) and all(seen.is_finished for seen in self._seen.values())
+
+    def _ends(self) -> Sequence[EndpointEnd]:
+        return [
+            EndpointEnd(
+                endpoint=name,
+                progress=seen.progress,
+                remaining=seen.remaining,
+                is_finished=seen.is_finished,
+            )
+            for name, seen in self._seen.items()
+        ]
+
+    def _judge(
+        self, name: EndpointName, progress: EndpointProgress | None, remaining: Remaining
+    ) -> None:
+        seen = self._seen[name]
+        seen.remaining, seen.count_at_s = remaining, time.monotonic() + _COUNT_EVERY_S
+        if not is_finished(progress, remaining):
+            self._leave(name, seen)
+            return
+        attention = needs_attention(progress, remaining)
+        if seen.is_finished and attention == seen.needs_attention:
+            return
+        seen.progress, seen.is_finished, seen.needs_attention = progress, True, attention
+        _log.log(
+            logging.WARNING if attention else logging.INFO,
+            "nothing is left to move of an endpoint",
+            extra={
+                "action": "endpoint_finished",
+                "endpoint": name,
+                "text": finished_text(progress, remaining),
+                **_facts(progress, remaining),
+            },
+        )
+
+    def _leave(self, name: EndpointName, seen: _Seen) -> None:
+        if not seen.is_finished:
+            return
+        seen.is_finished = seen.needs_attention = False
+        _log.info(
+            "there are rows to move again",
+            extra={"action": "endpoint_not_finished", "endpoint": name},
+        )
+
+
+def end_document(end: EndpointEnd) -> dict[str, object]:
+    """Return one endpoint as a hook is told of it."""
+    counts = {
+        key: getattr(end.progress, key) if end.progress else 0
+        for key in ("handed_over", "dispatched", "in_flight", "quarantined", "doubtful")
+    }
+    left = _facts(None, end.remaining) if end.remaining else {}
+    return {
+        "endpoint": end.endpoint,
+        **counts,
+        **left,
+        "is_finished": end.is_finished,
+        "text": end.text,
+    }
+
+
+def _facts(progress: EndpointProgress | None, remaining: Remaining) -> dict[str, object]:
+    found: dict[str, object] = {} if progress is None else {"handed_over": progress.handed_over}
+    return {
+        **found,
+        "left": remaining.left,
+        "overdue": remaining.overdue,
+        "later": remaining.later,
+        "sent_by": remaining.sent_by and str(remaining.sent_by),
+    }
+
+
+def _by_name(progress: Progress) -> Mapping[EndpointName, EndpointProgress]:
+    return {each.endpoint: each for each in progress.endpoints}
