@@ -12,11 +12,12 @@ RUN ["python", "-m", "venv", "--without-pip", "/opt/migrator"]
 RUN ["/opt/build/bin/pip", "--python", "/opt/migrator/bin/python", "install", "--require-hashes", \
      "--requirement", "requirements/run.txt"]
 COPY pyproject.toml README.md LICENSE ./
+COPY dev/metadata.py dev/
 COPY alembic alembic
 COPY migrator migrator
 RUN ["/opt/build/bin/pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "dist", "."]
 RUN ["/opt/build/bin/pip", "--python", "/opt/migrator/bin/python", "install", "--no-index", \
-     "--no-deps", "--find-links", "dist", "migrator"]
+     "--no-deps", "--find-links", "dist", "nservicebus-timeout-migrator"]
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="migrator" \

@@ -4,6 +4,7 @@ The tree::
 
     MigratorError                 1  a bug, or a failure nobody foresaw
     ├── ConfigError               2  settings or arguments are wrong; nothing was started
+    │   └── DriverMissing            a package that one kind of store needs is not installed
     ├── PreflightRefused          3  a check refused; nothing was changed
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
@@ -43,7 +44,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+DISTRIBUTION: Final = "nservicebus-timeout-migrator"
+"""What to install; `migrator` is another project's name."""
 
 
 class ExitCode(IntEnum):
@@ -72,6 +76,17 @@ class ConfigError(MigratorError):
     """Settings or arguments are wrong. Nothing was started."""
 
     exit_code = ExitCode.USAGE
+
+
+class DriverMissing(ConfigError):
+    """A package that one kind of store needs is not installed."""
+
+    def __init__(self, wanted_by: str, package: str, *, extra: str) -> None:
+        """Name the extra of our distribution that brings it."""
+        super().__init__(
+            f"{wanted_by} needs {package}, which is not installed: "
+            f'pip install "{DISTRIBUTION}[{extra}]"'
+        )
 
 
 class PreflightRefused(MigratorError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from migrator.config import Settings
 from migrator.config.secrets import required_secret
 from migrator.config.servers import Bodies, StoreKind
-from migrator.errors import ConfigError, PreflightRefused
+from migrator.errors import ConfigError, DriverMissing, PreflightRefused
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
@@ -176,10 +176,7 @@ def _open_azure(settings: Settings) -> DocumentStore:
         from migrator.stores.azure.partitions import parse_scope
         from migrator.stores.azure.store import AzureStore
     except ImportError as exc:
-        raise ConfigError(
-            f"store.kind azure wants packages that are not here ({exc.name}); install "
-            "migrator[azure]"
-        ) from exc
+        raise DriverMissing("store.kind azure", str(exc.name), extra="azure") from exc
     given = settings.store.azure
     account = Account(
         AccountSettings(

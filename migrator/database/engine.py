@@ -27,7 +27,7 @@ from migrator.database.sessions import (
     milliseconds,
 )
 from migrator.database.types import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
-from migrator.errors import ConfigError, MigratorError
+from migrator.errors import ConfigError, DriverMissing, MigratorError
 from migrator.nservicebus.timeouts import content_hash
 
 T = TypeVar("T")
@@ -81,9 +81,7 @@ def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
     except (ArgumentError, NoSuchModuleError) as exc:
         raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
     except ImportError as exc:
-        raise ConfigError(
-            f"store.url wants the driver {exc.name or exc}, which is not here; write {_EXAMPLE}"
-        ) from exc
+        raise _without_driver(with_driver(make_url(url)), exc) from exc
 
 
 def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
@@ -262,6 +260,16 @@ def _body_hash(body: bytes | None) -> str:
     return hashlib.sha256(body or b"").hexdigest()
 
 
+def _without_driver(url: URL, why: ImportError) -> ConfigError:
+    """Return what to do about a driver that cannot be imported."""
+    extra = _EXTRAS.get(url.drivername)
+    if extra is None:
+        return ConfigError(f"store.url wants the driver {why.name or why}; write {_EXAMPLE}")
+    if isinstance(why, ModuleNotFoundError):
+        return DriverMissing("store.url", str(why.name), extra=extra)
+    return ConfigError(f"the driver of {url.drivername} is installed, but does not load: {why}")
+
+
 def with_driver(url: URL) -> URL:
     """Return *url* with the one driver that is used; MariaDB is called as MySQL is."""
     name = re.sub("^mariadb", "mysql", url.drivername)
@@ -269,6 +277,8 @@ def with_driver(url: URL) -> URL:
 
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mssql": "mssql+pyodbc", "oracle": "oracle+oracledb"}
+_EXTRAS: Final = {driver: kind for kind, driver in _DRIVERS.items()}
+"""Which extra of the distribution brings a driver; the others come with it anyway."""
 _CONNECT_ARGUMENTS: Final = {
     "postgresql": _postgresql_arguments,
     "mssql": mssql.connect_arguments,

@@ -70,7 +70,8 @@ def test_nothing_is_sent_but_what_the_wheel_is_built_of() -> None:
     sent = {line[1:] for line in lines if line.startswith("!")}
     described = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, hatch = described["project"], described["tool"]["hatch"]["build"]
-    wanted = {project["readme"], *project["license-files"], "pyproject.toml"}
+    wanted = {"README.md", *project["license-files"], "pyproject.toml"}
+    wanted |= {described["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
     wanted |= {"requirements/run.txt", "requirements/build.txt"}
     wanted |= {each.strip("/") for each in hatch["targets"]["wheel"]["include"]}
     assert (first, sent) == ("*", wanted)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import oracledb
@@ -17,10 +20,10 @@ from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database import mssql, mysql, oracle
-from migrator.database.engine import with_driver
+from migrator.database.engine import open_engine, with_driver
 from migrator.database.failures import is_passing, translating
 from migrator.database.types import ColumnTime, UtcDateTime, rounded_up
-from migrator.errors import LedgerError, StoreError
+from migrator.errors import DISTRIBUTION, ConfigError, DriverMissing, LedgerError, StoreError
 from migrator.stores.sql.dialects import dialect_for
 
 # the driver cannot be imported without unixODBC, and its errors are no more than their arguments
@@ -139,6 +142,33 @@ def test_there_is_one_driver_for_each() -> None:
         "oracle://h/?service_name=x": "oracle+oracledb",
     }.items():
         assert with_driver(make_url(url)).drivername == driver
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [("mysql://h/d", "pymysql", "mysql"), ("mssql://h/d", "pyodbc", "mssql"),
+     ("oracle://h/?service_name=x", "oracledb", "oracle")],
+)  # fmt: skip
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(
+    url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of our distribution: another one is called like the command."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(DriverMissing) as caught:
+        open_engine(url)
+    assert str(caught.value) == (
+        f"store.url needs {package}, which is not installed: "
+        f'pip install "nservicebus-timeout-migrator[{extra}]"'
+    )
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+    assert any(package in each for each in project["optional-dependencies"][extra])
+
+
+def test_a_driver_that_is_not_ours_is_refused_by_name() -> None:
+    """With what to write instead."""
+    with pytest.raises(ConfigError, match=r"the driver asyncpg; write postgresql\+psycopg://"):
+        open_engine("postgresql+asyncpg://h/d")
 
 
 def test_an_address_may_say_what_we_would() -> None:
