@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dev.servers import wait_until
+from migrator.config.sources import SECRETS
 from tests.e2e.rig import Rig
 from tests.support.service_manager import ServiceManager
 
@@ -74,6 +75,23 @@ def test_both_units_differ_in_nothing_but_the_endpoint() -> None:
     assert "ProcSubset=pid" not in one  # leases need the boot's id from /proc/sys
 
 
+def test_every_secret_of_the_settings_is_a_credential() -> None:
+    """By the name the page gives it; each file is there after the installation."""
+    page = (UNITS.parent / "docs" / "systemd.md").read_text(encoding="utf-8")
+    shown = dict(
+        re.findall(r"^\| `[\w-]+` \| `([\w.]+)_file = \"([\w-]+)\"` \|", page, re.MULTILINE)
+    )
+    assert {tuple(name.split(".")) for name in shown} == set(SECRETS)
+    wanted = {(name, f"/etc/migrator/{name}") for name in shown.values()}
+    for name in NAMES:
+        unit = (UNITS / name).read_text(encoding="utf-8")
+        assert set(re.findall("^LoadCredential=(.+):(.+)$", unit, re.MULTILINE)) == wanted
+    made = (UNITS / "tmpfiles.d" / "migrator.conf").read_text(encoding="utf-8")
+    assert set(re.findall("^f (\\S+) 0600 root root ", made, re.MULTILINE)) == {
+        path for _, path in wanted
+    }
+
+
 def test_the_user_and_the_folder_are_made(tmp_path: Path) -> None:
     """By sysusers and tmpfiles, in a root of our own."""
     (tmp_path / "etc").mkdir()
@@ -84,11 +102,12 @@ def test_the_user_and_the_folder_are_made(tmp_path: Path) -> None:
         pytest.skip("only root may give a folder to root")
     tmpfiles = UNITS / "tmpfiles.d" / "migrator.conf"
     secret = tmp_path / "etc" / "migrator" / "store-url"
-    for _ in range(2):  # the second time, there is a secret with too many readers
+    for text in ("", "kept"):
         said("systemd-tmpfiles", f"--root={tmp_path}", "--create", tmpfiles)
         assert secret.parent.stat().st_mode & 0o777 == 0o750
-        secret.touch(mode=0o644)
-    assert secret.stat().st_mode & 0o777 == 0o600
+        assert (secret.read_text(), secret.stat().st_mode & 0o777) == (text, 0o600)
+        secret.write_text("kept")
+        secret.chmod(0o644)
 
 
 def silent_s(manager: ServiceManager) -> float:
