@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from dev.commonmark import on_page_markdown
 from migrator.delays.routing import routing_key
 from migrator.nservicebus.timeouts import QueueName
+from tests.docs.test_reference import anchors
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -124,13 +125,30 @@ def test_files_that_a_page_names_exist() -> None:
 
 
 def test_the_promise_is_explained_in_its_own_words() -> None:
-    """Each phrase of the table stands in the promise."""
-    lines = (DOCS / "promise.md").read_text(encoding="utf-8").splitlines()
+    """Each phrase of the table stands in the promise; each line of the list has its tests."""
+    text = (DOCS / "promise.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    kinds = re.findall(r"^\| \*\*(\w+)\*\* \|", text, re.MULTILINE)
+    assert kinds == ["Loss", "Duplicates", "Earliness", "Lateness"]
+    listed = [
+        line for line in text.partition("\n## What each")[0].splitlines() if "`tests/" in line
+    ]
+    assert len(listed) == 8
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
     promise = next(line for line in lines if line.startswith("> "))
-    phrases = [phrase for line in lines for phrase in re.findall(r"^\| \*(.+?)\* \|", line)]
+    phrases = [phrase for line in lines for phrase in re.findall(r"^\| \*(?!\*)(.+?)\* \|", line)]
     assert len(phrases) == 13
     for part in (part.strip() for phrase in phrases for part in phrase.split("…")):
         assert part in promise
+
+
+def test_every_answer_of_what_if_is_found_by_a_symptom() -> None:
+    """The page opens with what somebody sees at three in the morning."""
+    text = (DOCS / "what-if.md").read_text(encoding="utf-8")
+    table, _, answers = text.partition("\n## ")
+    found = set(re.findall(r"\]\(#([^)]+)\)", table))
+    assert found == anchors(f"## {answers}")
 
 
 def test_the_example_of_the_levels_is_right() -> None:
