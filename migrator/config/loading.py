@@ -18,7 +18,7 @@ from typing import Any, Final, get_origin
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from migrator.config.secrets import MASK, mask, mask_addresses
+from migrator.config.secrets import MASK, mask, show_address
 from migrator.config.settings import Settings
 from migrator.config.sources import (
     DEFAULT,
@@ -226,6 +226,8 @@ def _row(key: str, model: BaseModel, path: Path, origin: Origin) -> Row:
     *above, name = map(_attribute, path)
     section = reduce(getattr, above, model)
     value, meaning = getattr(section, name), meanings(type(section))[name]
+    if path == ("web", "token") and value is not None:
+        return Row(key=key, value=MASK, origin=origin.text, meaning=meaning)
     return Row(key=key, value=_plain(value), origin=origin.text, meaning=meaning)
 
 
@@ -235,16 +237,10 @@ def _attribute(key: str) -> str:
 
 def _plain(value: object) -> Plain:
     if isinstance(value, SecretStr):
-        shown = [_masked(line) for line in value.get_secret_value().split("\n")]
+        shown = [show_address(line) for line in value.get_secret_value().split("\n")]
         return shown if len(shown) > 1 else shown[0]
     if isinstance(value, timedelta):
         return build_duration(value)
     if isinstance(value, tuple):
         return [str(_plain(part)) for part in value]
     return value if value is None or isinstance(value, int | dict) else str(value)
-
-
-def _masked(secret: str) -> str:
-    shown = mask_addresses(secret)
-    # without a recognised user part nobody knows where the password is
-    return shown if MASK in shown else MASK

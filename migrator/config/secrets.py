@@ -24,7 +24,8 @@ mistake. Without one there, what looks like an address is a part of the password
 
 Every repetition here has an end, so that a long text takes no longer than its length.
 """
-_VALUE: Final = r"(\s{0,9}=\s{0,9})('[^']{0,1024}'|\"[^\"]{0,1024}\"|[^;&\s]+)"
+_VALUE: Final = r"(\s{0,9}=\s{0,9}|%3D)('[^']{0,1024}'|\"[^\"]{0,1024}\"|\{[^}]{0,1024}\}|[^;&\s]+)"
+"""After ``%3D`` the rest of a URL's parameter: what is quoted there is not taken apart."""
 _PAIR: Final = re.compile(
     r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token))" + _VALUE,
     re.IGNORECASE,
@@ -54,6 +55,25 @@ def mask_addresses(text: str) -> str:
     return _AZURE.sub(rf"\1\2{MASK}", _PAIR.sub(rf"\1\2{MASK}", without_users))
 
 
+_PLAIN_URL: Final = re.compile(
+    r"\w[\w+.-]{0,40}://([^\s:@/?#]{1,255}@)?(\[[^\]\s]{1,64}\]|[^\s:@/?#]{0,255})(:\d{1,5})?"
+    r"(/[^\s:@?#]{0,1024})?(\?[^\s@#]{0,4096})?"
+)
+_PLAIN_PAIRS: Final = re.compile(
+    r"(\s*(host|port|virtualhost|username|usetls)\s*=[^;=\s]{0,1024}\s*(;|\Z)){1,9}", re.IGNORECASE
+)
+
+
+def show_address(address: str) -> str:
+    """Return *address* with its secrets masked; all of it, where nobody knows which part they are.
+
+    What has no password stays as it is: scheme or key, host and user.
+    """
+    shown = mask_addresses(address)
+    is_known = _PLAIN_URL.fullmatch(address) or _PLAIN_PAIRS.fullmatch(address)
+    return shown if is_known or MASK in shown else MASK
+
+
 def remember(*secrets: str) -> None:
     """Have ``mask`` know these; not short ones, which would hide too much else."""
     _known.update(each for each in secrets if len(each) >= _SHORTEST_KNOWN)
@@ -66,7 +86,8 @@ def passwords_in(address: str) -> Sequence[str]:
     """
     found = [match[0].removeprefix(match[1]).strip(":@") for match in _USER_INFO.finditer(address)]
     for pattern in (_PAIR, _AZURE):
-        found += [match[3].strip("'\"") for match in pattern.finditer(address)]
+        for text in {address, unquote(address)}:  # a URL may hold the pairs of another form
+            found += [match[3].strip("'\"{}") for match in pattern.finditer(text)]
     shown = mask_addresses(address)
     return [text for each in found for text in (each, unquote(each)) if text not in shown]
 

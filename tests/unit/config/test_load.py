@@ -339,6 +339,11 @@ def test_secrets_are_masked(url: str, expected: object) -> None:
     assert [row.value for row in rows if row.key == "broker.url"] == [expected]
 
 
+        ("amqp://nsb@rabbit-1:5671/%2Fsales", "amqp://nsb@rabbit-1:5671/%2Fsales"),
+        ("host=rabbit; username=nsb;useTls=true", "host=rabbit; username=nsb;useTls=true"),
+        ("host=rabbit;username=nsb;sword=fish", "***"),
+        ("amqp://nsb:swordfish", "***"),
+        ("amqp://rabbit/a@b", "***"),
 def test_every_event_may_have_a_program() -> None:
     """And nothing else may."""
     programs = {str(event): f"/bin/{event}" for event in HookEvent}
@@ -347,6 +352,29 @@ def test_every_event_may_have_a_program() -> None:
 
 
 def test_windows_are_in_a_time_zone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql+psycopg://nsb@db/sales?sslmode=verify-full", None),
+        ("postgresql+psycopg://nsb:sword%40fish@db/sales", "postgresql+psycopg://nsb:***@db/sales"),
+        (
+            "postgresql://db/sales?user=nsb&password=swordfish",
+            "postgresql://db/sales?user=nsb&password=***",
+        ),
+        ("sqlite:////var/lib/legacy.db", None),
+        (
+            "mssql+pyodbc:///?odbc_connect=Server%3Ddb%3BUID%3Dnsb%3BPWD%3D%7Bsword%3Bfish%7D",
+            "mssql+pyodbc:///?odbc_connect=Server%3Ddb%3BUID%3Dnsb%3BPWD%3D***",
+        ),
+    ],
+)
+def test_an_address_is_shown_without_its_secret(url: str, expected: str | None) -> None:
+    """Host and user are no secret: one sees which server is meant. A token is nothing else."""
+    rows = describe(loaded(MIGRATOR_STORE__URL=url, MIGRATOR_WEB__TOKEN="amqp://nsb@rabbit-1"))
+    found = {row.key: row.value for row in rows}
+    assert (found["store.url"], found["web.token"]) == (expected or url, "***")
+
+
     """UTC needs no data about time zones, which a small container may not have."""
     file.write_text('[throttle]\nwindows = ["22:00-06:00"]\ntime_zone = "Europe/Vienna"\n')
     throttle = loaded(file).settings.throttle

@@ -146,4 +146,6 @@ def test_what_is_a_password_of_ours_is_masked_wherever_it_is_said() -> None:
     assert mask("FATAL: Trout/Salmon is wrong") == "FATAL: *** is wrong"
     assert mask("retry with Trout%2FSalmon, sixteen-letters!") == "retry with ***, ***"
     assert mask("Trout/Salmons of billing1 at broker-9") == "Trout/Salmons of billing1 at broker-9"
-    assert passwords_in("host=h;username=u;password='swordfish'") == ["swordfish", "swordfish"]
+    assert {*passwords_in("host=h;username=u;password='swordfish'")} == {"swordfish"}
+    odbc = "mssql+pyodbc:///?odbc_connect=Server%3Ddb%3BPWD%3D%7Bsword%3Bfish%7D"
+    assert "sword;fish" in passwords_in(odbc)
