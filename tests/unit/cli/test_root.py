@@ -6,7 +6,9 @@ import json
 import logging
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +102,25 @@ def test_verbosity_is_the_log_level(program: Program, flag: str, level: int) -> 
     """One -v is enough for debug lines."""
     program(flag, "config")
     assert logging.getLogger().level == level
+
+
+def test_addresses_come_from_files(program: Program, tmp_path: Path) -> None:
+    """As from the settings' own; one that every user can read is refused before it is used."""
+    file = tmp_path / "store-url"
+    file.write_text("postgresql+psycopg://nsb:swordfish@db/sales\n")
+    given = [f"--{name}-url-file={file}" for name in ("store", "broker", "management")]
+    rows = {row["key"]: row for row in program(*given, "config", "--json").document["settings"]}
+    for key in ("store.url", "broker.url", "broker.management_url"):
+        shown = "postgresql+psycopg://nsb:***@db/sales"
+        assert (rows[key]["value"], rows[key]["origin"]) == (shown, f"file {file}")
+    with tempfile.NamedTemporaryFile("w", dir="/var/tmp") as shared:
+        shared.write("postgresql+psycopg://nsb:swordfish@db/sales\n")
+        shared.flush()
+        Path(shared.name).chmod(0o644)
+        said = program("--store-url-file", shared.name, "preview", codes=[2]).err
+    assert "store.url_file (option --store-url-file): every user of this machine can read" in said
+    both = ("--store-url", "sqlite://", "--store-url-file", str(file), "preview")
+    assert "keep one of the two" in program(*both, codes=[2]).err
 
 
 def test_a_secret_that_is_missing_names_every_way_to_set_it(program: Program) -> None:
