@@ -21,12 +21,12 @@ _HERE: Final = "127.0.0.1"
 _ELSEWHERE: Final = "192.0.2.1"
 _WAYS: Final = (
     ("control socket", Listener(is_socket=True), _HERE),
-    ("this machine", Listener(is_socket=False, token=_TOKEN), _HERE),
     (
-        "this machine, `web.allow_remote`",
-        Listener(is_socket=False, token=_TOKEN, is_loopback=False),
+        "this machine, no token set or `web.open_to_local`",
+        Listener(is_socket=False, token=_TOKEN, open_to_local=True),
         _HERE,
     ),
+    ("this machine", Listener(is_socket=False, token=_TOKEN), _HERE),
     ("other machines", Listener(is_socket=False, token=_TOKEN, is_loopback=False), _ELSEWHERE),
 )
 """How a daemon may be asked, and from where."""
@@ -56,7 +56,8 @@ def http() -> str:
         "what protects it is on the [page about control](../control.md).",
         "## Paths\n\n" + table(("path", "answer", *(name for name, _, _ in _WAYS)), _paths()),
         "*open* needs nothing, *token* wants `Authorization: Bearer` with the one of `web.token`; "
-        "where none is set, the answer is 403.",
+        "where none is set, the answer is 403. *This machine* is who connects from it, also a "
+        "proxy there.",
         "## Commands\n\n`POST /control` takes one JSON object: `command`, what may be given with "
         "it, and `who`, the name for the audit trail.\n"
         "Other keys are refused, so that a mistyped `endpoint` does not pause everything.\n"

@@ -11,9 +11,9 @@ from typing import Final
 
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
-from migrator.web.auth import WRONG_SPAN_S
+from migrator.web.auth import MOST_WRONG, WRONG_S
 from migrator.web.control import PATIENCE_S
-from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES, WRONG_TOKENS
+from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES
 from migrator.web.server import MOST_CONNECTIONS
 
 HTTP_CODES: Final[Mapping[int, str]] = {
@@ -26,8 +26,8 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     408: f"The body did not come within {BODY_PATIENCE_S:g} s.",
     413: f"The body is larger than {LARGEST_BODY_BYTES // 1024} KiB.",
     415: "The body is no JSON.",
-    429: f"{WRONG_TOKENS} wrong tokens came from this address within {WRONG_SPAN_S:g} s; even the "
-    "right one is not looked at until they are over.",
+    429: f"The token is wrong, and {MOST_WRONG} other wrong ones wait for their answer, of which "
+    f"there is one in {WRONG_S:g} s; the right one is always taken, at once.",
     500: "A bug; the log has `web_failed`.",
     503: "Another command is under way, and this one was not begun; or the ledger cannot be read; "
     f"or more than {MOST_CONNECTIONS} connections are open.",

@@ -66,11 +66,15 @@ class Web(Section):
     listen: Annotated[str | None, EMPTY_IS_NONE, checked(_address)] = None
     """address and port for HTTP, such as 127.0.0.1:9464; empty: none"""
     token: Annotated[SecretStr | None, _LONG] = None
-    """over HTTP, one can only look without it, and only on this machine"""
+    """asked for by the page and over HTTP; without one, both can only be looked at, and only on
+    this machine"""
     token_file: Path | None = None
     """file that holds the token; a bare name is a systemd credential"""
-    allow_remote: bool = False
-    """true: web.listen may be an address that others can reach"""
+    open_to_local: bool = False
+    """true: on this machine, the page and /status can be looked at without the token"""
+    behind_tls: bool = False
+    """true: web.listen may be an address that others can reach: a TLS proxy is in front of it, or
+    the network between containers of one machine"""
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -81,13 +85,19 @@ class Web(Section):
     def _is_reached_by_others_on_purpose(self) -> Self:
         if self.address is None or is_loopback(self.address[0]):
             return self
-        if not self.allow_remote:
+        if not self.behind_tls:
             raise ValueError(
-                "listen must be an address of this machine alone, such as 127.0.0.1, unless "
-                "allow_remote is true"
+                "listen must be an address of this machine alone, such as 127.0.0.1: the daemon "
+                "has no TLS, and the token could be read on its way; if a TLS proxy is in front, "
+                "set behind_tls = true"
             )
         if self.token is None:
             raise ValueError("listen must not be reached by others without a token")
+        if self.open_to_local:
+            raise ValueError(
+                "open_to_local must be false where others can reach listen: by a proxy, everybody "
+                "seems to be on this machine"
+            )
         return self
 
 

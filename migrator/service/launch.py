@@ -572,4 +572,10 @@ def _web_plan(app: App) -> WebPlan:
     token = None if given.token is None else given.token.get_secret_value()
     is_usual = given.socket == AUTO
     file = own_socket(os.environ) if given.socket == AUTO else given.socket
-    return WebPlan(socket=file, needs_socket=not is_usual, listen=given.address, token=token)
+    return WebPlan(
+        socket=file,
+        needs_socket=not is_usual,
+        listen=given.address,
+        token=token,
+        open_to_local=given.open_to_local,
+    )

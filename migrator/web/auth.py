@@ -1,9 +1,9 @@
 """Who may ask what: the socket file's mode for those on this machine, a token for all others.
 
-Without a token it is reading, and only for those on this machine: health and metrics always, what
-the status page shows openly as well where nobody else can come in. What changes something, or
-shows single rows, is never open. Wrong tokens are counted by address, and a browser that gave the
-right one has a session, which ends by itself and with the process.
+Without it one can only read, and only on this machine: health and metrics always; what the status
+page shows while no token is set, or if ``web.open_to_local`` says so. What changes something, or
+shows single rows, is never open. The right token is always taken and wrong ones are answered
+slowly; a browser that gave the right one has a session, which ends by itself and with the process.
 
 Rules of this file: a request goes in, a refusal or nothing comes out, and no body is read; memory
 is bounded, whoever comes; time is asked of the clock that is given. Source: docs/control.md.
@@ -11,15 +11,14 @@ is bounded, whoever comes; time is asked of the clock that is given. Source: doc
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
-import math
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -32,7 +31,7 @@ from migrator.web.control import Answer
 MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})
 """What anybody on this machine may look at, so that monitoring needs no secret."""
 LOOKING: Final = frozenset({"/status"})
-"""What the page shows as well: open where the page is, at an address of this machine alone."""
+"""What the page shows as well; see ``may_look``."""
 _FORWARDING: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 """With one of these, a proxy on this machine says that it asks for somebody else."""
 _HARMLESS: Final = frozenset({"GET", "HEAD"})
@@ -49,6 +48,8 @@ class Listener:
     """None: nothing but the open paths is served over TCP."""
     is_loopback: bool = True
     """Only this machine can reach it."""
+    open_to_local: bool = False
+    """Whoever is on this machine may look although there is a token."""
 
 
 def refusal(asked: Request, listener: Listener) -> HTTPException | None:
@@ -83,9 +84,19 @@ def is_open(asked: Request, listener: Listener) -> bool:
     path = asked.scope["path"]
     if asked.method not in _HARMLESS or not is_loopback(peer_of(asked)):
         return False
-    if path in MONITORING:
-        return True
-    return path in LOOKING and listener.is_loopback and not is_forwarded(asked.headers)
+    return path in MONITORING or (path in LOOKING and may_look(asked, listener))
+
+
+def may_look(asked: Request, listener: Listener) -> bool:
+    """Return whether the page and ``/status`` are shown to *asked* without a token or a login.
+
+    Everybody seems to be on this machine who comes through a proxy on it, or where others can
+    reach the listener.
+    """
+    if listener.token is not None and not listener.open_to_local:
+        return False
+    is_from_here = is_loopback(peer_of(asked)) and not _is_forwarded(asked.headers)
+    return listener.is_loopback and is_from_here
 
 
 def peer_of(asked: Request) -> str:
@@ -93,7 +104,7 @@ def peer_of(asked: Request) -> str:
     return asked.client.host if asked.client else ""
 
 
-def is_forwarded(headers: Mapping[str, str]) -> bool:
+def _is_forwarded(headers: Mapping[str, str]) -> bool:
     """Return whether a proxy says that somebody else asks, who need not be on this machine."""
     return any(name in headers for name in _FORWARDING)
 
@@ -133,55 +144,35 @@ def _has_token(asked: Request, token: str) -> bool:
     return is_same and scheme.lower() == "bearer"
 
 
-WRONG_SPAN_S: Final = 30.0
-"""An address that was wrong too often within that time is not listened to until it is over."""
-_MOST_ADDRESSES: Final = 256
-_HOST_BITS: Final = 64
-"""Of an IPv6 address: whoever has one has all of its network."""
+WRONG_S: Final = 1.0
+"""So long takes the answer to a wrong token, one after another."""
+MOST_WRONG: Final = 8
+"""More do not wait for theirs: no guesser takes all connections."""
 
 
-class RateLimiter:
-    """How often each address was wrong within ``WRONG_SPAN_S``."""
+class WrongTokens:
+    """Has wrong tokens answered slowly, for one event loop; a right one waits for nothing.
 
-    def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Let *most* be wrong from one address within 30 s, and then none until they are over."""
-        self._most = most
-        self._clock = clock
-        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """When each network began to be wrong, and how often it was."""
+    Addresses are not told apart: behind a proxy all have the same one, and whoever guesses would
+    lock everybody out.
+    """
 
-    def wait_s(self, address: str) -> float:
-        """Return how long nothing of *address* is looked at, right or wrong; 0: it is."""
-        began_s, wrong = self._window(_network(address))
-        return began_s + WRONG_SPAN_S - self._clock() if wrong >= self._most else 0.0
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self._turn = asyncio.Lock()
+        self._waiting = 0
 
-    def note_wrong(self, address: str) -> None:
-        """Count one more."""
-        key = _network(address)
-        began_s, wrong = self._window(key)
-        while key not in self._windows and len(self._windows) >= _MOST_ADDRESSES:
-            self._windows.popitem(last=False)
-        self._windows[key] = (began_s, wrong + 1)
-
-    def __len__(self) -> int:
-        return len(self._windows)
-
-    def _window(self, key: str) -> tuple[float, int]:
-        began_s, wrong = self._windows.get(key, (-math.inf, 0))
-        if self._clock() - began_s < WRONG_SPAN_S:
-            return began_s, wrong
-        self._windows.pop(key, None)
-        return self._clock(), 0
-
-
-def _network(address: str) -> str:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        return str(int(parsed) >> _HOST_BITS)
-    return str(parsed)
+    async def wait(self) -> bool:
+        """Return when a wrong token may be answered; False, at once: too many wait already."""
+        if self._waiting >= MOST_WRONG:
+            return False
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await asyncio.sleep(WRONG_S)
+        finally:
+            self._waiting -= 1
+        return True
 
 
 LIFE_S: Final = 8 * 3600

@@ -15,12 +15,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from migrator.reports import json_bytes
-from migrator.web.auth import Listener, RateLimiter, is_open, peer_of, refusal
+from migrator.web.auth import Listener, WrongTokens, refusal
 
 _log = logging.getLogger(__name__)
 
-WRONG_TOKENS: Final = 30
-"""An address that gave so many wrong tokens is not listened to for a while."""
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -69,22 +67,26 @@ def _closing(status: int, text: str) -> HTTPException:
 class Guard:
     """Answers what ``auth`` refuses, passes all else on, and puts its headers into every answer."""
 
-    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+    def __init__(self, app: ASGIApp, listener: Listener, wrong: WrongTokens) -> None:
         self._app = app
         self._listener = listener
-        self._limiter = RateLimiter(most=WRONG_TOKENS)
+        self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or have it answered."""
         if scope["type"] != "http":
             return
-        refused = self._refusal(Request(scope))
+        asked = Request(scope, receive)
+        refused = refusal(asked, self._listener)
         answer = self._app
         if refused is not None:
-            headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else {}
             # closed over a body that nobody read, a connection is reset, and the answer may be lost
             with suppress(HTTPException):
-                await read_body(Request(scope, receive))
+                await read_body(asked)
+            is_wrong = refused.status_code == 401 and "authorization" in asked.headers
+            if is_wrong and not await self._wrong.wait():
+                refused = HTTPException(429, "too many wrong tokens; a right one is always taken")
+            headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else {}
             # what is left of a body must not be taken for the next request
             answer = _error(refused.status_code, refused.detail, {**headers, "connection": "close"})
 
@@ -96,17 +98,6 @@ class Guard:
             await send(message)
 
         await answer(scope, receive, send_with_headers)
-
-    def _refusal(self, asked: Request) -> HTTPException | None:
-        if is_open(asked, self._listener):
-            return refusal(asked, self._listener)  # a token is not looked at, so none is guessed
-        has_token = "authorization" in asked.headers and not self._listener.is_socket
-        if has_token and self._limiter.wait_s(peer_of(asked)) > 0:
-            return HTTPException(429, "too many wrong tokens from your address; try again later")
-        refused = refusal(asked, self._listener)
-        if has_token and refused is not None and refused.status_code == 401:
-            self._limiter.note_wrong(peer_of(asked))
-        return refused
 
 
 async def on_http_error(_request: Request, exc: Exception) -> Response:

@@ -35,7 +35,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from migrator.config.settings import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.reports import fields_of
-from migrator.web.auth import Listener, peer_of
+from migrator.web.auth import Listener, WrongTokens, peer_of
 from migrator.web.control import Command, CommandQueue, StatusService, UnansweredError, parse_order
 from migrator.web.http import JSON, Guard, json_response, kind_of, on_bug, on_http_error, read_body
 from migrator.web.listener import tcp_socket, unix_socket
@@ -69,7 +69,9 @@ class WebPlan:
     listen: tuple[str, int] | None = None
     """Address and port; port 0: any that is free; None: no TCP."""
     token: str | None = field(default=None, repr=False)
-    """Over TCP nothing but health and metrics is served without it."""
+    """None: over TCP one can only look, and only on this machine."""
+    open_to_local: bool = False
+    """Whoever is on this machine may look without the token, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,10 @@ def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Ite
             host, port = bound.getsockname()[:2]
             address = (str(host), int(port))
             listener = Listener(
-                is_socket=False, token=plan.token, is_loopback=is_loopback(address[0])
+                is_socket=False,
+                token=plan.token,
+                is_loopback=is_loopback(address[0]),
+                open_to_local=plan.open_to_local,
             )
             listeners.append((listener, bound))
         if listeners:
@@ -232,9 +237,9 @@ def new_app(
     status: StatusService, instruments: Instruments, commands: CommandQueue, listener: Listener
 ) -> Starlette:
     """Return the application that serves *status* at *listener*."""
-    routes = _Routes(status, instruments, commands, listener)
+    routes, wrong = _Routes(status, instruments, commands, listener), WrongTokens()
     # whoever may open the socket has a command line; the page is for browsers
-    page = [] if listener.is_socket else StatusPage(status, commands, listener).routes()
+    page = [] if listener.is_socket else StatusPage(status, commands, listener, wrong).routes()
     app = Starlette(
         routes=[
             Route("/live", routes.live, methods=["GET"]),
@@ -245,7 +250,7 @@ def new_app(
             Route("/control", routes.control, methods=["POST"]),
             *page,
         ],
-        middleware=[Middleware(Guard, listener=listener)],
+        middleware=[Middleware(Guard, listener=listener, wrong=wrong)],
         exception_handlers={HTTPException: on_http_error, Exception: on_bug},
     )
     app.router.redirect_slashes = False  # a path is right or it is not there

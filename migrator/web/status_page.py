@@ -1,6 +1,6 @@
 """The status page: its templates, its forms, who may look, who is logged in, what they may do.
 
-Rules of this file: the token is looked at in one place only, and not often; looking changes
+Rules of this file: the token is looked at in one place only; looking changes
 nothing; whatever changes something is a POST of one of our own pages that ``StatusPage._acting``
 let in, and the same command as by any other way; then the browser is sent to a page to look at, so
 that loading it anew does nothing twice (to end twice is to end).
@@ -27,7 +27,6 @@ from starlette.routing import Route
 
 from migrator import __version__
 from migrator.config import HandOver
-from migrator.config.settings import is_loopback
 from migrator.config.values import meanings
 from migrator.ledger.report import QuarantineFilter
 from migrator.nservicebus.conversion import Reason
@@ -35,11 +34,11 @@ from migrator.reports.pages import new_environment
 from migrator.web.auth import (
     LIFE_S,
     Listener,
-    RateLimiter,
     Session,
     Sessions,
-    is_forwarded,
+    WrongTokens,
     is_same_origin,
+    may_look,
     peer_of,
 )
 from migrator.web.control import (
@@ -72,7 +71,6 @@ _MOST_FIELDS: Final = 16
 Handler = Callable[[Request], Awaitable[Response]]
 Form = Mapping[str, str]
 
-WRONG_TOKENS: Final = 5
 _LONGEST_NAME: Final = 60
 ROWS: Final = 50
 """Of the quarantine on one page."""
@@ -213,13 +211,19 @@ async def form_of(request: Request) -> Form:
 class StatusPage:
     """Everything a browser may ask of one daemon at one listener."""
 
-    def __init__(self, status: StatusService, commands: CommandQueue, listener: Listener) -> None:
+    def __init__(
+        self,
+        status: StatusService,
+        commands: CommandQueue,
+        listener: Listener,
+        wrong: WrongTokens,
+    ) -> None:
         """Nobody is logged in."""
         self._status = status
         self._commands = commands
         self._listener = listener
         self._sessions = Sessions()
-        self._limiter = RateLimiter(most=WRONG_TOKENS)
+        self._wrong = wrong
 
     def routes(self) -> list[Route]:
         """Return all paths; ``auth.is_page`` knows them by their beginning."""
@@ -251,9 +255,8 @@ class StatusPage:
         return self._sessions.find(request.cookies.get(_cookie_name(request)))
 
     def _may_look(self, request: Request, session: Session | None) -> bool:
-        """Return whether the page is shown: to anybody on this machine, else to who logged in."""
-        is_from_here = is_loopback(peer_of(request)) and not is_forwarded(request.headers)
-        return session is not None or (self._listener.is_loopback and is_from_here)
+        """Return whether the page is shown."""
+        return session is not None or may_look(request, self._listener)
 
     def _logged_in(self, show: Callable[[Request, Session], Awaitable[Response]]) -> Handler:
         """Return what shows a page to whoever is logged in, and asks others for the token."""
@@ -278,33 +281,30 @@ class StatusPage:
     async def _ask_for_token(self, request: Request) -> Response:
         if self._session(request) is not None:
             return go("/")
-        return self._login_page("", status=403 if self._listener.token is None else 200)
+        return self._login_page(request, "", status=403 if self._listener.token is None else 200)
 
-    def _login_page(
-        self, trouble: str, *, status: int, headers: Mapping[str, str] | None = None
-    ) -> Response:
+    def _login_page(self, request: Request, trouble: str, *, status: int) -> Response:
         values = {
             "trouble": trouble,
             "has_login": self._listener.token is not None,
-            "may_go_back": self._listener.is_loopback,
+            "may_go_back": may_look(request, self._listener),
         }
-        return page("login.html", values, status=status, headers=headers)
+        return page("login.html", values, status=status)
 
     async def _log_in(self, request: Request) -> Response:
-        """Give a cookie to whoever has the token, which is looked at here alone, and not often."""
+        """Give a cookie to whoever has the token, which is looked at here alone."""
         demand_own_page(request)
         form, peer = await form_of(request), peer_of(request)
-        if (wait_s := self._limiter.wait_s(peer)) > 0:
-            text = f"Too many wrong tokens from your address; try again in {wait_s:.0f} s."
-            return self._login_page(text, status=429, headers={"retry-after": f"{wait_s:.0f}"})
         name = form.get("name", "").strip()
         if len(name) > _LONGEST_NAME or not name.isprintable():
             raise HTTPException(400, f"a name has at most {_LONGEST_NAME} characters in one line")
         token, given = self._listener.token, form.get("token", "").strip()
         if token is None or not hmac.compare_digest(given.encode(), token.encode()):
-            self._limiter.note_wrong(peer)
+            if token is not None and not await self._wrong.wait():
+                text = "Too many wrong tokens are being tried; the right one is always taken."
+                return self._login_page(request, text, status=429)
             _log.warning("a wrong token", extra={"action": "web_login_refused", "peer": peer})
-            return self._login_page("This is not the token.", status=401)
+            return self._login_page(request, "This is not the token.", status=401)
         self._sessions.end(request.cookies.get(_cookie_name(request)))
         cookie = self._sessions.begin(name)
         _log.info("logged in", extra={"action": "web_login", "peer": peer, "who": name})

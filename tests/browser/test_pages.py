@@ -61,7 +61,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def served(panel: MovingPanel, port: int = 0) -> Iterator[Site]:
     """Serve *panel* for as long as the context lasts."""
-    plan = WebPlan(listen=("127.0.0.1", port), token=TOKEN)
+    plan = WebPlan(listen=("127.0.0.1", port), token=TOKEN, open_to_local=True)
     with serve(panel, plan, Instruments()) as found:
         assert found.address is not None
         yield Site(panel, "http://{}:{}".format(*found.address))

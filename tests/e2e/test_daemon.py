@@ -65,9 +65,12 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     no = told(rig, command="pause", endpoint="Billing", reason="a mistake")
     assert (no["is_done"], "does not work on Billing" in no["text"]) == (False, True)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        wait_until(lambda: "Sales" in client.get("/").text, what="the status page")
+        assert client.get("/").headers["location"] == "/page/login"
+        assert client.get("/status").status_code == 401
         assert client.post("/control", json={"command": "resume"}).status_code == 401
+        assert client.get("/metrics").status_code == 200
         client.headers["authorization"] = f"Bearer {TOKEN}"
+        wait_until(lambda: "Sales" in client.get("/status").text, what="the status")
         assert client.post("/control", json={"command": "resume"}).json()["is_done"]
     by_daemon = json.loads(rig.must("status", "--json"))
     by_ledger = json.loads(rig.must("status", "--json", MIGRATOR_WEB__SOCKET=""))

@@ -212,9 +212,17 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[web]\nsocket = "control.sock"', "must be an absolute path"),
         ('[web]\ntoken = "fifteen letters"', "must have at least 16 characters"),
         ('[web]\ntoken = "größer, und sechzehn"', "all of them ASCII"),
-        ('[web]\nlisten = "0.0.0.0:9464"\ntoken = "correct horse battery"', "unless allow_remote"),
-        ('[web]\nlisten = "[::]:9464"\nallow_remote = true', "without a token"),
-        ('[web]\nlisten = "migrator.example:9464"', "unless allow_remote is true"),
+        (
+            '[web]\nlisten = "0.0.0.0:9464"\ntoken = "correct horse battery"',
+            "if a TLS proxy is in front, set behind_tls = true",
+        ),
+        ('[web]\nlisten = "[::]:9464"\nbehind_tls = true', "without a token"),
+        ('[web]\nlisten = "migrator.example:9464"', "the daemon has no TLS"),
+        (
+            '[web]\nlisten = "[::]:9464"\nbehind_tls = true\ntoken = "correct horse battery"\n'
+            "open_to_local = true",
+            "open_to_local must be false where others can reach listen",
+        ),
         *(
             (f'[web]\nlisten = "{listen}"', "such as 127.0.0.1:9464")
             for listen in ("9464", "::1:9464", "127.0.0.1:port", "a@127.0.0.1:80", "[::1:80")
@@ -315,7 +323,7 @@ def test_every_setting_is_shown_once_with_value_and_origin(file: Path) -> None:
     assert found["handover.cutoff"] == ("1m", "default")
     assert found["handover.destination_map"] == ("A=B, C=D", "option --map")
     assert found["dispatch.retry_delays"] == ("10s, 1m, 5m", "default")
-    assert found["web.allow_remote"] == ("false", "default")
+    assert found["web.behind_tls"] == ("false", "default")
     assert found["endpoints[0].name"] == ("Sales", f"file {file}")
     assert found["endpoints[0].schema"] == ("s", f"file {file}")
     assert found["endpoints[0].mode"] == ("migrate", "default")
@@ -331,6 +339,11 @@ def test_every_setting_is_shown_once_with_value_and_origin(file: Path) -> None:
             "amqp://a:b,c@one, host=two;passphrase , amqp://a:b@three",
             ["amqp://a:***@one", "***", "amqp://a:***@three"],
         ),
+        ("amqp://nsb@rabbit-1:5671/%2Fsales", "amqp://nsb@rabbit-1:5671/%2Fsales"),
+        ("host=rabbit; username=nsb;useTls=true", "host=rabbit; username=nsb;useTls=true"),
+        ("host=rabbit;username=nsb;sword=fish", "***"),
+        ("amqp://nsb:swordfish", "***"),
+        ("amqp://rabbit/a@b", "***"),
     ],
 )
 def test_secrets_are_masked(url: str, expected: object) -> None:
@@ -339,19 +352,6 @@ def test_secrets_are_masked(url: str, expected: object) -> None:
     assert [row.value for row in rows if row.key == "broker.url"] == [expected]
 
 
-        ("amqp://nsb@rabbit-1:5671/%2Fsales", "amqp://nsb@rabbit-1:5671/%2Fsales"),
-        ("host=rabbit; username=nsb;useTls=true", "host=rabbit; username=nsb;useTls=true"),
-        ("host=rabbit;username=nsb;sword=fish", "***"),
-        ("amqp://nsb:swordfish", "***"),
-        ("amqp://rabbit/a@b", "***"),
-def test_every_event_may_have_a_program() -> None:
-    """And nothing else may."""
-    programs = {str(event): f"/bin/{event}" for event in HookEvent}
-    assert {*Hooks.model_validate(programs).programs} == {*programs}
-    assert {*Hooks.model_fields} == {*programs, "timeout"}
-
-
-def test_windows_are_in_a_time_zone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
@@ -375,6 +375,14 @@ def test_an_address_is_shown_without_its_secret(url: str, expected: str | None) 
     assert (found["store.url"], found["web.token"]) == (expected or url, "***")
 
 
+def test_every_event_may_have_a_program() -> None:
+    """And nothing else may."""
+    programs = {str(event): f"/bin/{event}" for event in HookEvent}
+    assert {*Hooks.model_validate(programs).programs} == {*programs}
+    assert {*Hooks.model_fields} == {*programs, "timeout"}
+
+
+def test_windows_are_in_a_time_zone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """UTC needs no data about time zones, which a small container may not have."""
     file.write_text('[throttle]\nwindows = ["22:00-06:00"]\ntime_zone = "Europe/Vienna"\n')
     throttle = loaded(file).settings.throttle
@@ -403,7 +411,7 @@ def test_an_address_is_shown_without_its_secret(url: str, expected: str | None) 
 def test_an_address_of_this_machine_is_enough(listen: str, address: tuple[str, int] | None) -> None:
     """Without a token, which only control needs; for others it takes a word and a token."""
     assert loaded(MIGRATOR_WEB__LISTEN=listen).settings.web.address == address
-    web = {"LISTEN": "192.0.2.7:80", "ALLOW_REMOTE": "true", "TOKEN": "correct horse battery"}
+    web = {"LISTEN": "192.0.2.7:80", "BEHIND_TLS": "true", "TOKEN": "correct horse battery"}
     given = loaded(None, **{f"MIGRATOR_WEB__{key}": value for key, value in web.items()})
     assert given.settings.web.address == ("192.0.2.7", 80)
 

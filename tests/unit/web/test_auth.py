@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from starlette.requests import Request
 
-from migrator.web.auth import LIFE_S, MOST, Listener, RateLimiter, Sessions, refusal
+from migrator.web import auth
+from migrator.web.auth import LIFE_S, MOST, MOST_WRONG, Listener, Sessions, WrongTokens, refusal
 
 TOKEN = "correct horse battery"
 SOCKET = Listener(is_socket=True)
 LOCAL = Listener(is_socket=False, token=TOKEN)
 REMOTE = Listener(is_socket=False, token=TOKEN, is_loopback=False)
 BARE = Listener(is_socket=False)
+SHOWN = Listener(is_socket=False, token=TOKEN, open_to_local=True)
 BEARER = f"Bearer {TOKEN}"
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
 
@@ -63,10 +67,11 @@ def test_only_the_token_opens(authorization: str, expected: int) -> None:
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/metrics", "/status"])
 def test_looking_needs_no_token_on_this_machine(path: str) -> None:
-    """Reading them only; whoever comes from elsewhere needs it."""
-    assert status(LOCAL, path) == status(BARE, path) == 200
-    assert status(LOCAL, path, method="HEAD", peer="::1") == 200
-    assert status(LOCAL, path, method="POST") == 401
+    """Reading them only; /status wants a token that is set, unless it is said to be open."""
+    assert status(SHOWN, path) == status(BARE, path) == 200
+    assert status(LOCAL, path) == (401 if path == "/status" else 200)
+    assert status(SHOWN, path, method="HEAD", peer="::1") == 200
+    assert status(SHOWN, path, method="POST") == 401
     assert status(REMOTE, path, peer=ELSEWHERE) == status(REMOTE, path, peer="") == 401
     assert status(REMOTE, path, peer=ELSEWHERE, authorization=BEARER) == 200
 
@@ -77,9 +82,9 @@ def test_looking_needs_no_token_on_this_machine(path: str) -> None:
 def test_whoever_comes_through_a_proxy_is_not_on_this_machine(name: str) -> None:
     """It connects from here, and says that it asks for somebody else; monitoring goes on."""
     header = {name: HERE}
-    assert status(LOCAL, "/status", **header) == 401
-    assert status(LOCAL, "/status", authorization=BEARER, **header) == 200
-    assert status(LOCAL, "/live", **header) == 200
+    assert status(SHOWN, "/status", **header) == 401
+    assert status(SHOWN, "/status", authorization=BEARER, **header) == 200
+    assert status(SHOWN, "/live", **header) == 200
 
 
 def test_where_others_come_in_only_monitoring_is_open() -> None:
@@ -145,41 +150,35 @@ class Clock:
         return self.now_s
 
 
-def test_who_is_wrong_too_often_has_to_wait() -> None:
-    """Until the span is over, and nobody else."""
-    clock = Clock()
-    tries = RateLimiter(most=3, clock=clock)
-    for _ in range(3):
-        assert tries.wait_s("192.0.2.1") == 0
-        tries.note_wrong("192.0.2.1")
-        clock.now_s += 1
-    assert (tries.wait_s("192.0.2.1"), tries.wait_s("192.0.2.2")) == (27, 0)
-    clock.now_s = 30
-    assert tries.wait_s("192.0.2.1") == 0
+def test_wrong_tokens_are_answered_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only a few wait for that; those beyond are told so at once."""
+    slept: list[float] = []
+    under_way = 0
 
+    async def sleep(seconds: float) -> None:
+        nonlocal under_way
+        under_way += 1
+        assert under_way == 1
+        slept.append(seconds)
+        await waiting.wait()
+        under_way -= 1
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_same"),
-    [
-        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
-        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
-        ("", "", True),
-    ],
-)
-def test_a_network_is_one_address(one: str, other: str, is_same: bool) -> None:
-    """Whoever has an IPv6 address has many more of them."""
-    tries = RateLimiter(most=1)
-    tries.note_wrong(one)
-    assert (tries.wait_s(other) > 0) is is_same
+    async def all_at_once() -> list[bool]:
+        wrong = WrongTokens()
+        tries = [asyncio.ensure_future(wrong.wait()) for _ in range(MOST_WRONG + 3)]
+        await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.done() for each in tries] == [False] * MOST_WRONG + [True] * 3
+        waiting.set()
+        return [await each for each in (*tries, asyncio.ensure_future(wrong.wait()))]
+
+    waiting = asyncio.Event()
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    assert asyncio.run(all_at_once()) == [True] * MOST_WRONG + [False] * 3 + [True]
+    assert slept == [auth.WRONG_S] * (MOST_WRONG + 1)
 
 
 def test_memory_is_bounded() -> None:
-    """However many come; the latest are remembered, and sessions that are over forgotten first."""
-    tries = RateLimiter(most=1)
-    for number in range(2_000):
-        tries.note_wrong(f"10.0.{number // 250}.{number % 250}")
-    assert len(tries) == 256
-    assert tries.wait_s("10.0.7.249") > 0
+    """However many log in; sessions that are over are forgotten first."""
     clock = Clock()
     sessions = Sessions(clock=clock)
     first, *rest = [sessions.begin("") for _ in range(MOST + 1)]
