@@ -33,17 +33,23 @@ def cli() -> str:
 
 def helps() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield every command as the words one types, with its help."""
+    for path, _, context in calls():
+        yield path, context.get_help()
+
+
+def calls() -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield every command as the words one types, with itself and the context of a call."""
     group_of.cache_clear()  # a command keeps the help option it was first asked for
-    yield from _helps(every_verb(), ("migrator",), None)
+    yield from _calls(every_verb(), ("migrator",), None)
 
 
-def _helps(command: Any, path: tuple[str, ...], above: Any) -> Iterator[tuple[Any, str]]:
+def _calls(command: Any, path: tuple[str, ...], above: Any) -> Iterator[tuple[Any, Any, Any]]:
     context = command.make_context(
         path[-1], [], parent=above, resilient_parsing=True, terminal_width=_WIDTH, color=False
     )
-    yield path, context.get_help()
+    yield path, command, context
     for name, verb in getattr(command, "commands", {}).items():
-        yield from _helps(verb, (*path, name), context)
+        yield from _calls(verb, (*path, name), context)
 
 
 def _text_block(title: str, text: str) -> str:

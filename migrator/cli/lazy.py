@@ -16,6 +16,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from migrator.cli.options import GLOBAL, Function, shared_parameters, typed
 
+COMPLETING: Final = "_MIGRATOR_COMPLETE"
+"""The variable that a shell sets when it wants to complete a line."""
 GLOBAL_LINE: Final = f"{', '.join(map(typed, GLOBAL))}; `migrator --help` explains them."
 
 
@@ -31,12 +33,17 @@ class _WithShared:
         showing_help.default = False  # to look at None, the library would import another one
         return [*own, *(shared_parameters()[name] for name in names), showing_help]
 
+    @staticmethod
+    def is_told(param: Any) -> bool:
+        """Return whether the help of a verb explains *param*, and not that of the program alone."""
+        return param.name not in GLOBAL
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write what may be given here; of the global options only the root tells all."""
         rows: dict[str, list[Any]] = {"Arguments": [], "Options": []}
         for param in self.get_params(ctx):
             is_argument = param.param_type_name == "argument"
-            if ctx.parent is None or param.name not in GLOBAL:
+            if ctx.parent is None or self.is_told(param):
                 rows["Arguments" if is_argument else "Options"].append(param.get_help_record(ctx))
         for title, records in rows.items():
             if found := [record for record in records if record is not None]:

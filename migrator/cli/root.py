@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, NoReturn
 import typer
 
 import migrator
-from migrator.cli.lazy import LazyGroup, new_group
+from migrator.cli.lazy import COMPLETING, LazyGroup, new_group
 from migrator.cli.options import typed
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import TRACEBACKS, Session, session_of
@@ -43,6 +44,7 @@ class Verbs(LazyGroup):
         "quarantine": "Rows kept aside with a reason: list, show, retry, export, discard.",
         "delays": "The native delay levels: make, show, try, move or delete them.",
         "db": "The ledger's tables, rights, and what a person has to decide.",
+        "completion": "Print the script that lets bash, zsh or fish complete verbs and options.",
         "seed": "Write invented timeouts into the store, for rehearsals.",
     }
     unlisted: ClassVar = frozenset({"seed"})
@@ -133,6 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on *arguments* (None: the process's own) and end the process."""
     # what is imported stays: to look for garbage in it 180 times takes a tenth of a short verb
     gc.set_threshold(_NEW_OBJECTS)
+    if COMPLETING in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # re-exported
+
+        completion_init()
     words = sys.argv[1:] if arguments is None else [*arguments]
     session = Session(wants_json=typed("json") in words)  # an error may come before it is parsed
     try:

@@ -21,6 +21,7 @@ decommission
 quarantine (list, show, retry, export, discard)
 delays (create, show, probe, migrate, transfer, delete)
 db (upgrade, sql, grants, resolve, adopt, purge)
+completion
 """
 
 
