@@ -69,10 +69,10 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "endpoint_finished": "nothing is left to move of an endpoint; the text says what stays in the "
     "store and who sends it, a warning if nobody does or rows are in quarantine",
     "endpoint_not_finished": "there are rows to move again of an endpoint that was finished",
-    "finished_not_known": "whether endpoints are finished could not be read now; it is tried again",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "error_queue_missing": "the error queue does not exist; a failed message stays where it is",
     "evidence_left": "what a document store kept for recovery could not be removed; harmless",
+    "finished_not_known": "whether endpoints are finished could not be read now; it is tried again",
     "held_not_counted": "what waits in the store could not be counted as `--once` ended; code 5",
     "held_not_looked_at": "the broker did not say whether held destinations exist; tried again",
     "hold_began": "nothing new is claimed, of one endpoint or of all; it says why",

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,7 +17,14 @@ import typer
 from migrator.cli.daemon import client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Socket
-from migrator.cli.output import console, json_text, write_table, write_text
+from migrator.cli.output import (
+    console,
+    drawn_table,
+    json_text,
+    write_drawn,
+    write_table,
+    write_text,
+)
 from migrator.cli.session import Session, duration, session_of
 from migrator.reports import plain
 
@@ -32,6 +38,15 @@ pause: Callable[[float], None] = time.sleep
 _CLEAR: Final = "\x1b[2J\x1b[H"
 _USUAL: Final = "2s"
 _USUAL_S: Final = 2.0
+_WIDTH: Final = 100
+"""Characters, where there is no terminal to tell."""
+_RARE: Final = {"doubtful": "doubtful", "held_destinations": "held"}
+"""Counts that are shown where any is not 0, with their columns."""
+_SENDERS: Final = {
+    "migrator": "migrator sends them",
+    "timeout_manager": "the timeout manager sends them",
+    "nobody": "nobody sends them",
+}
 _OLD_S: Final = 60.0
 """Of an open batch; there may be a reason."""
 
@@ -51,7 +66,7 @@ def status(
     ] = False,
     socket: Socket = None,
 ) -> None:
-    """Show progress, quarantine, doubtful batches and lanes, as the ledger has them.
+    """Show how far each endpoint is, quarantine, doubtful batches, held destinations and lanes.
 
     A running daemon that works with this ledger is asked first; without one, the ledger itself.
     The last line, and told_by in JSON, say which it was.
@@ -141,34 +156,75 @@ def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
+def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
+    """Return the line of one endpoint; what is not known is empty."""
+    from migrator.delays.depths import span_text
+
+    percent, rate, eta_s = (each[key] for key in ("percent", "rate_per_s", "eta_s"))
+    return (
+        each["endpoint"],
+        each["state"] or each["mode"],
+        each["in_store"],
+        each["handed_over"] + each["dispatched"],
+        None if percent is None else f"{percent:g} %",
+        None if rate is None else f"{rate:.1f}",
+        span_text(int(eta_s)) if eta_s else None,
+        *(each[key] for key in ("in_flight", "quarantined")),
+    )
+
+
 def _write_tables(found: Mapping[str, Any]) -> None:
-    write_endpoints(found["endpoints"])
+    if found["endpoints"]:
+        columns = ("endpoint", "state", "in store", "moved", "done", "rows/s", "left", "in flight")
+        rare = [key for key in _RARE if any(each[key] for each in found["endpoints"])]
+        rows = [(*_how_far(each), *(each[key] for key in rare)) for each in found["endpoints"]]
+        names = [_RARE[key] for key in rare]
+        table = drawn_table((*columns, "quarantined", *names), rows)
+        write_drawn(table, width=_WIDTH)
+    for line in _left_lines(found["endpoints"]):
+        write_text(line)
+    for hold in found["holds"]:
+        whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
+        write_text(f"{whom} waits since {_time(hold['since'])}: {hold['text']}")
     if found["quarantine"]:
         reasons = [(q["endpoint"], q["reason"], q["rows"]) for q in found["quarantine"]]
         write_table(("in quarantine", "reason", "rows"), reasons)
     if found["doubtful"]:
         batches = [
-            (str(d["batch"]), d["endpoint"], d["size"], _moment(d["since"]))
+            (str(d["batch"]), d["endpoint"], d["size"], _time(d["since"]))
             for d in found["doubtful"]
         ]
         write_table(("doubtful batch", "endpoint", "rows", "since"), batches)
     if found["held"]:
         held = [
-            (
-                *(h[key] for key in ("destination", "endpoint", "reason", "tries")),
-                *(_moment(h[key]) for key in ("since", "next_try_at")),
-            )
+            (*(h[key] for key in ("destination", "endpoint", "reason")), _time(h["next_try_at"]))
             for h in found["held"]
         ]
-        columns = ("held destination", "endpoint", "reason", "tries", "since", "next try")
-        write_table(columns, held)
+        write_table(("held destination", "endpoint", "reason", "next try"), held)
     if found["lanes"]:
-        keys = ("is_alive", "doing", "owner", "open_batches")
         lanes = [
-            (lane_name(lane["lane"], lane["serves"]), *(lane[key] for key in keys))
+            (
+                lane_name(lane["lane"], lane["serves"]),
+                *(lane[key] for key in ("is_alive", "doing")),
+                (lane["owner"] or "").partition("/")[0],
+                lane["open_batches"],
+            )
             for lane in found["lanes"]
         ]
-        write_table(("lane", "alive", "doing", "owner", "open batches"), lanes)
+        write_table(("lane", "alive", "doing", "on", "open batches"), lanes)
+
+
+def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is to be said of endpoints that are finished, and of rows left by others."""
+    for each in endpoints:
+        if each["text"]:
+            yield f"{each['endpoint']}: {each['text']}"
+        elif each["left"]:
+            sender = _SENDERS.get(each["sent_by"], "who sends them is not known")
+            yield (
+                f"{each['endpoint']}: {each['left']} are due too soon to be moved, "
+                f"{each['overdue']} overdue; {sender}"
+            )
 
 
 def lane_name(lane: int, serves: str | None) -> str:
@@ -204,10 +260,6 @@ def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
     claimed = sum(each["rows"].get("claimed", 0) for each in found["endpoints"])
     if claimed and not any(lane["is_alive"] for lane in found["lanes"]):
         yield f"{claimed} claimed rows wait, but nobody works: start `migrator run`"
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 # ── what a running daemon says of itself ────────────────────────────────────────────────────────

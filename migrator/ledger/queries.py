@@ -39,6 +39,15 @@ from migrator.nservicebus.timeouts import (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestRun:
+    """What the latest run of an endpoint worked on."""
+
+    endpoint: StoreEndpoint
+    options: Mapping[str, Any]
+    """The choices in force, such as ``cutoff_s``."""
+
+
 class LedgerQueries(LedgerPart):
     """Progress, lanes and history; each answer is read in one go."""
 
@@ -142,6 +151,31 @@ class LedgerQueries(LedgerPart):
         query = select(event).where(event.c.id.in_(latest))
         doing = f"looking for the latest {kind} of each endpoint"
         return {row.endpoint: _event(row) for row in self._read(query, doing=doing)}
+
+    def latest_runs(self) -> Sequence[LatestRun]:
+        """Return the latest run of each endpoint, sorted by endpoint; may be empty."""
+        run = self._tables.run
+        latest = select(func.max(run.c.id)).group_by(run.c.endpoint)
+        query = select(run.c.endpoint, run.c.source, run.c.options).where(run.c.id.in_(latest))
+        found = [
+            LatestRun(
+                endpoint=StoreEndpoint(name=EndpointName(row.endpoint), source=row.source),
+                options=json.loads(row.options),
+            )
+            for row in self._read(query, doing="looking for the latest runs")
+        ]
+        return sorted(found, key=lambda each: each.endpoint.name)
+
+    def settled_since(self, since: datetime) -> Mapping[EndpointName, int]:
+        """Return how many rows of each endpoint were handed over or dispatched since then."""
+        batch = self._tables.batch.c
+        query = (
+            select(batch.endpoint, func.sum(batch.size))
+            .where((batch.handed_over_at >= since) | (batch.dispatched_at >= since))
+            .group_by(batch.endpoint)
+        )
+        doing = "counting what was settled lately"
+        return {EndpointName(name): int(rows) for name, rows in self._read(query, doing=doing)}
 
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
         view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)

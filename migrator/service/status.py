@@ -226,7 +226,12 @@ class DaemonStatus:
     def ledger(self) -> Document | None:
         """Return what the ledger says now; None: it cannot be read."""
         try:
-            return self.reader.document(told_by="daemon")
+            seen = self.poller.ask()
+            return self.reader.document(
+                told_by="daemon",
+                views=[self._view(served, seen) for served in self.control.served.values()],
+                holds=self.control.throttle.reasons(),
+            )
         except MigratorError:
             return None
 

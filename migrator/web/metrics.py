@@ -321,7 +321,7 @@ def _daemon(snapshot: Snapshot) -> _Samples:
 def _work(snapshot: Snapshot) -> _Samples:
     endpoints = snapshot.endpoints
     return {
-        "migrator_endpoint_info": [((e.endpoint, e.mode), 1) for e in endpoints],
+        "migrator_endpoint_info": [((e.endpoint, e.mode), 1) for e in endpoints if e.mode],
         "migrator_store_rows": [((e.endpoint,), e.in_store) for e in endpoints],
         "migrator_rate_rows_per_second": [((e.endpoint,), e.rate_per_s) for e in endpoints],
         "migrator_eta_seconds": [((e.endpoint,), e.eta_s) for e in endpoints],

@@ -61,8 +61,8 @@ class EndpointView:
     """One endpoint this daemon works on."""
 
     endpoint: EndpointName
-    mode: str
-    """``migrate``, ``dispatch`` or ``forward``."""
+    mode: str | None
+    """``migrate``, ``dispatch`` or ``forward``; None: somebody else works on it."""
     phase: Phase | None
     """None: its rows are not moved here."""
     remaining: Remaining | None
@@ -188,6 +188,32 @@ def _holds(holds: Sequence[PauseReason]) -> list[Document]:
     return [{**fields_of(hold), "text": hold.text} for hold in holds]
 
 
+def status_document(
+    progress: Progress, views: Sequence[EndpointView], holds: Sequence[PauseReason]
+) -> Document:
+    """Return what the ledger has and how far endpoints are, those that it does not know as well."""
+    counts = {each.endpoint: each for each in progress.endpoints}
+    seen = {view.endpoint: view for view in views}
+    return {
+        **progress_document(progress),
+        "endpoints": [
+            {
+                **_counts(counts.get(name) or EndpointProgress(endpoint=name, rows={})),
+                **view_document(seen.get(name) or _unseen(name), counts.get(name)),
+                "held_destinations": sum(each.endpoint == name for each in progress.held),
+            }
+            for name in sorted({*counts, *seen})
+        ],
+        "holds": _holds(holds),
+    }
+
+
+def _unseen(name: EndpointName) -> EndpointView:
+    return EndpointView(
+        endpoint=name, mode=None, phase=None, remaining=None, rate_per_s=None, holds=()
+    )
+
+
 def progress_document(progress: Progress) -> Document:
     """Return what the ledger has."""
     return {
@@ -203,20 +229,21 @@ def progress_document(progress: Progress) -> Document:
 
 def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[Document]:
     """Return the counts of each endpoint in the ledger."""
-    return [
-        {
-            "endpoint": endpoint.endpoint,
-            "claimed_total": sum(endpoint.rows.values()),
-            "in_flight": endpoint.in_flight,
-            "handed_over": endpoint.handed_over,
-            "dispatched": endpoint.dispatched,
-            "quarantined": endpoint.quarantined,
-            "doubtful": endpoint.doubtful,
-            "released": endpoint.count(RowState.RELEASED),
-            "rows": dict(sorted(endpoint.rows.items())),
-        }
-        for endpoint in endpoints
-    ]
+    return [_counts(endpoint) for endpoint in endpoints]
+
+
+def _counts(endpoint: EndpointProgress) -> Document:
+    return {
+        "endpoint": endpoint.endpoint,
+        "claimed_total": sum(endpoint.rows.values()),
+        "in_flight": endpoint.in_flight,
+        "handed_over": endpoint.handed_over,
+        "dispatched": endpoint.dispatched,
+        "quarantined": endpoint.quarantined,
+        "doubtful": endpoint.doubtful,
+        "released": endpoint.count(RowState.RELEASED),
+        "rows": dict(sorted(endpoint.rows.items())),
+    }
 
 
 def levels_document(depths: LevelDepths) -> Document:

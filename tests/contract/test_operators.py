@@ -57,6 +57,11 @@ def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
     ]
     assert progress.oldest_open_age is not None
     assert timedelta(0) <= progress.oldest_open_age < timedelta(minutes=1)
+    lately = progress.taken_at - timedelta(minutes=5)
+    assert site.queries.settled_since(lately) == {endpoint.name: 5}
+    assert site.queries.settled_since(progress.taken_at + timedelta(minutes=5)) == {}
+    (run,) = site.queries.latest_runs()
+    assert run.endpoint == endpoint
     assert [(lane.lane, lane.owner, lane.open_batches) for lane in progress.lanes] == [(0, "me", 1)]
     assert site.queries.quarantined([endpoint]) == 3
     assert site.queries.doubtful([endpoint]) == 0

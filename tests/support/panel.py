@@ -34,7 +34,7 @@ from migrator.web.status import (
     QuarantinePage,
     Readiness,
     Snapshot,
-    progress_document,
+    status_document,
 )
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -210,7 +210,9 @@ class MemoryPanel:
         if self.trouble:
             return None
         more: Document = {"rollback": None, "probe": None}
-        return {"told_by": "daemon", **progress_document(some_progress()), **more}
+        shown = self.shown
+        found = status_document(some_progress(), shown.endpoints, shown.holds)
+        return {"told_by": "daemon", **found, **more}
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         rows = [

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from migrator.app.remaining import Phase, finished_text
 from migrator.cli import status
 from migrator.cli.session import Session
-from migrator.ledger.report import EndpointProgress, Progress
+from migrator.ledger.report import EndpointProgress, Progress, Signal
 from migrator.ledger.tables import LedgerTables
-from migrator.nservicebus.timeouts import Lane
+from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.recall import queries
 from migrator.recall.rules import RecallForecast, RecallScope
 from migrator.reports import plain
 from migrator.web import ledger
-from migrator.web.status import progress_document
-from tests.support.panel import NOW, SALES, some_progress
+from migrator.web.status import status_document
+from tests.support.panel import NOW, SALES, hold, some_progress, some_remaining, some_snapshot
 from tests.unit.cli.conftest import Program
 
 PROGRESS = replace(
@@ -54,7 +55,7 @@ DISPATCHING = replace(
 def told(progress: Progress, rollback: RecallForecast | None = None) -> dict[str, Any]:
     """Return *progress* as a document that came over the wire."""
     more = {"told_by": "daemon", "rollback": rollback and rollback.document, "probe": None}
-    document = {**progress_document(progress), **more}
+    document = {**status_document(progress, some_snapshot().endpoints[:1], ()), **more}
     found: dict[str, Any] = json.loads(json.dumps(document, default=plain))
     return found
 
@@ -64,17 +65,54 @@ def test_a_dispatcher_is_told_by_its_table(capsys: pytest.CaptureFixture[str]) -
     status.show(told(DISPATCHING))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
-        *("endpoint", "claimed", "in", "flight", "handed", "over"),
-        *("dispatched", "quarantined", "doubtful"),
+        *("endpoint", "state", "in", "store", "moved", "done", "rows/s", "left"),
+        *("in", "flight", "quarantined", "held"),
     ]
-    assert lines[1].split() == ["Sales", "42", "2", "0", "40", "0", "0"]
+    assert lines[1].split() == [
+        *("Sales", "moving", "5", "000", "40", "0", "%", "50.0", "1m", "40s", "2", "0", "1")
+    ]
     (held,) = [line for line in lines if line.startswith("Billing")]
     assert held.split() == [
-        *("Billing", "Sales", "destination-unknown", "3"),
-        *("2026-03-10", "09:30:00+00:00", "2026-03-10", "09:30:20+00:00"),
+        *("Billing", "Sales", "destination-unknown", "2026-03-10", "09:30:20", "UTC"),
     ]
     assert any(line.startswith("dispatcher public.Sales_TimeoutData") for line in lines)
     assert not any("lane 1000" in line for line in lines)
+
+
+def test_what_is_left_is_told_in_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """With who sends it, whether or not the endpoint is finished, and why it waits."""
+    name = EndpointName("Acme.Sales.Ordering")
+    one = some_snapshot().endpoints[0]
+    left = some_remaining(0, left=1_234_567, overdue=863)
+    done = EndpointProgress(endpoint=name, rows={"handed_over": 12_345_678})
+    progress = replace(PROGRESS, endpoints=[done], doubtful=[])
+    views = [replace(one, endpoint=name, phase=Phase.FINISHED, remaining=left)]
+    more = {"told_by": "daemon", "rollback": None, "probe": None}
+    found = {**status_document(progress, views, [hold(Signal.ALARM)]), **more}
+    status.show(json.loads(json.dumps(found, default=plain)))
+    out = capsys.readouterr().out
+    table = out.partition(f"{name}: Done")[0].splitlines()
+    assert (len(table), max(map(len, table)) <= 100) == (2, True)
+    assert f"{name}: {finished_text(done, left)}" in out
+    assert "everything waits since 2026-03-10 09:30:00 UTC: broker_alarm: what was seen" in out
+    views = [replace(views[0], phase=Phase.MOVING)]
+    found = {**status_document(progress, views, ()), **more}
+    status.show(json.loads(json.dumps(found, default=plain)))
+    assert "1234567 are due too soon to be moved, 863 overdue; nobody sends them" in (
+        capsys.readouterr().out
+    )
+
+
+def test_without_a_daemon_the_tables_are_counted(program: Program) -> None:
+    """By the same rule as a daemon's, with the cutoff of the latest run."""
+    program("db", "upgrade")
+    program.seeded()
+    program.record("handed_over")
+    (found,) = program("status", "--json").document["endpoints"]
+    assert (found["mode"], found["handed_over"]) == ("migrate", 7)
+    assert found["in_store"] == found["to_move"] + found["left"] + found["later"]
+    assert (found["state"] == "finished") is (found["to_move"] == 0)
+    assert found["rate_per_s"] is not None
 
 
 def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> None:
