@@ -78,6 +78,8 @@ def decommission(
                 plan = work.run(guard)
         elif not dry_run:  # what is refused is not done
             plan = replace(plan, unbind=(), delete=(), drops_table=False)
+        if plan.refusals:
+            sql = {}  # nobody is to run by hand what is refused
     if session.wants_json:
         write_json("decommission", _document(work.target, plan, sql, options, is_dry=dry_run))
     else:

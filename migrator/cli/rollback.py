@@ -218,7 +218,7 @@ def recalled_lines(report: RecallReport) -> Iterator[str]:
 
 
 _REMARKS: Final = {
-    RecallOutcome.LEFTOVER: "were leftovers of an earlier recall, and are gone now",
+    RecallOutcome.LEFTOVER: "were copies of rows that are back already, and are gone now",
     RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
     RecallOutcome.TAKEN: "were left: their tables have their ids again",
     RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator db resolve`)",

@@ -24,7 +24,7 @@ class RecallOutcome(StrEnum):
     RESTORED = "restored"
     """Its row is back in its table; the message may go."""
     LEFTOVER = "leftover"
-    """Its row was restored before; this copy may go."""
+    """Its row is back already: a copy that a crash left, of a recall or of the hand-over."""
     TOO_NEAR = "too_near"
     """It is due so soon that it is left to the broker."""
     OUT_OF_SCOPE = "out_of_scope"

@@ -191,7 +191,7 @@ def test_what_stayed_is_said_with_its_reason(
         ("by the ledger, 9 are in the levels, 1 are due too soon", True),
         ("\nall of them can come back until 2026-03-10 09:30:00 UTC", True),
         (f"\n{outcomes.get(RecallOutcome.RESTORED, 0)} rows are back in their tables", True),
-        ("\n1 messages were leftovers", RecallOutcome.LEFTOVER in outcomes),
+        ("\n1 messages were copies of rows that are back", RecallOutcome.LEFTOVER in outcomes),
         ("\n1 messages are due too soon", RecallOutcome.TOO_NEAR in outcomes),
         ("\nlevel 07 was not seen to its end", "unfinished" in more),
         ("\n3 that the ledger expects were met nowhere", "not_found" in more),
