@@ -24,13 +24,14 @@ from migrator.delays.capacity import (
     capacity_document,
     measure_capacity,
 )
-from migrator.delays.depths import LevelDepth, LevelDepths, span_text
+from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import CAPACITY_MEASURED, parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
 from migrator.preflight.context import DelaysContext, verdict
 from migrator.preflight.registry import check_delays
+from migrator.text import grouped, span_text
 from migrator.web.status import levels_document
 
 
@@ -265,7 +266,7 @@ def _show_capacity(measured: MeasuredCapacity) -> None:
             (
                 str(exchanges),
                 f"{probe_delay_s(exchanges - 1)} s",
-                f"{_count(round(measured.per_second(exchanges)))}/s",
+                f"{grouped(round(measured.per_second(exchanges)))}/s",
                 _burst_text(bursts[exchanges]) if exchanges in bursts else "",
             )
             for exchanges in _KINDS
@@ -275,14 +276,15 @@ def _show_capacity(measured: MeasuredCapacity) -> None:
 
 
 def _burst_text(burst: Burst) -> str:
-    return f"{_count(round(burst.per_second))}/s" + ("" if burst.is_released_slower else " or more")
+    return f"{grouped(round(burst.per_second))}/s" + (
+        "" if burst.is_released_slower else " or more"
+    )
 
 
 # ── the levels as a picture ────────────────────────────────────────────────────────────────────
 
 
 _BAR_CHARS: Final = 16
-_NOT_KNOWN: Final = "not known"
 _HELD: Final = "bold red"
 _COLUMNS: Final = ("level", "for delays of", "", "ready", "unacked", "held", "consumers", "")
 _NUMBERS: Final = frozenset({"for delays of", "ready", "unacked", "held", "consumers"})
@@ -296,13 +298,13 @@ def level_table(depths: LevelDepths) -> Table:
     most = max((step.known for step in depths.steps), default=0)
     for step in depths.steps:
         table.add_row(*_cells(step, most), style="dim" if step.known == 0 else "")
-    table.add_row("", "total", "", *map(_count, depths.totals.values()), "", style="bold")
+    table.add_row("", "total", "", *map(grouped, depths.totals.values()), "", style="bold")
     return table
 
 
 def _cells(step: LevelDepth, most: int) -> list[Text]:
     counts = (step.ready, step.unacknowledged, step.held, step.consumers)
-    texts = [_count(count) for count in counts] if step.exists else [Text("")] * len(counts)
+    texts = [Text(grouped(count) if step.exists else "") for count in counts]
     if step.held:
         texts[2].stylize(_HELD)
     return [
@@ -338,10 +340,6 @@ def _remark(step: LevelDepth) -> Text:
     if step.may_freeze:
         return Text("may stand still", style=_HELD)
     return Text("not passed on", style=_HELD) if step.held else Text("")
-
-
-def _count(count: int | None) -> Text:
-    return Text(_NOT_KNOWN if count is None else f"{count:,}".replace(",", " "))
 
 
 # ── delays delete ─────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from migrator.errors import ExitCode
 from migrator.preflight.context import Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +47,7 @@ def drawn_findings(findings: Sequence[Finding], *, is_whole: bool) -> Iterator[R
     by_check = groupby(sorted(findings, key=attrgetter("check")), key=attrgetter("check"))
     passed = sum(all(f.level is Level.OK for f in found) for _, found in by_check)
     if not is_whole and passed:
-        yield Text(f"{passed} check{'' if passed == 1 else 's'} passed; -v lists them")
+        yield Text(f"{counted(passed, 'check')} passed; -v lists them")
 
 
 def findings_document(findings: Sequence[Finding]) -> dict[str, object]:

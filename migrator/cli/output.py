@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from migrator.cli.options import typed
 from migrator.errors import ConfigError, MigratorError
+from migrator.text import grouped
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
     from rich.console import Console, RenderableType
@@ -130,7 +131,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}".replace(",", " ")
+        return grouped(value)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     return str(value)

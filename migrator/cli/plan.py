@@ -10,11 +10,10 @@ from migrator.app.preview import Plan
 from migrator.cli.findings import STYLES, drawn_findings
 from migrator.cli.output import drawn_table
 from migrator.config import EndpointMode
-from migrator.config.values import build_duration
-from migrator.delays.depths import span_text
 from migrator.preflight.context import Level, destination_rows, verdict
 from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
 from migrator.stores.endpoints import EndpointPreview
+from migrator.text import counted, grouped, size_words, span_text, span_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,7 +66,7 @@ def _is_odd(plan: Plan) -> bool:
 def _sums(found: Preview, waiting: int) -> Iterator[str]:
     every = [*found.endpoints, *found.dispatched]
     stored = sum(each.stored for each in every)
-    yield f"{_count(stored)} timeouts of {len(every)} endpoint{'' if len(every) == 1 else 's'}"
+    yield f"{counted(stored, 'timeout')} of {counted(len(every), 'endpoint')}"
     moved = sum(each.to_hand_over for each in found.endpoints)
     sent = sum(each.to_hand_over + each.beyond_horizon for each in found.dispatched)
     at_most = "at most " if any(each.sample for each in every) else ""
@@ -82,7 +81,7 @@ def _sums(found: Preview, waiting: int) -> Iterator[str]:
         (sum(each.quarantined for each in every), "{} would go to quarantine"),
     ):
         if count:
-            yield text.format(_count(count))
+            yield text.format(grouped(count))
 
 
 def _counts(found: Preview, plan: Plan) -> Iterator[RenderableType]:
@@ -184,13 +183,14 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
     size = sum(each.bytes for each in found.endpoints)
     at = "the pace of the delay levels" if found.is_paced else f"{found.rate_per_s:g} messages/s"
     yield (
-        f"{_count(total)} messages, {size / 2**20:.1f} MiB; about "
-        f"{build_duration(found.estimated)} at {at}"
+        f"{counted(total, 'message')}, {size_words(size)}; about "
+        f"{span_words(found.estimated.total_seconds())} at {at}"
     )
     if (late := found.late_at_full_pace) >= _WORTH_TELLING:
         yield (
-            f'with handover.pace = "full" the last one would be {build_duration(late)} late at '
-            "least; by default hand-over keeps to what the levels let go of"
+            'with handover.pace = "full" the last one would be '
+            f"{span_words(late.total_seconds())} late at least; "
+            "by default hand-over keeps to what the levels let go of"
         )
 
 
@@ -200,8 +200,8 @@ def _late(found: Preview) -> Iterator[str]:
         first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
         when = f"at {first}" if first == last else f"from {first} to {last}"
         yield (
-            f"warning: {burst.rows} timeouts are due {when}: the last will come about "
-            f"{burst.late_s:.0f} s late, whoever sends them"
+            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will come about "
+            f"{span_words(burst.late_s)} late, whoever sends them"
         )
     if (more := len(bursts) - SHOWN_BURSTS) > 0:
         yield f"there are {more} more such bursts; --json lists them"
@@ -226,7 +226,3 @@ def _warnings(found: EndpointPreview) -> Iterator[str]:
             f"of {found.unmeasured} rows nobody knows how large their bodies are: they are not in "
             "the sum, and one that is too large for the broker will go to quarantine"
         )
-
-
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")

@@ -293,7 +293,7 @@ def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
-    from migrator.delays.depths import span_text
+    from migrator.text import span_text
 
     rate, eta_s = view["rate_per_s"], view["eta_s"]
     return (

@@ -36,6 +36,7 @@ from migrator.cli.session import duration, session_of
 from migrator.errors import ExitCode
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.text import counted
 from migrator.verify.report import (
     STATES,
     Found,
@@ -43,6 +44,7 @@ from migrator.verify.report import (
     Verification,
     counts_of,
     document,
+    headline,
 )
 
 if TYPE_CHECKING:
@@ -197,10 +199,11 @@ def _verdict(found: Verification) -> Iterator[str]:
     if found.doubtful:
         listed = ", ".join(map(str, found.doubtful))
         yield f"doubtful: batches {listed}; `migrator db resolve` says what is known"
-    yield f"{found.rows_checked} rows compared with what was claimed"
-    texts = {
-        Verdict.BALANCED: "everything that was looked at agrees",
-        Verdict.DOUBTFUL: "everything agrees, but of the doubtful batches nobody can tell",
-        Verdict.DISCREPANT: f"{sum(found.counts.values())} things do not agree",
-    }
-    yield f"{found.verdict}: {texts[found.verdict]}"
+    yield f"{counted(found.rows_checked, 'row')} compared with what was claimed"
+    yield headline(
+        found.verdict,
+        contradictions=sum(found.counts.values()),
+        doubtful=len(found.doubtful),
+        quarantined=sum(each.count(RowState.QUARANTINED) for each in found.endpoints),
+        not_checked=len(found.not_checked),
+    )

@@ -16,7 +16,6 @@ from migrator.nservicebus.timeouts import BITS
 FREEZING: Final = 32
 """Messages: the prefetch of the broker's own dead-letter worker; that many stop a level."""
 _COUNTS: Final = ("ready", "unacknowledged", "held", "consumers")
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +88,3 @@ def build_level_depths(
     levels = range(BITS - 1, -1, -1)
     whole = tuple(by_level.get(level, LevelDepth(level=level, exists=False)) for level in levels)
     return LevelDepths(version=version, steps=whole, gap=gap)
-
-
-def span_text(seconds: int) -> str:
-    """Return a span as its two largest units: ``8s``, ``17m 4s``, ``1553d 10h``."""
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        count, seconds = divmod(seconds, size)
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-    return " ".join(part for part in parts[:2] if part) or "0s"

@@ -18,6 +18,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from migrator.preview.report import BEYOND
+from migrator.text import counted, grouped, size_words, span_words
 from migrator.verify.report import Discrepancy
 
 
@@ -75,48 +76,10 @@ def _environment() -> Environment:
     return new_environment("migrator.reports")
 
 
-# ── how numbers, spans and names look ─────────────────────────────────────────────────────────────
+# ── how names look ─────────────────────────────────────────────────────────────
 
-_THIN: Final = "\N{NARROW NO-BREAK SPACE}"
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters: control, format, surrogate, private, unassigned, line, paragraph."""
-_SPANS: Final = (
-    (365 * 86_400, "year"),
-    (86_400, "day"),
-    (3_600, "hour"),
-    (60, "minute"),
-    (1, "second"),
-)
-_SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_FEW: Final = 10
-"""Below this a decimal is shown."""
-
-
-def grouped(number: int | None) -> str:
-    """Return *number* in groups of three digits; None is *not known*, never 0."""
-    return "not known" if number is None else f"{number:,}".replace(",", _THIN)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return *number* with its noun: ``1 timeout``, ``12 timeouts``."""
-    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
-
-
-def span_words(seconds: float) -> str:
-    """Return about how long *seconds* are, in the unit that people would use."""
-    for size, unit in _SPANS:
-        number = _short(seconds / size)
-        if seconds >= size:
-            return f"{number} {unit}{'' if number == '1' else 's'}"
-    return "less than a second"
-
-
-def size_words(size: int) -> str:
-    """Return about how much *size* bytes are."""
-    for unit, name in _SIZES:
-        if size >= unit:
-            return f"{_short(size / unit)} {name}"
-    return counted(size, "byte")
 
 
 def marked(text: str) -> Markup:
@@ -142,12 +105,6 @@ def _spelt(char: str) -> str:
     if unicodedata.category(char) not in _UNSEEN:
         return char
     return char.encode("unicode_escape").decode("ascii")
-
-
-def _short(number: float) -> str:
-    if number >= _FEW:
-        return grouped(round(number))
-    return f"{number:.1f}".removesuffix(".0")
 
 
 DUE: Final[Mapping[str, str]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from migrator.nservicebus.timeouts import BITS
-from migrator.reports.pages import span_words
+from migrator.text import span_words
 
 WHOLE: Final = 100.0
 _LEAST: Final = 0.8

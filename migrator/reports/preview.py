@@ -12,8 +12,9 @@ from typing import Any, Final
 from migrator.nservicebus.conversion import Reason
 from migrator.preview.report import SHOWN_BURSTS
 from migrator.reports import pictures
-from migrator.reports.pages import DUE, About, Document, Tone, counted, grouped, page
+from migrator.reports.pages import DUE, About, Document, Tone, page
 from migrator.reports.pictures import Bar, Share
+from migrator.text import counted, grouped
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""
@@ -22,7 +23,7 @@ LISTED: Final = 200
 
 _MOVED: Final = (
     ("handed", "to hand over to the broker", "to_hand_over"),
-    ("aside", "to set aside", "quarantined"),
+    ("aside", "to quarantine", "quarantined"),
     ("near", "due too soon to be moved", "left"),
     ("stays", "due too late to be moved yet", "beyond_horizon"),
     ("bad", "without a usable due time", "without_due_time"),
@@ -30,7 +31,7 @@ _MOVED: Final = (
 )
 _SENT: Final = (
     ("sent", "to be sent when due", "to_send"),
-    ("aside", "to set aside", "quarantined"),
+    ("aside", "to quarantine", "quarantined"),
     ("bad", "without a usable due time", "without_due_time"),
     ("back", "in the ledger already", "in_ledger"),
 )
@@ -73,8 +74,8 @@ def preview_page(
     unseen = [f"{f['subject']}: {f['text']}" for f in document["findings"] if f["level"] == _UNSEEN]
     if not document["asks_broker"]:
         unseen.insert(0, _BROKER)
-    set_aside = sums["quarantined"] or sampled["quarantined"]
-    is_good = not (warned or bursts or set_aside or troubled or unseen)
+    has_quarantine = sums["quarantined"] or sampled["quarantined"]
+    is_good = not (warned or bursts or has_quarantine or troubled or unseen)
     parts = [
         f"Endpoint {each['endpoint']}: only the first {counted(each['stored'], 'row')}."
         for each in moved
@@ -118,18 +119,18 @@ def _is_warned(endpoint: Mapping[str, Any]) -> bool:
 
 
 def _title(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
-    going, later, aside = sums["to_hand_over"], sums["to_send"], sums["quarantined"]
+    going, later, bad = sums["to_hand_over"], sums["to_send"], sums["quarantined"]
     if not sums["stored"]:
         return "No timeouts are stored"
-    if not going + aside + later:
+    if not going + bad + later:
         return "Nothing would be moved now"
     what = [f"{counted(going, 'timeout')} can be moved"] if going or not later else []
     what += [f"{counted(later, 'timeout')} would be sent when due"] if later else []
     at_least = "at least " if sampled["endpoints"] else ""
-    what += [f"{at_least}{grouped(aside)} would be set aside"] if aside else []
+    what += [f"{at_least}{grouped(bad)} would go to quarantine"] if bad else []
     if sampled["quarantined"]:
         of = counted(sampled["rows"], "sampled timeout")
-        what.append(f"and of {of} {grouped(sampled['quarantined'])} would be, too")
+        what.append(f"and of {of} {grouped(sampled['quarantined'])} would, too")
     return ", ".join(what)
 
 

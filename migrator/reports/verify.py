@@ -5,14 +5,14 @@ Counted and drawn here; the words are in the template.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from migrator.reports import pictures
 from migrator.reports.pages import DISCREPANCIES, About, Document, Tone, page
 from migrator.reports.pictures import Share
-from migrator.verify.report import Verdict as Outcome
+from migrator.verify.report import Verdict, headline
 
 DRAWN: Final = 15
 """Destinations in the picture; the table has more."""
@@ -23,7 +23,7 @@ _STATES: Final = (
     ("handed", "handed over", "handed_over", "the broker has them, or has delivered them since"),
     ("sent", "dispatched", "dispatched", "sent by migrator when they were due"),
     ("flight", "in flight", "in_flight", "on their way to the broker, safe in the ledger"),
-    ("aside", "set aside", "quarantined", "kept with the reason, not sent"),
+    ("aside", "in quarantine", "quarantined", "kept with the reason, not sent"),
     ("stays", "released", "released", "given back to the table before they were handed over"),
     ("back", "recalled", "recalled", "brought back to the table after they were handed over"),
     ("gone", "discarded", "discarded", "taken out of quarantine for good, by an operator"),
@@ -38,10 +38,12 @@ def verify_page(document: Document, *, about: About) -> str:
     sums = {
         key: sum(each[key] for each in endpoints) for key in ("claimed", "doubtful", "quarantined")
     }
-    is_whole = document["is_complete"] and not about.not_checked
-    tone, title = _verdict(
-        Outcome(document["verdict"]), is_whole=is_whole, quarantined=sums["quarantined"]
+    verdict, not_checked = (
+        Verdict(document["verdict"]),
+        [*document["not_checked"], *about.not_checked],
     )
+    wrong = sum(document["counts"].values())
+    is_good = verdict is Verdict.BALANCED and not not_checked and not sums["quarantined"]
     books = _books(endpoints)
     places = _destinations(document["destinations"])
     rungs = _rungs(document["levels"])
@@ -50,10 +52,16 @@ def verify_page(document: Document, *, about: About) -> str:
         about=about,
         document=document,
         sums=sums,
-        wrong=sum(document["counts"].values()),
-        is_whole=is_whole,
-        tone=tone,
-        title=title,
+        wrong=wrong,
+        is_whole=not not_checked,
+        tone=Tone.BAD if verdict is Verdict.DISCREPANT else Tone.GOOD if is_good else Tone.CARE,
+        title=headline(
+            verdict,
+            contradictions=wrong,
+            doubtful=len(document["doubtful"]),
+            quarantined=sums["quarantined"],
+            not_checked=len(not_checked),
+        ),
         books=books,
         books_legend=pictures.legend(books),
         lines={
@@ -67,21 +75,8 @@ def verify_page(document: Document, *, about: About) -> str:
         rungs_legend=pictures.legend(rungs),
         words=DISCREPANCIES,
         listed=LISTED,
-        not_checked=[*document["not_checked"], *about.not_checked],
+        not_checked=not_checked,
     )
-
-
-def _verdict(outcome: Outcome, *, is_whole: bool, quarantined: int) -> tuple[Tone, str]:
-    """Return how it is coloured and what it is called; green only when nothing is left to do."""
-    if outcome is Outcome.DISCREPANT:
-        return Tone.BAD, "Something does not agree"
-    if outcome is Outcome.DOUBTFUL:
-        return Tone.CARE, "Of some batches nobody can tell"
-    if not is_whole:
-        return Tone.CARE, "Everything that was looked at agrees"
-    if quarantined:
-        return Tone.CARE, "Everything agrees; some timeouts are set aside"
-    return Tone.GOOD, "Everything agrees"
 
 
 def _books(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
@@ -98,17 +93,22 @@ def _books(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
 
 
 def _destinations(places: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
-    ranked = sorted(places, key=lambda each: (-each["waiting"] - each["left"], each["endpoint"]))
+    """Return a bar for each destination; what several endpoints send there is drawn together."""
+    together: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in places:
+        name = each["destination"] or "(none)"
+        together[name].update({key: each[key] for key in ("waiting", "left", "quarantined")})
+    ranked = sorted(together.items(), key=lambda item: (-item[1].total(), item[0]))
     return pictures.bars(
         (
-            each["destination"] or "(none)",
+            name,
             [
-                Share(kind="handed", label="wait", count=each["waiting"]),
-                Share(kind="sent", label="have left", count=each["left"]),
-                Share(kind="aside", label="set aside", count=each["quarantined"]),
+                Share(kind="handed", label="wait", count=sums["waiting"]),
+                Share(kind="sent", label="have left", count=sums["left"]),
+                Share(kind="aside", label="in quarantine", count=sums["quarantined"]),
             ],
         )
-        for each in ranked
+        for name, sums in ranked
     )
 
 

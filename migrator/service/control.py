@@ -33,6 +33,7 @@ from migrator.service.schedule import BackgroundTask
 from migrator.service.throttle import Throttle
 from migrator.service.throttle_signals import believe_as_told
 from migrator.service.worker import Stop, WorkerPool
+from migrator.text import counted
 from migrator.web.control import (
     Adjust,
     Answer,
@@ -262,7 +263,7 @@ class Control:
         try:
             rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
             rows += app.quarantine.retry(which, mode=app.settings.handover.mode)
-            answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine tried again")
+            answer = _done(f"{counted(rows, 'row')} of the quarantine tried again")
             detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
             self.audit_log.note(RETRIED, {**detail, "rows": rows})
             self.workers.wake()

@@ -17,6 +17,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
+from migrator.text import counted
 
 SHOWN: Final = 20
 """Discrepancies of a kind that are named; all are counted."""
@@ -274,6 +275,21 @@ class Findings:
     def add_line(self, kind: Discrepancy, line: EvidenceRecord, detail: str) -> None:
         """Count one of a timeout."""
         self.add(kind, detail, endpoint=line.endpoint, timeout_id=line.timeout_id, batch=line.batch)
+
+
+def headline(
+    verdict: Verdict, *, contradictions: int, doubtful: int, quarantined: int, not_checked: int
+) -> str:
+    """Return what people read first: good, or what keeps it from being good."""
+    if verdict is Verdict.DISCREPANT:
+        return f"Not verified: {counted(contradictions, 'contradiction')}"
+    if doubtful:
+        return f"Not settled: {counted(doubtful, 'doubtful batch', 'doubtful batches')}"
+    if not_checked:
+        return f"No contradiction found, but {counted(not_checked, 'thing')} not checked"
+    if quarantined:
+        return f"Not finished: {counted(quarantined, 'timeout')} in quarantine"
+    return "Verified: every timeout is accounted for"
 
 
 # ── as plain values ───────────────────────────────────────────────────────────────────────────────

@@ -13,8 +13,9 @@ from migrator.app.remaining import Phase, finished_text, needs_attention, percen
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import LASTING, AuditEvent, EndpointProgress, PauseReason, Signal
 from migrator.reports import pictures
-from migrator.reports.pages import Tone, grouped, span_words
+from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
+from migrator.text import grouped, span_words
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {

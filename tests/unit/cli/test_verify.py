@@ -101,9 +101,9 @@ def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> Non
     assert "rows_gone: 41" in lines
     assert "not checked: level 21: it holds more" in lines
     assert "doubtful: batches 9" in lines[-3]
-    assert lines[-1] == "discrepant: 42 things do not agree"
+    assert lines[-1] == "Not verified: 42 contradictions"
     verify.show(BALANCED)
-    assert capsys.readouterr().out.endswith("balanced: everything that was looked at agrees\n")
+    assert capsys.readouterr().out.endswith("Verified: every timeout is accounted for\n")
 
 
 def test_a_new_ledger_is_balanced(program: Program, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_new_ledger_is_balanced(program: Program, tmp_path: Path) -> None:
     looked = ("verify", "--endpoint", "Sales", "--output", str(file))
     ended = program(*looked, "--evidence", str(evidence))
     assert ended.out == ""
-    assert file.read_text().endswith("balanced: everything that was looked at agrees\n")
+    assert file.read_text().endswith("No contradiction found, but 1 thing not checked\n")
     first, last = map(json.loads, evidence.read_text().splitlines())
     assert (first["endpoints"], first["scan"]) == (["Sales"], False)
     assert last["totals"]["lines"] == 0

@@ -68,7 +68,7 @@ class Page(HTMLParser):
         if tag in ("th", "td"):
             shown = spaced("".join(self._cell))
             if self._number is not None:  # a reader sees the number that a program reads
-                assert shown.replace("\N{NARROW NO-BREAK SPACE}", "") == str(self._number)
+                assert shown.replace(" ", "") == str(self._number)
             unknown = None if shown == "not known" else shown
             self.tables[-1].rows[-1].append(unknown if self._number is None else self._number)
 

@@ -133,7 +133,7 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
         "stored": [each["stored"], "in the table now"],
         "to migrate now": [each["to_migrate"], "migrator run would take them out of the table"],
         "… to hand over": [each["to_hand_over"], "they wait at the broker until they are due"],
-        "… to set aside": [3, "kept in the ledger with the reason"],
+        "… to quarantine": [3, "kept in the ledger with the reason"],
         "due before the cutoff": [each["left"], "left to the timeout manager"],
         "due after the horizon": [each["beyond_horizon"], "they stay in the table until nearer"],
         "without a usable due time": [each["without_due_time"], "they stay for good"],
@@ -154,8 +154,8 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
     )
     assert page.table("Messages by destination")["Billing"] == [11_000]
     reason = f"no-destination {Reason.NO_DESTINATION.meaning}"
-    assert page.table("To set aside, and why")[reason] == [3, "nothing", "a1 b2"]
-    assert "11\u202f997 timeouts can be moved, 3 would be set aside" in page.text
+    assert page.table("To quarantine, and why")[reason] == [3, "nothing", "a1 b2"]
+    assert "11 997 timeouts can be moved, 3 would go to quarantine" in page.text
     assert "Estimate for all of them: 6 seconds at 2000 messages a second" in page.text
 
 
@@ -175,7 +175,7 @@ def test_several_endpoints_are_added_up() -> None:
     tables = [t for t in page.tables if t.caption == "What would become of its timeouts"]
     assert [row[1] for row in tables[2].rows] == [812, 810, 2, 0, 0, 3]
     assert ["due before the cutoff", 44, "sent by migrator when due"] in tables[1].rows
-    assert "810 timeouts would be sent when due, 5 would be set aside" in page.text
+    assert "810 timeouts would be sent when due, 5 would go to quarantine" in page.text
     levels = next(t for t in page.tables if t.caption == "Level on which they start")
     assert levels.rows == [["3", 7], ["16", 11_990]]
 
@@ -183,9 +183,9 @@ def test_several_endpoints_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("changes", "title", "tone"),
     [
-        (CLEAN, "12\u202f000 timeouts can be moved", "good"),
-        ({}, "11\u202f997 timeouts can be moved, 3 would be set aside", "care"),
-        (CLEAN | {"without_due_time": 2}, "12\u202f000 timeouts can be moved", "care"),
+        (CLEAN, "12 000 timeouts can be moved", "good"),
+        ({}, "11 997 timeouts can be moved, 3 would go to quarantine", "care"),
+        (CLEAN | {"without_due_time": 2}, "12 000 timeouts can be moved", "care"),
         (CLEAN | {"to_migrate": 0}, "Nothing would be moved now", "good"),
         (CLEAN | {"to_migrate": 0, "stored": 0}, "No timeouts are stored", "good"),
     ],
@@ -216,7 +216,7 @@ def test_warnings_are_told() -> None:
         "how large their bodies are: 9.",
         "Have somebody who knows the endpoints read the warnings",
         "The broker, by wish",
-        "Endpoint Sales: only the first 12\u202f345 rows",
+        "Endpoint Sales: only the first 12 345 rows",
     ):
         assert told in page.text
 
@@ -242,7 +242,7 @@ def test_what_is_empty_makes_a_page_too() -> None:
     assert "810 timeouts would be sent when due" in only.text
     assert only.table("Messages by destination")["Shipping"] == [810]
     page = verified(endpoints=[], destinations=[], levels=(), digest="9f86d081")
-    assert "Nothing came into the books yet." in page.text
+    assert "Nothing was claimed yet." in page.text
     assert page.tables == []
     assert "9f86d081" in page.text
 
@@ -262,13 +262,13 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
     document = verification()
     page = verified()
     (each,) = document["endpoints"]
-    books = {name: cells[0] for name, cells in page.table("Its books").items()}
+    books = {name: cells[0] for name, cells in page.table("In the ledger").items()}
     assert books == {
-        "came into the books": each["claimed"],
+        "claimed": each["claimed"],
         "handed over": each["handed_over"],
         "dispatched": each["dispatched"],
         "in flight": each["in_flight"],
-        "set aside": each["quarantined"],
+        "in quarantine": each["quarantined"],
         "released": each["released"],
         "recalled": each["recalled"],
         "discarded": each["discarded"],
@@ -288,33 +288,38 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
             row = levels[f"v2 {level['level']}"]
             assert row == [level["total"], level["ours"], level["foreign"]]
     for number in ("rows_checked", "waiting"):
-        assert f"{document[number]:,}".replace(",", "\u202f") in page.text
+        assert f"{document[number]:,}".replace(",", " ") in page.text
 
 
 @pytest.mark.parametrize(
     ("changes", "title", "tone", "step"),
     [
-        ({}, "Everything agrees", "good", "There is nothing to do"),
+        ({}, "Verified: every timeout is accounted for", "good", "There is nothing to do"),
         (
             {"not_checked": ["level 21"]},
-            "Everything that was looked at agrees",
+            "No contradiction found, but 1 thing not checked",
             "care",
             "Read what was not checked",
         ),
         (
             {"endpoints": [balance(handed_over=5, quarantined=2)]},
-            "some timeouts are set aside",
+            "Not finished: 2 timeouts in quarantine",
             "care",
             "migrator quarantine list",
         ),
         (
             {"doubtful": [BatchId(9)], "endpoints": [balance(doubtful=5)]},
-            "Of some batches nobody can tell",
+            "Not settled: 1 doubtful batch",
             "care",
             "migrator db resolve",
         ),
-        (GONE, "Something does not agree", "bad", "Delete and purge nothing"),
-        ({"levels": ()}, "Everything agrees", "good", "migrator verify --deep --endpoint Sales"),
+        (GONE, "Not verified: 41 contradictions", "bad", "Delete and purge nothing"),
+        (
+            {"levels": ()},
+            "Verified: every timeout is accounted for",
+            "good",
+            "migrator verify --deep --endpoint Sales",
+        ),
     ],
 )
 def test_the_verdict_of_a_verification_comes_first(

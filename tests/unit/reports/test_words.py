@@ -9,23 +9,30 @@ from migrator.preview.report import BEYOND, SPANS
 from migrator.reports.pages import (
     DISCREPANCIES,
     DUE,
-    counted,
-    grouped,
     marked,
-    size_words,
-    span_words,
     visible,
 )
 from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
+from migrator.text import counted, grouped, size_words, span_text, span_words
 from migrator.verify.report import Discrepancy
 
 
 def test_numbers_are_grouped() -> None:
     """And what is not known is not 0."""
-    assert grouped(1_234_567) == "1\u202f234\u202f567"
+    assert grouped(1_234_567) == "1 234 567"
     assert (grouped(0), grouped(None)) == ("0", "not known")
     assert (counted(1, "row"), counted(2, "row")) == ("1 row", "2 rows")
     assert (size_words(1), size_words(3_500_000)) == ("1 byte", "3.3 MiB")
+
+
+def test_spans_in_tables_have_two_units() -> None:
+    """The largest two that are not 0."""
+    assert [span_text(each) for each in (0, 1024, 86_401, 2**27)] == [
+        "0s",
+        "17m 4s",
+        "1d",
+        "1553d 10h",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""How numbers, sizes and spans of time are written wherever people read them; pure.
+
+Rule of this file: what is not known is never written as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NOT_KNOWN: Final = "not known"
+
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_SPANS: Final = (
+    (365 * 86_400, "year"),
+    (86_400, "day"),
+    (3_600, "hour"),
+    (60, "minute"),
+    (1, "second"),
+)
+_SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_FEW: Final = 10
+"""Below this a decimal is shown."""
+
+
+def grouped(number: int | None) -> str:
+    """Return *number* in groups of three digits: ``57 833``; None: ``not known``."""
+    return NOT_KNOWN if number is None else f"{number:,}".replace(",", " ")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return *number* with its noun: ``1 timeout``, ``12 timeouts``; *plural*: not with an s."""
+    return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def span_text(seconds: int) -> str:
+    """Return a span for a table, as its two largest units: ``8s``, ``17m 4s``, ``1553d 10h``."""
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return " ".join(part for part in parts[:2] if part) or "0s"
+
+
+def span_words(seconds: float) -> str:
+    """Return about how long a span is, for a sentence: ``10 seconds``, ``1.5 hours``."""
+    for size, unit in _SPANS:
+        number = _short(seconds / size)
+        if seconds >= size:
+            return f"{number} {unit}{'' if number == '1' else 's'}"
+    return "less than a second"
+
+
+def size_words(size: int) -> str:
+    """Return about how much *size* bytes are: ``12 bytes``, ``1.5 MiB``."""
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{_short(size / unit)} {name}"
+    return counted(size, "byte")
+
+
+def _short(number: float) -> str:
+    if number >= _FEW:
+        return grouped(round(number))
+    return f"{number:.1f}".removesuffix(".0")
