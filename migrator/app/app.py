@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
     from migrator.config import Settings
+    from migrator.delays.broker import BrokerFacts
     from migrator.delays.capacity import MeasuredCapacity
     from migrator.delays.destinations import Destinations
     from migrator.ledger.batches import SqlBatches, SqlRuns
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from migrator.ledger.quarantine import SqlQuarantine
     from migrator.ledger.work import FaultPoint, StoreEndpoint
     from migrator.nservicebus.conversion import BrokerLimits
-    from migrator.preflight.broker import BrokerFacts
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
     from migrator.rabbitmq.publisher import WindowLimits
@@ -162,7 +162,7 @@ class App:
     @cached_property
     def broker_facts(self) -> BrokerFacts:
         """What checks ask the broker."""
-        from migrator.preflight.broker import BrokerFacts
+        from migrator.delays.broker import BrokerFacts
 
         return BrokerFacts(self.connection, self.management)
 

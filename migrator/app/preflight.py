@@ -28,7 +28,7 @@ from migrator.rabbitmq.names import (
 from migrator.stores.endpoints import EndpointPreview
 
 if TYPE_CHECKING:
-    from migrator.preflight.broker import BrokerFacts
+    from migrator.delays.broker import BrokerFacts
 
 
 def check_context(

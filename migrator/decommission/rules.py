@@ -202,7 +202,11 @@ def read_bindings(record: Iterable[Mapping[str, Any]]) -> tuple[Binding, ...]:
 def make_plan(
     target: Target, database: DatabaseSnapshot, broker: BrokerSnapshot | None, options: Options
 ) -> Plan:
-    """Return what is to be done, by what is there now; *broker* is None where nobody can tell."""
+    """Return what is to be done, by what is there now; *broker* is None where nobody can tell.
+
+    It is made twice more while ``remove`` works, from new looks, so a rule in here needs no other
+    place.
+    """
     plan = Plan(
         refusals=refusals(target, database, broker, options),
         drops_table=options.drops_table and database.rows is not None,

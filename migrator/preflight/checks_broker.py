@@ -30,7 +30,7 @@ from migrator.preflight.context import (
 )
 
 if TYPE_CHECKING:
-    from migrator.preflight.broker import BrokerFacts
+    from migrator.delays.broker import BrokerFacts
     from migrator.rabbitmq.entities import PolicyRule, QueueFacts
 
 T = TypeVar("T", str, tuple[str, str])

@@ -26,8 +26,8 @@ from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
 if TYPE_CHECKING:
+    from migrator.delays.broker import BrokerFacts
     from migrator.ledger.queries import SqlHandOvers
-    from migrator.preflight.broker import BrokerFacts
     from migrator.preflight.queries import LedgerFacts
 
 MIGRATE: Final = "migrate"

@@ -72,6 +72,7 @@ class QueueState:
     """False in a queue's first seconds: the broker tells no counts and no policy yet."""
     arguments: Mapping[str, object] = field(default_factory=dict)
     policy: str | None = None
+    """Name of the user policy; the API names no operator policy here. None unless ``is_told``."""
     effective_policy: Mapping[str, object] = field(default_factory=dict)
     """What policies decide; it beats the queue's own arguments."""
     total: int = 0

@@ -57,7 +57,7 @@ from migrator.web.server import WebPlan, serve
 
 for _name in (  # else they are imported when they are asked for
     "migrator.config.loading",
-    "migrator.preflight.broker",
+    "migrator.delays.broker",
     "migrator.rabbitmq.management",
     "tomllib",
 ):

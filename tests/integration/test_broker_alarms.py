@@ -15,10 +15,10 @@ import pytest
 
 from dev.servers import wait_until
 from migrator.config import Settings
+from migrator.delays.broker import BrokerFacts
 from migrator.delays.routing import DelaysVersion, delays_prefix
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from migrator.delays.broker import BrokerFacts
 from migrator.delays.routing import DelaysVersion, delivery_exchange
 from migrator.delays.topology import create_delays, level_queues
 from migrator.errors import NotChecked
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import QueueFacts
 from tests.conftest import Vhost

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from migrator.delays.broker import BrokerFacts
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
@@ -18,7 +19,6 @@ from migrator.ledger.queries import HandedOver, SqlHandOvers
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preflight.broker import BrokerFacts
 from migrator.preflight.context import Context, DelaysContext, Finding, Satellites
 from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.preflight.broker``, as far as they need no broker."""
+"""Tests of ``migrator.delays.broker``, as far as they need no broker."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from migrator.delays.broker import BrokerFacts, effective_policies
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import AccessRefused, NotChecked, TargetError, TargetUnavailable
-from migrator.preflight.broker import BrokerFacts, effective_policies
 from migrator.rabbitmq.entities import (
     NodeState,
     PolicyRule,

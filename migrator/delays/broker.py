@@ -1,4 +1,4 @@
-"""What preflight asks the broker: AMQP for what everybody may know, the management API for more.
+"""What checks and throttle signals ask the broker: AMQP, and the management API for more.
 
 What only the management API tells raises ``NotChecked`` where there is none, or it refuses: the API
 is optional. What AMQP itself refuses raises ``AccessRefused`` or ``TargetUnavailable``.
@@ -42,7 +42,7 @@ _EXCHANGES_IN_USE: Final = r"^(nsb|migrator)\."
 
 
 class BrokerFacts:
-    """What checks ask the broker.
+    """What checks and throttle signals ask the broker.
 
     Each method raises ``TargetUnavailable`` when the broker cannot be reached, ``AccessRefused``
     when it refuses, and ``NotChecked`` when only the management API could tell. Absence is an
