@@ -61,9 +61,9 @@ WINDOWS: Final[dict[str, Sequence[str]]] = {
     "dispatch.publishing": ("stored",),
     "dispatch.confirmed": ("stored",),
     "dispatch.settled": ("stored",),  # of the other batch
-    "pass_on.confirmed": ("at once",),
+    "pass_on.confirmed": ("at once", "malformed"),  # taken in with them
     "retry.published": ("unreachable",),
-    "error.published": ("unreachable", "malformed", "at once"),  # taken in with them
+    "error.published": ("unreachable", "malformed", "at once"),  # the same
     "control.claimed": (),
 }
 """Of what a kill at each step may send copies, as documented."""
