@@ -51,6 +51,12 @@ def span_words(seconds: float) -> str:
     return "less than a second"
 
 
+def about(seconds: float) -> str:
+    """Return an estimate for a sentence: ``about 10 seconds``, ``less than a second``."""
+    words = span_words(seconds)
+    return words if seconds < 1 else f"about {words}"
+
+
 def size_words(size: int) -> str:
     """Return about how much *size* bytes are: ``12 bytes``, ``1.5 MiB``."""
     for unit, name in _SIZES:

@@ -13,7 +13,7 @@ from migrator.config import EndpointMode
 from migrator.preflight.context import Level, destination_rows, verdict
 from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
 from migrator.stores.endpoints import EndpointPreview
-from migrator.text import counted, grouped, size_words, span_text, span_words
+from migrator.text import about, counted, grouped, size_words, span_text, span_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -183,8 +183,8 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
     size = sum(each.bytes for each in found.endpoints)
     at = "the pace of the delay levels" if found.is_paced else f"{found.rate_per_s:g} messages/s"
     yield (
-        f"{counted(total, 'message')}, {size_words(size)}; about "
-        f"{span_words(found.estimated.total_seconds())} at {at}"
+        f"{counted(total, 'message')}, {size_words(size)}; "
+        f"{about(found.estimated.total_seconds())} at {at}"
     )
     if (late := found.late_at_full_pace) >= _WORTH_TELLING:
         yield (
@@ -200,8 +200,8 @@ def _late(found: Preview) -> Iterator[str]:
         first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
         when = f"at {first}" if first == last else f"from {first} to {last}"
         yield (
-            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will come about "
-            f"{span_words(burst.late_s)} late, whoever sends them"
+            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will come "
+            f"{about(burst.late_s)} late, whoever sends them"
         )
     if (more := len(bursts) - SHOWN_BURSTS) > 0:
         yield f"there are {more} more such bursts; --json lists them"

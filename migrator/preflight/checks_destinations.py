@@ -30,7 +30,7 @@ from migrator.preflight.context import (
 from migrator.stores.endpoints import EndpointPreview
 
 if TYPE_CHECKING:
-    from migrator.preflight.broker import BrokerFacts
+    from migrator.delays.broker import BrokerFacts
 
 _NAMED: Final = 5
 _REPLY_QUEUES_NAMED: Final = 20

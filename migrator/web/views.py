@@ -15,7 +15,7 @@ from migrator.ledger.report import LASTING, AuditEvent, EndpointProgress, PauseR
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
-from migrator.text import grouped, span_words
+from migrator.text import about, grouped, span_words
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {
@@ -263,8 +263,7 @@ def _pace(view: EndpointView) -> str:
         return f"{rate}, waiting"
     if view.eta_s is None:
         return f"{rate}, nobody can tell how long it takes"
-    about = "about " if view.eta_s >= 1 else ""
-    return f"{rate}, {about}{span_words(view.eta_s)} to go"
+    return f"{rate}, {about(view.eta_s)} to go"
 
 
 # ── the delays, events ──────────────────────────────────────────────────────────────────────────

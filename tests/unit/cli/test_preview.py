@@ -151,8 +151,8 @@ def test_what_was_only_sampled_says_so(program: Program, monkeypatch: pytest.Mon
             assert said in shown
         for said in (
             "30 other timeouts as a sample",
-            "at least 1 would be set aside",
-            "of 30 sampled timeouts 1 would be, too",
+            "at least 1 would go to quarantine",
+            "of 30 sampled timeouts 1 would, too",
             "migrator preview --exact",
         ):
             assert said in page.text
@@ -166,7 +166,7 @@ def test_what_will_come_late_is_told(program: Program, monkeypatch: pytest.Monke
     document = program("preview", "--offline", "--json").document
     due = "2031-05-06T07:08:09+00:00"
     assert document["bursts"] == [{"due_from": due, "due_until": due, "rows": 20, "late_s": 4.0}]
-    said = "20 timeouts are due at 2031-05-06T07:08:09Z: the last will come about 4 s late"
+    said = "20 timeouts fall due at 2031-05-06T07:08:09Z: the last will come about 4 seconds late"
     assert said in program("preview", "--offline").out.replace("\n", " ")
     page = read(program("preview", "--offline", "--format", "html").out)
     assert "20 timeouts due at 2031-05-06 07:08:09 UTC: the last will come about 4" in page.text
