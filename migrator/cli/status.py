@@ -158,7 +158,7 @@ def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
 
 def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
     """Return the line of one endpoint; what is not known is empty."""
-    from migrator.delays.depths import span_text
+    from migrator.text import span_text
 
     percent, rate, eta_s = (each[key] for key in ("percent", "rate_per_s", "eta_s"))
     return (
