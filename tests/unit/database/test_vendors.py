@@ -23,7 +23,7 @@ from migrator.database import mssql, mysql, oracle
 from migrator.database.engine import open_engine, with_driver
 from migrator.database.failures import is_passing, translating
 from migrator.database.types import ColumnTime, UtcDateTime, rounded_up
-from migrator.errors import DISTRIBUTION, ConfigError, DriverMissing, LedgerError, StoreError
+from migrator.errors import DISTRIBUTION, DriverMissing, LedgerError, StoreError
 from migrator.stores.sql.dialects import dialect_for
 
 # the driver cannot be imported without unixODBC, and its errors are no more than their arguments
@@ -163,12 +163,6 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION
     assert any(package in each for each in project["optional-dependencies"][extra])
-
-
-def test_a_driver_that_is_not_ours_is_refused_by_name() -> None:
-    """With what to write instead."""
-    with pytest.raises(ConfigError, match=r"the driver asyncpg; write postgresql\+psycopg://"):
-        open_engine("postgresql+asyncpg://h/d")
 
 
 def test_an_address_may_say_what_we_would() -> None:
