@@ -37,6 +37,14 @@ _OWN: Final = ("dev", "proc", "run", "sys", "tmp", "var/lib/systemd", "var/log",
 """Folders in which a running machine keeps what no package brought."""
 
 
+WITH_IT: Final = {
+    "usr/share/man/man1/migrator.1.gz",
+    "usr/share/bash-completion/completions/migrator",
+    "usr/share/zsh/vendor-completions/_migrator",
+    "usr/share/fish/vendor_completions.d/migrator.fish",
+}
+
+
 def cannot(why: str) -> NoReturn:
     """Skip with the reason; fail where servers are promised."""
     if os.environ.get("CI"):
@@ -56,7 +64,7 @@ class Machine:
     def __enter__(self) -> Self:
         """Boot it, and wait until systemd has started what belongs to it."""
         spaces = ["--mount", "--pid", "--uts", "--ipc", "--cgroup", "--propagation", "private"]
-        boot = ["sh", "-ec", _BOOT, self.root, self._console]
+        boot = ["sh", "-ec", _BOOT, str(self.root), str(self._console)]
         self._process = subprocess.Popen(
             ["unshare", *spaces, "--fork", "--kill-child", *boot], stdin=subprocess.DEVNULL
         )
@@ -105,7 +113,7 @@ class Machine:
 
     def files(self) -> set[str]:
         """Return every file and folder that a package may have brought."""
-        found = set()
+        found: set[str] = set()
         for folder, folders, names in os.walk(self.root):
             at = Path(folder).relative_to(self.root)
             folders[:] = [name for name in folders if str(at / name) not in _OWN]
@@ -178,6 +186,11 @@ def test_a_package_is_installed_run_upgraded_and_purged(
     assert machine.run("migrator", "--version") == f"migrator {__version__}\n"
     for name in ("migrator.service", "migrator@Sales.service"):
         assert machine.run("systemd-analyze", "verify", name) == ""
+    assert machine.files() >= WITH_IT
+    said = machine.run(
+        "bash", "-c", "source /usr/share/bash-completion/completions/migrator; complete"
+    )
+    assert " migrator" in said
     assert machine.shown("migrator", "ActiveState") == "inactive"
 
     machine.write("store-url", database)
