@@ -61,7 +61,7 @@ def http() -> str:
         "## Commands\n\n`POST /control` takes one JSON object: `command`, what may be given with "
         "it, and `who`, the name for the audit trail.\n"
         "Other keys are refused, so that a mistyped `endpoint` does not pause everything.\n"
-        "Only `set` needs what it may be given; `reason` of `retry` is a "
+        "Only `set` needs what it may be given; `reason` of `retry` and `discard` is a "
         "[code](quarantine-reasons.md).",
         table(("command", "with", "what it does"), commands),
         "## Errors\n\nEvery other answer is `migrator/error/1` with one line in `error`.",

@@ -70,6 +70,8 @@ class Web(Section):
     this machine"""
     token_file: Path | None = None
     """file that holds the token; a bare name is a systemd credential"""
+    title: str = ""
+    """what the status page is called, such as the name of the system; empty: migrator"""
     open_to_local: bool = False
     """true: on this machine, the page and /status can be looked at without the token"""
     behind_tls: bool = False

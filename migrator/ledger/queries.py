@@ -126,10 +126,12 @@ class LedgerQueries(LedgerPart):
             if versions and delays not in versions
         ]
 
-    def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
-        """Return the latest events, newest first."""
+    def latest_events(self, *, limit: int, without: Collection[str] = ()) -> Sequence[AuditEvent]:
+        """Return the latest events but those of kinds *without*, newest first."""
         event = self._tables.event
         query = select(event).order_by(event.c.id.desc()).limit(limit)
+        if without:
+            query = query.where(event.c.kind.not_in(sorted(without)))
         return [_event(row) for row in self._read(query, doing="listing the latest events")]
 
     def latest_event(self, kind: str) -> AuditEvent | None:

@@ -38,6 +38,7 @@ from migrator.web.control import (
     Adjust,
     Answer,
     Command,
+    Discard,
     Drain,
     Pause,
     Resume,
@@ -55,6 +56,7 @@ _RETRY_PATIENCE_S: Final = 3.0
 COMMAND: Final = "command"
 PAUSE: Final = "pause"
 RETRIED: Final = "quarantine_retried"
+DISCARDED: Final = "quarantine_discarded"
 _MIGRATE: Final = "migrate"
 
 
@@ -123,8 +125,8 @@ class Control:
                 return self._resume(command)
             case Adjust():
                 return self._adjust(command)
-            case Retry():
-                return self._retry(command)
+            case Retry() | Discard():
+                return self._decide(command)
             case Drain():
                 return _done("finishing what is claimed, then ending")
             case StopNow():
@@ -241,21 +243,39 @@ class Control:
 
     # ── the quarantine ──────────────────────────────────────────────────────────────────────
 
-    def _retry(self, command: Retry) -> Answer:
-        """Try rows again; say how many when that is known soon."""
+    def _decide(self, command: Retry | Discard) -> Answer:
+        """Try rows again, or give them up; say how many when that is known soon."""
         if not self._retrying.acquire(blocking=False):
             return _refused(
-                "rows are being tried again already; nothing was begun, try again later"
+                "rows are being tried again, or discarded, already; nothing was begun, try again "
+                "later"
             )
         which = QuarantineFilter(
             endpoint=command.endpoint, reason=command.reason, timeout_id=command.id
         )
         answers: SimpleQueue[Answer] = SimpleQueue()
-        BackgroundTask("retry", lambda: self._try_again(which, answers)).run_soon()
+        is_retry = isinstance(command, Retry)
+        work = self._try_again if is_retry else self._discard
+        BackgroundTask("quarantine", lambda: work(which, answers)).run_soon()
         try:
             return answers.get(timeout=_RETRY_PATIENCE_S)
         except Empty:
-            return _done(f"being tried again; the ledger's event {RETRIED} will tell how many")
+            doing, kind = ("tried again", RETRIED) if is_retry else ("discarded", DISCARDED)
+            return _done(f"being {doing}; the ledger's event {kind} will tell how many")
+
+    def _discard(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
+        """Give rows up."""
+        answer = _refused("a bug; the log has more")
+        try:
+            rows = self.app.quarantine.discard(which)
+            answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine discarded")
+            detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
+            self.audit_log.note(DISCARDED, {**detail, "rows": rows})
+        except MigratorError as exc:
+            answer = _refused(f"not all were discarded, perhaps none: {exc}")
+        finally:
+            self._retrying.release()
+            answers.put(answer)
 
     def _try_again(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
         """Put rows of a dispatcher back into their tables, all others into new batches."""

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -532,6 +532,8 @@ class _Daemon:
             poller=self._poller,
             finish=self._finish,
             jobs=self._jobs,
+            title=self._app.settings.web.title,
+            system=_system(self._app),
         )
 
 
@@ -565,6 +567,17 @@ def obeying_signals(stop: Stop, wants_reload: threading.Event) -> Iterator[None]
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _system(app: App) -> Mapping[str, str]:
+    """Return which system it is, for people; no secrets."""
+    database, broker = app.engine.url, app.connection.address
+    place = f" at {database.host}" if database.host else ""
+    return {
+        "database": f"{database.database or database.get_backend_name()}{place}",
+        "broker": f"{broker.host_port}, virtual host {broker.vhost}",
+        "ledger": app.ledger_id,
+    }
 
 
 def _web_plan(app: App) -> WebPlan:

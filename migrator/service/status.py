@@ -12,18 +12,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from migrator import __version__
 from migrator.app import App
 from migrator.app.remaining import Phase, Remaining, RemainingReader
 from migrator.delays.depths import LevelDepths
+from migrator.delays.routing import PROBED
 from migrator.errors import MigratorError
 from migrator.ledger.report import AuditEvent, PauseReason, Progress, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import Document
-from migrator.service.control import Control, Served
+from migrator.service.control import PAUSE, Control, Served
 from migrator.service.finished import FinishWatch
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
@@ -44,6 +46,10 @@ _SHARE: Final = 20
 _RATE_SPAN_S: Final = 60.0
 _SHORTEST_SPAN_S: Final = 5.0
 _EVENTS: Final = 50
+MINUTES: Final = 60
+"""Of which the throughput is remembered."""
+_NOT_TOLD: Final = (PROBED, PAUSE)
+"""Kinds of events that have a place of their own, or come with a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,8 @@ class StatusPoller:
             "rows in the tables": "nobody has asked yet",
         }
         self._done: deque[tuple[float, Mapping[EndpointName, int]]] = deque()
+        self._minutes: deque[tuple[int, int]] = deque(maxlen=MINUTES + 1)
+        """Of each of the last minutes, by a monotonic clock, what was done when it began."""
         self._asked_s = float("-inf")
         self._not_before_s: dict[str, float] = {}
         self._details = Job("survey", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
@@ -128,7 +136,8 @@ class StatusPoller:
         """Read what is cheap."""
         books = self._app.books
         self._read("progress", self._progress)
-        self._read("events", lambda: {"events": books.latest_events(limit=_EVENTS)})
+        latest = partial(books.latest_events, limit=_EVENTS, without=_NOT_TOLD)
+        self._read("events", lambda: {"events": latest()})
 
     def poll_details(self) -> None:
         """Read the rest, if anybody looks."""
@@ -145,6 +154,8 @@ class StatusPoller:
         self._done.append((now_s, done))
         while now_s - self._done[0][0] > _RATE_SPAN_S:
             self._done.popleft()
+        if not self._minutes or self._minutes[-1][0] != now_s // 60:
+            self._minutes.append((int(now_s // 60), sum(done.values())))
         return {"progress": progress, "at_s": now_s}
 
     def _counts(self) -> Mapping[str, object]:
@@ -173,6 +184,17 @@ class StatusPoller:
         (began_s, before), (ended_s, after) = done[0], done[-1]
         return max(after.get(endpoint, 0) - before.get(endpoint, 0), 0) / (ended_s - began_s)
 
+    def throughput(self) -> Sequence[float | None]:
+        """Return rows per second of each of the last minutes, oldest first; None: not known."""
+        began = dict(self._minutes)
+        last = max(began, default=0)
+        return [
+            max(began[each + 1] - began[each], 0) / 60
+            if each in began and each + 1 in began
+            else None
+            for each in range(last - MINUTES, last)
+        ]
+
     @property
     def _is_wanted(self) -> bool:
         return time.monotonic() - self._asked_s < _WANTED_S
@@ -191,6 +213,10 @@ class DaemonStatus:
     finish: FinishWatch
     jobs: Sequence[Job]
     """Empty before the work begins."""
+    title: str = ""
+    system: Mapping[str, str] = field(default_factory=dict)
+    """See ``Snapshot``."""
+    began_s: float = field(default_factory=time.monotonic)
 
     def snapshot(self) -> Snapshot:
         """Return the latest look at everything; holds and settings are those of this moment."""
@@ -209,6 +235,10 @@ class DaemonStatus:
             events=seen.events,
             jobs=[job.view() for job in self.jobs],
             gaps=[*_gaps(seen)],
+            title=self.title,
+            system=self.system,
+            uptime_s=time.monotonic() - self.began_s,
+            throughput=self.poller.throughput(),
         )
 
     def live(self) -> Liveness:

@@ -68,6 +68,16 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """Give rows in quarantine up: they are never sent; what is not given is any."""
+
+    endpoint: EndpointName | None
+    reason: str | None
+    """A ``conversion.Reason`` code."""
+    id: TimeoutId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """Finish what is claimed, then end: the same as the first SIGTERM."""
 
@@ -77,7 +87,7 @@ class StopNow:
     """End between two steps: the same as the second SIGTERM; recovery does the rest."""
 
 
-Command = Pause | Resume | Adjust | Retry | Drain | StopNow
+Command = Pause | Resume | Adjust | Retry | Discard | Drain | StopNow
 
 
 COMMANDS: Final[Mapping[str, type[Command]]] = {
@@ -85,6 +95,7 @@ COMMANDS: Final[Mapping[str, type[Command]]] = {
     "resume": Resume,
     "set": Adjust,
     "retry": Retry,
+    "discard": Discard,
     "drain": Drain,
     "stop": StopNow,
 }
@@ -168,7 +179,7 @@ def parse_order(document: object) -> tuple[Command, str | None]:
     who = texts.pop("who")
     if verb == "pause":
         texts["reason"] = texts["reason"] or NO_REASON
-    if verb == "retry":
+    if verb in ("retry", "discard"):
         _check(texts, "reason", {None, *Reason})
     if verb == "set":
         _check(texts, "setting", set(RuntimeSetting))

@@ -111,6 +111,13 @@ class Snapshot:
     """What this process does at intervals; of this moment."""
     gaps: Sequence[str]
     """What could not be read this time, and why."""
+    title: str = ""
+    """What people call the system; empty: nothing."""
+    system: Mapping[str, str] = field(default_factory=dict)
+    """Which it is: ``database``, ``broker`` with its virtual host, and ``ledger``; no secrets."""
+    uptime_s: float = 0.0
+    throughput: Sequence[float | None] = ()
+    """Rows per second of each of the last minutes, oldest first; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +157,10 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "age_s": snapshot.age_s,
         "version": snapshot.version,
         "owner": snapshot.owner,
+        "title": snapshot.title,
+        "system": snapshot.system,
+        "uptime_s": snapshot.uptime_s,
+        "throughput": snapshot.throughput,
         "settings": snapshot.settings,
         "holds": _holds(snapshot.holds),
         "working_on": [

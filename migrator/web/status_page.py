@@ -51,7 +51,7 @@ from migrator.web.control import (
     parse_order,
 )
 from migrator.web.http import kind_of, read_body
-from migrator.web.views import MODES, event_text, look
+from migrator.web.views import MODES, event_text, look, matrix
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def host(owner: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = new_environment(_PACKAGE)
-    filters = (event_text, host, moment)
+    filters = (event_text, host, matrix, moment)
     environment.filters.update({each.__name__: each for each in filters})
     environment.globals.update(modes=MODES, reasons=Reason.meanings())
     return environment
@@ -241,7 +241,8 @@ class StatusPage:
             ("/page/drain", "POST", self._ending("drain")),
             ("/page/stop", "POST", self._ending("stop")),
             ("/page/quarantine", "GET", self._logged_in(self._quarantine)),
-            ("/page/retry", "POST", self._retry),
+            ("/page/retry", "POST", self._deciding("retry")),
+            ("/page/discard", "POST", self._deciding("discard")),
             ("/page/style.css", "GET", static("style.css", "text/css")),
             ("/page/script.js", "GET", static("script.js", "text/javascript")),
             ("/page/icon.svg", "GET", static("icon.svg", "image/svg+xml")),
@@ -341,9 +342,10 @@ class StatusPage:
         return page("live.html", {**self._looked(), "told": None}, session=session)
 
     def _looked(self) -> Mapping[str, object]:
-        status = self._status
+        status, snapshot = self._status, self._status.snapshot()
         return {
-            "look": look(status.snapshot(), live=status.live(), ready=status.ready()),
+            "look": look(snapshot, live=status.live(), ready=status.ready()),
+            "title": snapshot.title,
             "has_login": self._listener.token is not None,
         }
 
@@ -412,12 +414,16 @@ class StatusPage:
 
         return answer
 
-    async def _retry(self, request: Request) -> Response:
-        """Try rows in quarantine again; those that were shown are shown again."""
-        session, form = await self._acting(request)
-        session.told = await self._told("retry", form, session, request)
-        shown = {key: form.get(f"shown_{key}", "") for key in ("endpoint", "reason")}
-        return go(address_of(filter_of(shown)))
+    def _deciding(self, verb: str) -> Handler:
+        """Return what decides about rows in quarantine; those that were shown are shown again."""
+
+        async def answer(request: Request) -> Response:
+            session, form = await self._acting(request)
+            session.told = await self._told(verb, form, session, request)
+            shown = {key: form.get(f"shown_{key}", "") for key in ("endpoint", "reason")}
+            return go(address_of(filter_of(shown)))
+
+        return answer
 
     async def _set(self, request: Request) -> Response:
         """Set one setting; what is refused stays in the form, with the reason beside it."""

@@ -5,13 +5,22 @@ Pure. What is not known stays unknown: no number stands for it, and no bar is dr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from migrator.app.remaining import Phase, finished_text, needs_attention, percentage
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.report import LASTING, AuditEvent, EndpointProgress, PauseReason, Signal
+from migrator.ledger.report import (
+    LASTING,
+    AuditEvent,
+    EndpointProgress,
+    PauseReason,
+    QuarantineCount,
+    Signal,
+)
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
@@ -33,6 +42,27 @@ _MIGRATE: Final = "migrate"
 _LONGEST_CHARS: Final = 300
 """Of what is told of an event; the ledger has all."""
 _FEW_PER_S: Final = 10
+_DID: Final = {
+    "pause": "paused {endpoint}",
+    "resume": "resumed {endpoint}",
+    "set": "set {setting} to {value}",
+    "retry": "had rows in quarantine tried again",
+    "discard": "discarded rows in quarantine",
+    "drain": "asked the daemon to finish and end",
+    "stop": "asked the daemon to end at once",
+}
+"""What who gave a command did."""
+_SENTENCES: Final = {
+    "hold_began": "Nothing new{of} is claimed. {signal}: {observed}{fine}",
+    "hold_ended": "Rows{of} are claimed again. Over: {signal}: {observed}",
+    "recheck": "The checks of the broker, made again: {text}",
+    "quarantine_retried": "{rows} rows in quarantine{of}{why} were tried again, by {actor}",
+    "quarantine_discarded": "{rows} rows in quarantine{of}{why} were discarded, by {actor}",
+    "batch_resolved": "{actor} resolved batch {batch} as {as}",
+    "ledger_purged": "{rows} old rows were deleted from the ledger, by {actor}",
+    "panic": "A critical limit was passed, and the daemon ends: {reason}",
+}
+"""Kinds of events that are told as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +118,11 @@ def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Mapping[str
         "can_pause_all": any(card.can_wait for card in cards),
         "is_anything_paused": bool(paused),
         "are_all_paused": None in paused,
+        "overall": _overall(snapshot, progress),
+        "throughput": _throughput(snapshot.throughput),
+        "rate_limit": "" if (limit := snapshot.settings.get("rate_limit", "0")) == "0" else limit,
         "levels": levels,
+        "busy_levels": [level for level in levels if level.count != 0],
         "levels_legend": pictures.legend(levels),
         "frozen_levels": []
         if depths is None
@@ -214,6 +248,66 @@ def _rate(per_s: float | None) -> str:
     return f"{grouped(round(per_s))}/s"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """All endpoints whose work has an end."""
+
+    percent: str
+    pieces: Sequence[Piece]
+    moved: int
+    whole: int
+
+
+def _overall(
+    snapshot: Snapshot, progress: Mapping[EndpointName, EndpointProgress]
+) -> Overall | None:
+    """Return how far all endpoints are together; None: it is not known, or none has an end."""
+    moved = [view for view in snapshot.endpoints if view.mode == _MIGRATE]
+    if not moved or any(view.remaining is None for view in moved):
+        return None
+    done, whole = 0, 0
+    for view in moved:
+        shares = _shares(progress.get(view.endpoint))
+        found = view.remaining
+        done += sum(share.count for share in shares if share.kind in {"handed", "sent"})
+        whole += sum(share.count for share in shares)
+        whole += found.in_store - found.left if found else 0
+    if not whole:
+        return None
+    tenths = min(done * 1000 // whole, 1000 if done == whole else 999)
+    share = Share(kind="handed", label="moved", count=done)
+    return Overall(
+        percent=f"{tenths / 10:g} %",
+        pieces=pictures.stacked([share], most=whole),
+        moved=done,
+        whole=whole,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """The last hour as a picture: of each minute its place and height, 0 to 100."""
+
+    bars: Sequence[tuple[float, float]]
+    most: str
+    first: str
+    """How long ago the picture begins."""
+
+
+def _throughput(rates: Sequence[float | None]) -> Throughput | None:
+    """Return *rates*, a minute each, as a picture; None: nothing is known yet."""
+    known = [rate for rate in rates if rate is not None]
+    if not known:
+        return None
+    most, width = max(known), pictures.WHOLE / len(rates)
+    bars = [
+        (round(at * width, 2), round(pictures.WHOLE * rate / most, 1) if most else 0.0)
+        for at, rate in enumerate(rates)
+        if rate is not None
+    ]
+    return Throughput(bars=bars, most=_rate(most), first=f"{len(rates)} minutes ago")
+
+
 # ── endpoints ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -286,13 +380,52 @@ def _levels(depths: LevelDepths) -> Sequence[Bar]:
 
 
 def event_text(event: AuditEvent) -> str:
-    """Return in a line what the audit trail has of *event*, but for its endpoint."""
+    """Return *event* of the audit trail as a sentence: who did what, and why."""
     facts = {key: value for key, value in event.detail.items() if value not in (None, "")}
-    facts.pop("endpoint", None)
-    said = facts.pop("answer", None)
-    text = ", ".join(f"{key}: {value}" for key, value in facts.items())
-    if said is not None:
-        text = f"{facts.pop('command', '')}: {said} (by {facts.pop('who', event.actor)})"
-    if event.batch is not None:
-        text = f"batch {event.batch}" + (f"; {text}" if text else "")
+    endpoint = event.endpoint or facts.pop("endpoint", None)
+    text = _sentence(event, {"endpoint": endpoint or "", **facts})
     return text if len(text) <= _LONGEST_CHARS else f"{text[:_LONGEST_CHARS]}…"
+
+
+def _sentence(event: AuditEvent, facts: Mapping[str, object]) -> str:
+    said = defaultdict(str, {key: str(value) for key, value in facts.items()})
+    said |= {"actor": event.actor, "batch": str(event.batch or "")}
+    said["of"] = f" of {said['endpoint']}" if said["endpoint"] else ""
+    said["why"] = f" ({said['reason']})" if said["reason"] else ""
+    said["fine"] = f" ({said['limit']})" if said["limit"] else ""
+    said["signal"] = next((e.words for e in Signal if e == said["signal"]), said["signal"])
+    if event.kind == "command":
+        did = _DID.get(said["command"], said["command"])
+        done = did.format_map({**said, "endpoint": said["endpoint"] or "all"})
+        refused = "" if facts.get("is_done", True) else "was refused: "
+        return f"{said['who'] or event.actor} {done}{said['why']}: {refused}{said['answer']}"
+    if event.kind in _SENTENCES:
+        return _SENTENCES[event.kind].format_map(said)
+    batch = f" batch {event.batch}" if event.batch is not None else ""
+    more = ", ".join(f"{key} {value}" for key, value in facts.items() if value != "")
+    what = event.kind.replace("_", " ")
+    return f"{what}{batch}, by {event.actor}" + (f": {more}" if more else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Rows in quarantine by endpoint and reason."""
+
+    reasons: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[int], int]]
+    """Endpoint, its rows by reason, and their sum."""
+    sums: Sequence[int]
+    """By reason."""
+    total: int
+
+
+def matrix(counts: Sequence[QuarantineCount]) -> Matrix:
+    """Return *counts* as a table with sums."""
+    found = {(each.endpoint, each.reason): each.rows for each in counts}
+    reasons = sorted({reason for _, reason in found})
+    rows = []
+    for endpoint in sorted({endpoint for endpoint, _ in found}):
+        line = [found.get((endpoint, reason), 0) for reason in reasons]
+        rows.append((str(endpoint), line, sum(line)))
+    sums = [sum(line[at] for _, line, _ in rows) for at in range(len(reasons))]
+    return Matrix(reasons=reasons, rows=rows, sums=sums, total=sum(sums))

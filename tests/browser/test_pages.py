@@ -160,10 +160,16 @@ def test_a_daemon_that_is_gone_is_told(browser: Browser) -> None:
         down.close()
         page.clock.run_for(EVERY_MS)
         lost = page.get_by_role("alert")
-        expect(lost).to_contain_text("The daemon does not answer. What you see is of")
+        expect(lost).to_contain_text(
+            re.compile(r"does not answer. What you see is of [\d:]{8} UTC")
+        )
+        headline = page.locator(".verdict")
+        expect(headline).to_have_class("verdict bad")
+        expect(headline).to_contain_text("The daemon does not answer")
         with served(panel, int(first.base.rpartition(":")[2])):
             pass_time(page)
             expect(lost).to_be_hidden()
+            expect(headline).not_to_contain_text("does not answer")
 
 
 def test_a_hidden_page_asks_nothing(seen: Shown, site: Site) -> None:
@@ -186,7 +192,7 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     log_in(page)
     open_form(page)
     page.get_by_role("button", name="Pause Sales.Orders").click()
-    expect(page.locator(".ladder tbody tr")).to_have_count(28)
+    expect(page.locator(".quiet .ladder tbody tr")).to_have_count(28)
     for screen in SCREENS:
         _keep(seen, "status", screen)
     page.goto(f"{site.base}/page/quarantine?endpoint=Billing")

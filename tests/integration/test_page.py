@@ -18,6 +18,7 @@ from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.web import auth, status_page
 from migrator.web.control import (
     Adjust,
+    Discard,
     Drain,
     Pause,
     Resume,
@@ -33,7 +34,9 @@ from tests.support.panel import MemoryPanel
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - to be reached by others
 TOKEN = "correct horse battery"
 WHO = "alice, status page from 127.0.0.1"
-COMMANDS = [f"/page/{verb}" for verb in ("pause", "resume", "set", "drain", "stop", "retry")]
+COMMANDS = [
+    f"/page/{verb}" for verb in ("pause", "resume", "set", "drain", "stop", "retry", "discard")
+]
 
 
 @dataclass(slots=True)
@@ -360,16 +363,19 @@ def test_rows_are_shown_page_by_page(alice: Visitor) -> None:
         assert alice.get(f"/page/quarantine?{bad}").status_code == 400
 
 
-def test_rows_are_tried_again_one_or_all_that_are_shown(alice: Visitor) -> None:
+@pytest.mark.parametrize(("verb", "kind"), [("retry", Retry), ("discard", Discard)])
+def test_rows_are_decided_about_one_or_all_that_are_shown(
+    alice: Visitor, verb: str, kind: type[Retry | Discard]
+) -> None:
     """Afterwards the same rows are asked for, and what came of it is told."""
     secret = alice.secret()
     shown = {"csrf": secret, "shown_endpoint": BILLING, "shown_reason": ""}
-    found = alice.post("/page/retry", {**shown, "endpoint": BILLING, "id": "t 7"})
+    found = alice.post(f"/page/{verb}", {**shown, "endpoint": BILLING, "id": "t 7"})
     assert found.headers["location"] == "/page/quarantine?endpoint=Billing"
     assert "Done:" in text_of(alice.get(found.headers["location"]))
     alice.post(
-        "/page/retry", {**shown, "endpoint": BILLING, "reason": "destination-unbound", "id": ""}
+        f"/page/{verb}", {**shown, "endpoint": BILLING, "reason": "destination-unbound", "id": ""}
     )
     (one, _), (several, _) = alice.panel.told
-    assert one == Retry(endpoint=BILLING, reason=None, id=TimeoutId("t 7"))
-    assert several == Retry(endpoint=EndpointName("Billing"), reason="destination-unbound", id=None)
+    assert one == kind(endpoint=BILLING, reason=None, id=TimeoutId("t 7"))
+    assert several == kind(endpoint=EndpointName("Billing"), reason="destination-unbound", id=None)

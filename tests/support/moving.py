@@ -22,7 +22,17 @@ from migrator.ledger.report import (
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service.runtime_settings import RuntimeSettings
-from migrator.web.control import Adjust, Answer, Command, Drain, Pause, Resume, Retry, StopNow
+from migrator.web.control import (
+    Adjust,
+    Answer,
+    Command,
+    Discard,
+    Drain,
+    Pause,
+    Resume,
+    Retry,
+    StopNow,
+)
 from migrator.web.status import EndpointView, Snapshot
 from tests.support.panel import NOW, MemoryPanel, some_remaining, some_snapshot
 
@@ -37,6 +47,21 @@ _REASONS = {SALES: Reason.DESTINATION_UNKNOWN, BILLING: Reason.DESTINATION_UNBOU
 _COUNTS = [
     QuarantineCount(endpoint=name, reason=reason, rows=_QUARANTINED[name])
     for name, reason in _REASONS.items()
+]
+
+
+_EVENTS: list[tuple[str, dict[str, object]]] = [
+    (
+        "command",
+        {
+            "command": "resume",
+            "who": "alice, status page from 127.0.0.1",
+            "answer": "Sales.Orders is resumed",
+        },
+    ),
+    ("hold_ended", {"signal": "broker_alarm", "observed": "memory alarm on rabbit@mq-01"}),
+    ("hold_began", {"signal": "broker_alarm", "observed": "memory alarm on rabbit@mq-01"}),
+    ("quarantine_discarded", {"rows": 12, "reason": "body-missing"}),
 ]
 
 
@@ -65,7 +90,13 @@ class MovingPanel(MemoryPanel):
                 for name, n in self._done.items()
             ]
             levels = [
-                LevelDepth(level=n, ready=1000 * n, unacknowledged=0, held=n % 3, consumers=0)
+                LevelDepth(
+                    level=n,
+                    ready=1000 * n * (n > 11),
+                    unacknowledged=0,
+                    held=n % 3 * (n > 11),
+                    consumers=0,
+                )
                 for n in range(28)
             ]
             return replace(
@@ -79,6 +110,22 @@ class MovingPanel(MemoryPanel):
                 levels=build_level_depths(DelaysVersion.V2, levels),
                 jobs=(),
                 gaps=(),
+                events=[
+                    replace(
+                        shown.events[0],
+                        kind=kind,
+                        detail={"endpoint": SALES, **detail},
+                    )
+                    for kind, detail in _EVENTS
+                ],
+                title="Acme orders, production",
+                system={
+                    "database": "orders at db-07",
+                    "broker": "mq-01:5672, virtual host orders",
+                    "ledger": "b31f0c9a",
+                },
+                uptime_s=8_000.0,
+                throughput=[None] * 12 + [4_000 + 900 * (n % 7) - 60 * n for n in range(48)],
             )
 
     def execute(self, command: Command, *, who: str) -> Answer:
@@ -110,7 +157,7 @@ class MovingPanel(MemoryPanel):
                 return Answer(is_done=True, text=f"{setting} is {self._runtime.texts()[setting]}")
             case Drain() | StopNow():
                 return Answer(is_done=True, text="finishing what is claimed, then ending")
-            case Retry():
+            case Retry() | Discard():
                 return Answer(is_done=True, text="3 rows of the quarantine tried again")
 
     def _move(self) -> None:

@@ -33,12 +33,25 @@
       }
     }
     const state = document.getElementById("state");
-    if (state !== null) document.title = `${state.textContent.trim()} – migrator`;
+    if (state !== null) document.title = `${state.textContent.trim()} – ${document.querySelector(".brand").textContent}`;
   }
 
+  let headline = null; // as it was before the daemon was lost
+
   function tell(isLost) {
+    const verdict = document.querySelector(".verdict");
     if (isLost) {
-      lost.textContent = `The daemon does not answer. What you see is of ${lastGood.toLocaleTimeString()}; asking again.`;
+      const at = lastGood.toISOString().slice(11, 19);
+      lost.textContent = `The daemon does not answer. What you see is of ${at} UTC; asking again.`;
+      if (verdict !== null && headline === null) {
+        headline = verdict.cloneNode(true);
+        verdict.className = "verdict bad";
+        document.getElementById("state").lastChild.textContent = "The daemon does not answer";
+        document.title = "The daemon does not answer";
+      }
+    } else if (headline !== null) {
+      if (verdict !== null) verdict.replaceWith(headline);
+      headline = null;
     }
     lost.hidden = !isLost;
     document.body.classList.toggle("old-page", isLost);
@@ -55,9 +68,10 @@
         return;
       }
       if (!answer.ok) throw new Error(`status ${answer.status}`);
-      show(await answer.text());
-      lastGood = new Date();
+      const text = await answer.text();
       tell(false);
+      show(text);
+      lastGood = new Date();
       live.dataset.shownAt = lastGood.toISOString(); // for whoever drives a browser
     } catch {
       tell(true);

@@ -24,6 +24,7 @@ from migrator.service.worker import Stop
 from migrator.web.control import (
     Adjust,
     Answer,
+    Discard,
     Drain,
     Pause,
     Resume,
@@ -65,6 +66,9 @@ class Quarantine:
     def release_quarantined(self, _endpoint: None, which: QuarantineFilter) -> int:
         assert which.mode is Mode.DISPATCH
         return 2
+
+    def discard(self, which: QuarantineFilter) -> int:
+        return self.retry(which, mode=Mode.STAGED)
 
     def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
         assert mode is Mode.STAGED
@@ -256,6 +260,16 @@ def test_rows_of_the_quarantine_are_tried_again(bench: Bench, wait_for: WaitFor)
         {"endpoint": SALES, "reason": reason, "id": "t1", "rows": 5}
     ]
     assert bench.lanes.woken == 1
+
+
+def test_rows_of_the_quarantine_are_given_up(bench: Bench, wait_for: WaitFor) -> None:
+    """The audit trail says how many they were, and no dispatcher gets one back."""
+    found = bench.give(Discard(endpoint=SALES, reason=None, id=None))
+    assert found == Answer(is_done=True, text="3 rows of the quarantine discarded")
+    wait_for(lambda: bool(bench.events.of("quarantine_discarded")))
+    assert bench.events.of("quarantine_discarded") == [
+        {"endpoint": SALES, "reason": None, "id": None, "rows": 3}
+    ]
 
 
 def test_many_rows_keep_nobody_waiting(

@@ -68,7 +68,7 @@ class World:
             lanes=(),
         )
 
-    def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
+    def latest_events(self, *, limit: int, without: Sequence[str]) -> Sequence[AuditEvent]:
         return []
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:

@@ -17,6 +17,7 @@ from migrator.web.control import (
     Answer,
     Command,
     CommandQueue,
+    Discard,
     Drain,
     Pause,
     Resume,
@@ -39,11 +40,14 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Pause, endpoint=NAMES, reason=TEXTS),
     st.builds(Resume, endpoint=NAMES),
     st.builds(Adjust, setting=st.sampled_from(RuntimeSetting), value=TEXTS),
-    st.builds(
-        Retry,
-        endpoint=NAMES,
-        reason=st.none() | st.sampled_from(Reason).map(str),
-        id=st.none() | TEXTS.map(TimeoutId),
+    *(
+        st.builds(
+            kind,
+            endpoint=NAMES,
+            reason=st.none() | st.sampled_from(Reason).map(str),
+            id=st.none() | TEXTS.map(TimeoutId),
+        )
+        for kind in (Retry, Discard)
     ),
     st.just(Drain()),
     st.just(StopNow()),
@@ -74,7 +78,7 @@ def test_the_form_of_a_command_is_public() -> None:
     [
         (None, "JSON object"),
         ([], "JSON object"),
-        ({}, "command must be one of pause, resume, set, retry, drain, stop"),
+        ({}, "command must be one of pause, resume, set, retry, discard, drain, stop"),
         ({"command": "explode"}, "command must be one of"),
         ({"command": ["pause"]}, "command must be one of"),
         ({"command": "pause", "why": "x"}, "pause has no why"),

@@ -20,6 +20,7 @@ from migrator.ledger.report import (
     AuditEvent,
     EndpointProgress,
     PauseReason,
+    QuarantineCount,
     QuarantineFilter,
     Signal,
 )
@@ -28,7 +29,7 @@ from migrator.reports.pages import Tone
 from migrator.web.auth import Session
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 from migrator.web.status_page import asset, build, render
-from migrator.web.views import MODES, EndpointCard, State, event_text, look, state_of
+from migrator.web.views import MODES, EndpointCard, State, event_text, look, matrix, state_of
 from tests.support.panel import NASTY, NOW, SALES, hold, some_remaining, some_snapshot
 
 ALIVE = Liveness(silent_s={"lane-worker-0": 0.5}, is_alive=True)
@@ -200,22 +201,71 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "text"),
+    ("kind", "detail", "text"),
     [
         (
-            {"command": "pause", "who": "alice", "endpoint": None, "answer": "Sales is paused"},
-            "batch 7; pause: Sales is paused (by alice)",
+            "command",
+            {"command": "pause", "who": "jo", "reason": "index", "answer": "Sales is paused"},
+            "jo paused Sales (index): Sales is paused",
         ),
-        ({"signal": "veto", "limit": "", "endpoint": "Sales"}, "batch 7; signal: veto"),
-        ({"x": "y" * 5000}, f"batch 7; x: {'y' * 288}…"),
-        ({}, "batch 7"),
+        (
+            "command",
+            {"command": "set", "setting": "lanes", "value": "99", "is_done": False, "answer": "no"},
+            "alice set lanes to 99: was refused: no",
+        ),
+        (
+            "hold_began",
+            {"signal": "veto", "limit": "", "observed": "busy {x}"},
+            "Nothing new of Sales is claimed. The veto address says no: busy {x}",
+        ),
+        (
+            "quarantine_discarded",
+            {"rows": 3, "reason": "no-destination", "id": None},
+            "3 rows in quarantine of Sales (no-destination) were discarded, by alice",
+        ),
+        ("batch_resolved", {"as": "claimed"}, "alice resolved batch 7 as claimed"),
+        ("rolled_back", {"rows": 5}, "rolled back batch 7, by alice: endpoint Sales, rows 5"),
+        ("recheck", {"text": "y" * 5000}, f"The checks of the broker, made again: {'y' * 262}…"),
     ],
 )
-def test_events_are_told_in_a_line(detail: dict[str, object], text: str) -> None:
-    """A command by its answer, others by their facts; none is too long for a page."""
-    event = replace(some_snapshot().events[0], batch=BatchId(7), detail=detail)
+def test_events_are_told_as_sentences(kind: str, detail: dict[str, object], text: str) -> None:
+    """With who did it, and why; none is too long for a page."""
+    event = replace(some_snapshot().events[0], kind=kind, batch=BatchId(7), detail=detail)
     assert isinstance(event, AuditEvent)
     assert event_text(event) == text
+
+
+def test_the_quarantine_is_a_table_with_sums() -> None:
+    """Of each endpoint and reason, also where there are none."""
+    counts = [
+        QuarantineCount(endpoint=EndpointName(name), reason=reason, rows=rows)
+        for name, reason, rows in (("A", "x", 3), ("B", "x", 1), ("B", "y", 5))
+    ]
+    found = matrix(counts)
+    assert list(found.reasons) == ["x", "y"]
+    assert list(found.rows) == [("A", [3, 0], 3), ("B", [1, 5], 6)]
+    assert (list(found.sums), found.total) == ([4, 5], 9)
+    assert matrix([]).total == 0
+
+
+def test_all_endpoints_together_have_a_bar() -> None:
+    """As soon as all are counted; what others send does not count."""
+    (one, other) = some_snapshot().endpoints
+    found = looked(endpoints=[one, other])["overall"]
+    assert (found.moved, found.whole) == (97, 90 + 7 + 4 + 10 + 5000)
+    assert found.percent == "1.8 %"
+    uncounted = replace(one, endpoint=NASTY, remaining=None)
+    assert looked(endpoints=[one, uncounted])["overall"] is None
+    left = replace(one, endpoint=NASTY, remaining=some_remaining(0, left=5))
+    assert looked(endpoints=[left])["overall"] is None
+
+
+def test_the_last_hour_is_drawn_as_far_as_it_is_known() -> None:
+    """A minute that nobody saw is no minute without rows."""
+    found = looked(throughput=[None, 0.0, 50.0, 100.0])["throughput"]
+    assert list(found.bars) == [(25.0, 0.0), (50.0, 50.0), (75.0, 100.0)]
+    assert (found.most, found.first) == ("100/s", "4 minutes ago")
+    assert looked(throughput=[None, None])["throughput"] is None
 
 
 HOSTILE = [

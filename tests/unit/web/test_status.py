@@ -25,8 +25,8 @@ LEDGER, LEVELS = FOUND["ledger"], FOUND["levels"]
     [
         (
             FOUND,
-            "schema taken_at age_s version owner settings holds working_on ledger levels due "
-            "events jobs not_known",
+            "schema taken_at age_s version owner title system uptime_s throughput settings holds "
+            "working_on ledger levels due events jobs not_known",
         ),
         (
             FOUND["working_on"][0],
