@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -31,6 +32,7 @@ MOVED: Final = (
 )
 PREPARED: Final[Mapping[str, Sequence[str]]] = {
     "quickstart.md": (),
+    "how-to/staging.md": (SEED.format("Sales"),),
     "how-to/rehearse.md": (SEED.format("Sales"),),
     "how-to/migrate-one-endpoint.md": (SEED.format("Sales"), "migrator delays create"),
     "how-to/migrate-many.md": (SEED.format("Billing"), *MOVED),
@@ -141,7 +143,7 @@ def test_commands_can_be_typed_as_they_are() -> None:
                 words = words[2:]
             while hasattr(command, "commands"):
                 command = command.commands[words.pop(0)]
-            command.make_context(line, words)
+            command.make_context(line, words, obj=SimpleNamespace(keep=lambda *_: None))
 
 
 def test_every_how_to_is_tried() -> None:
