@@ -21,7 +21,13 @@ from migrator.app.remaining import Phase, Remaining, RemainingReader
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import PROBED
 from migrator.errors import MigratorError
-from migrator.ledger.report import AuditEvent, PauseReason, Progress, QuarantineFilter
+from migrator.ledger.report import (
+    AuditEvent,
+    PauseReason,
+    Progress,
+    QuarantinedTimeout,
+    QuarantineFilter,
+)
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import Document
@@ -272,6 +278,13 @@ class DaemonStatus:
         except MigratorError as exc:
             return QuarantinePage(trouble=str(exc))
         return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)
+
+    def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
+        """Return rows in quarantine with their content; empty: none, or they cannot be read."""
+        try:
+            return self.control.app.quarantine.full(which)
+        except MigratorError:
+            return ()
 
     def execute(self, command: Command, *, who: str) -> Answer:
         """Do what *command* says."""

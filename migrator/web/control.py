@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from migrator.ledger.report import QuarantineFilter
+from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.reports import Document, fields_of
@@ -122,7 +122,7 @@ class StatusService(Protocol):
     """The daemon as others may look at it and talk to it.
 
     Every method may be called from any thread and raises nothing; all but ``ledger``,
-    ``quarantine`` and ``execute`` answer at once.
+    ``quarantine``, ``quarantined`` and ``execute`` answer at once.
     """
 
     @property
@@ -148,6 +148,13 @@ class StatusService(Protocol):
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*; the ledger is asked."""
+        ...
+
+    def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
+        """Return rows in quarantine with their content; the ledger is asked.
+
+        Empty: there is none such, or the ledger does not answer.
+        """
         ...
 
     def execute(self, command: Command, *, who: str) -> Answer:
@@ -261,6 +268,13 @@ class CommandQueue:
             )
         except UnansweredError:
             return QuarantinePage(trouble="the ledger did not answer in time; try again")
+
+    async def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
+        """Return rows in quarantine with their content; empty: none, or no answer in time."""
+        try:
+            return await self._looks.call(lambda: self._status.quarantined(which))
+        except UnansweredError:
+            return ()
 
 
 class _Turns:

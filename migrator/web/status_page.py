@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -74,6 +74,8 @@ Form = Mapping[str, str]
 _LONGEST_NAME: Final = 60
 ROWS: Final = 50
 """Of the quarantine on one page."""
+_SHOWN_BYTES: Final = 16 * 1024
+"""Of a body."""
 _SETTINGS: Final = "/page/settings"
 
 
@@ -120,6 +122,12 @@ def moment(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def body_text(body: bytes | None) -> str:
+    """Return the beginning of a body, as far as it is text."""
+    text = (body or b"")[:_SHOWN_BYTES].decode(errors="replace")
+    return text + ("…" if len(body or b"") > _SHOWN_BYTES else "")
+
+
 def host(owner: str) -> str:
     """Return of a process that has a lease what people know: on which machine it is."""
     return owner.partition("/")[0]
@@ -128,7 +136,7 @@ def host(owner: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = new_environment(_PACKAGE)
-    filters = (event_text, host, matrix, moment)
+    filters = (body_text, event_text, host, matrix, moment)
     environment.filters.update({each.__name__: each for each in filters})
     environment.globals.update(modes=MODES, reasons=Reason.meanings())
     return environment
@@ -241,6 +249,7 @@ class StatusPage:
             ("/page/drain", "POST", self._ending("drain")),
             ("/page/stop", "POST", self._ending("stop")),
             ("/page/quarantine", "GET", self._logged_in(self._quarantine)),
+            ("/page/quarantine/row", "GET", self._logged_in(self._row)),
             ("/page/retry", "POST", self._deciding("retry")),
             ("/page/discard", "POST", self._deciding("discard")),
             ("/page/style.css", "GET", static("style.css", "text/css")),
@@ -366,6 +375,17 @@ class StatusPage:
             "first_page": address_of(which) if after else "",
         }
         return page("quarantine.html", values, session=session)
+
+    async def _row(self, request: Request, session: Session) -> Response:
+        """Show what the store had of a row; several endpoints may have one of that id."""
+        which = replace(filter_of(request.query_params), timeout_id=request.query_params.get("id"))
+        if which.timeout_id is None:
+            raise HTTPException(400, "which row?")
+        found = await self._commands.quarantined(which)
+        if not found:
+            text = "there is no such row in quarantine, or the ledger does not answer"
+            raise HTTPException(404, text)
+        return page("row.html", {"found": found}, session=session)
 
     async def _end(self, _request: Request, session: Session) -> Response:
         """Ask again before anything ends; that is a form of its own, so that no slip does it."""

@@ -363,6 +363,19 @@ def test_rows_are_shown_page_by_page(alice: Visitor) -> None:
         assert alice.get(f"/page/quarantine?{bad}").status_code == 400
 
 
+def test_the_content_of_a_row_is_for_who_has_logged_in(alice: Visitor) -> None:
+    """As it is stored, and never as part of the page."""
+    listed = alice.get("/page/quarantine?endpoint=Billing")
+    (address, *_) = re.findall(r'href="(/page/quarantine/row[^"]+)"', listed.text)
+    found = alice.get(html.unescape(address))
+    assert "&lt;b&gt;1&lt;/b&gt;" in found.text
+    assert "&lt;Body&gt;" in found.text
+    with visiting(MovingPanel()) as other:
+        assert other.get(html.unescape(address)).headers["location"] == "/page/login"
+    assert alice.get("/page/quarantine/row?id=gone").status_code == 404
+    assert alice.get("/page/quarantine/row").status_code == 400
+
+
 @pytest.mark.parametrize(("verb", "kind"), [("retry", Retry), ("discard", Discard)])
 def test_rows_are_decided_about_one_or_all_that_are_shown(
     alice: Visitor, verb: str, kind: type[Retry | Discard]

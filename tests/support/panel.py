@@ -19,6 +19,7 @@ from migrator.ledger.report import (
     Progress,
     QuarantineCount,
     QuarantinedRow,
+    QuarantinedTimeout,
     QuarantineFilter,
     Signal,
 )
@@ -223,6 +224,20 @@ class MemoryPanel:
             and which.reason in (None, row.reason)
         ]
         return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit, trouble=self.trouble)
+
+    def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
+        return [
+            QuarantinedTimeout(
+                row=row,
+                saga_id=None,
+                headers_text='{"NServiceBus.MessageId": "<b>1</b>"}',
+                body=b"<Body>\xff",
+                persistence_version=None,
+                content_hash="",
+            )
+            for row in self.aside
+            if (row.timeout_id, which.endpoint) == (which.timeout_id, row.endpoint)
+        ]
 
     def execute(self, command: Command, *, who: str) -> Answer:
         self.told.append((command, who))
