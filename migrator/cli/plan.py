@@ -76,7 +76,7 @@ def _sums(found: Preview, waiting: int) -> Iterator[str]:
     for count, text in (
         (moving, f"{at_most}{{}} would be moved"),
         (sent, "{} would be sent when due"),
-        (sum(each.left for each in found.endpoints), "{} are due too soon to be moved"),
+        (sum(each.left for each in found.endpoints), "{} due too soon to be moved"),
         (waiting, "{} would wait for a destination that cannot be reached"),
         (sum(each.quarantined for each in every), "{} would go to quarantine"),
     ):
@@ -160,11 +160,12 @@ def _destinations(
 def _who_sends(each: EndpointPreview, found: Preview, plan: Plan) -> str:
     """Return what becomes of the rows that are due too soon to be moved."""
     if each.endpoint in found.attended:
-        return f"the {each.left} rows due too soon are sent by migrator when due"
+        return f"{counted(each.left, 'row')} due too soon will be sent by migrator when due"
     asked = [f for f in plan.findings if (f.check, f.subject) == ("unattended-rows", each.endpoint)]
     if asked:
         return asked[0].text
-    return f"{each.left} rows are left to its timeout manager; whether it runs was not asked"
+    left = counted(each.left, "row")
+    return f"{left} would be left to its timeout manager; whether it runs was not asked"
 
 
 def _remarks(found: Preview, plan: Plan) -> Iterator[str]:

@@ -23,6 +23,7 @@ from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, Quarantin
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
 from migrator.reports import plain
+from migrator.text import counted
 
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
@@ -67,7 +68,7 @@ def list_rows(
             ("endpoint", "timeout", "due", "destination", "reason", "detail"),
             ((r.endpoint, r.timeout_id, r.due_at, r.destination, r.reason, r.detail) for r in rows),
         )
-        say(f"{len(rows)} rows" + ("; there may be more, see --limit" * (len(rows) == limit)))
+        say(counted(len(rows), "row") + ("; there may be more, see --limit" * (len(rows) == limit)))
 
 
 @verbs.command()
@@ -120,8 +121,8 @@ def retry(
     session.tell(
         "quarantine-retry",
         {"rows": count},
-        f"{count} rows are tried again: by a running `migrator run` within seconds, else by the"
-        " next one",
+        f"{counted(count, 'row')} to be tried again: by a running `migrator run` within seconds, "
+        "else by the next one",
         *([f"{returned} of them are back in their tables for a dispatcher"] if returned else ()),
     )
 
@@ -150,7 +151,7 @@ def export(
             count = _export(app, which, sys.stdout)
         else:
             count = _export_to(app, which, output)
-    say(f"{count} rows written")
+    say(f"{counted(count, 'row')} written")
 
 
 def _export_to(app: App, which: QuarantineFilter, output: Path) -> int:
@@ -201,7 +202,7 @@ def discard(
         count = app.quarantine.discard(which)
         detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
         app.runs.record("quarantine_discarded", detail=detail, batch=None)
-    session.tell("quarantine-discard", {"rows": count}, f"{count} rows are discarded")
+    session.tell("quarantine-discard", {"rows": count}, f"{counted(count, 'row')} discarded")
 
 
 def _row_document(row: QuarantinedRow) -> dict[str, object]:

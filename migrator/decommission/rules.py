@@ -30,6 +30,7 @@ from migrator.rabbitmq.entities import (
     exchange_entity,
     queue_entity,
 )
+from migrator.text import counted
 
 _DELIVERY: Final = frozenset(delivery_exchange(version) for version in DelaysVersion)
 _LEVEL_QUEUES: Final = frozenset(
@@ -262,7 +263,8 @@ def _needs(
         if not queue.is_told:
             yield f"the broker does not tell yet what is in {queue.name}"
         elif not queue.is_calm:
-            yield f"{queue.name} has {queue.messages} messages and {queue.consumers} consumers"
+            consumers = counted(queue.consumers, "consumer")
+            yield f"{queue.name} has {counted(queue.messages, 'message')} and {consumers}"
     for each in look.bindings:
         source = exchange_entity(each.source)
         if (source in lanes and each.target not in ours) or (
@@ -332,7 +334,7 @@ def _of_store(
         (
             database.rows,
             "rows_in_table",
-            f"{database.rows} rows are in {source}",
+            f"{source} still holds {counted(database.rows or 0, 'row')}",
             "migrate them (`migrator run --once --cutoff 0s`), or have them sent first",
         ),
         (
@@ -374,7 +376,7 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
         (
             database.quarantined,
             "quarantined_rows",
-            f"{database.quarantined} rows are in quarantine",
+            f"quarantine holds {counted(database.quarantined, 'row')}",
             "look with `migrator quarantine list`, then retry them, or export and discard them; "
             "`migrator rollback` puts them back into the table",
         ),

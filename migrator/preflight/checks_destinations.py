@@ -28,6 +28,7 @@ from migrator.preflight.context import (
     warning,
 )
 from migrator.stores.endpoints import EndpointPreview
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
@@ -67,10 +68,10 @@ def destinations(context: Context) -> Iterator[Finding]:
         yield from _delayed(context, delayed, unknown)
     for name, count in sorted(sent.items()):
         if name in unknown:
-            text = f"it has no queue: {count} rows would wait until it has"
+            text = f"it has no queue: {counted(count, 'row')} would wait until it has"
             yield warning(name, text, "create it")
         else:
-            yield ok(name, f"{count} rows; sent to it when due")
+            yield ok(name, f"{counted(count, 'row')}; sent to it when due")
 
 
 def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
@@ -92,19 +93,20 @@ def _delayed(
         if name in unknown:
             yield warning(
                 name,
-                f"it has no queue: {count} rows stay in the store until it has",
+                f"it has no queue: {counted(count, 'row')} will stay in the store until it has",
                 f"create it, or rename it with --map {name}=…",
             )
         elif gap:
             yield not_checked(name, f"its queue exists; binding: {gap}")
         elif name in bound:
-            yield ok(name, f"{count} rows; bound to the delays")
+            yield ok(name, f"{counted(count, 'row')}; bound to the delays")
         elif context.may_bind:
-            yield ok(name, f"{count} rows; not bound yet, run binds it")
+            yield ok(name, f"{counted(count, 'row')}; not bound yet, run binds it")
         else:
             yield warning(
                 name,
-                f"it is not bound to the delays: {count} rows stay in the store until it is",
+                f"it is not bound to the delays: {counted(count, 'row')} will stay in the store "
+                "until it is",
                 "start that endpoint once, or set "
                 "broker.all_endpoints_support_delayed_delivery = false",
             )
@@ -138,14 +140,16 @@ def reply_queues(context: Context) -> Iterator[Finding]:
     gone = [(name, count) for name, count in rows.most_common() if queues[name] is None]
     for name, count in gone[:_REPLY_QUEUES_NAMED]:
         yield warning(
-            name, f"{at_least}{count} rows want replies there, and it has no queue", _REPLY_REMEDY
+            name,
+            f"replies to {at_least}{counted(count, 'row')} would go there, and it has no queue",
+            _REPLY_REMEDY,
         )
     if more := gone[_REPLY_QUEUES_NAMED:]:
-        of_rows = f"{at_least}{sum(n for _, n in more)} rows"
+        of_rows = f"{at_least}{counted(sum(n for _, n in more), 'row')}"
         text = f"{len(more)} more of these queues are gone, of {of_rows}"
         yield warning("replies", text, _REPLY_REMEDY)
     if not gone:
-        yield ok("replies", f"{len(rows)} queues that replies would go to exist")
+        yield ok("replies", f"replies would go to {counted(len(rows), 'queue')}, and each is there")
 
 
 def suffix_collisions(context: Context) -> Iterator[Finding]:
@@ -204,13 +208,13 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
 def _left(context: Context, preview: EndpointPreview) -> Finding:
     queue, runs = timeout_manager(context.broker, context.queues, preview.endpoint)
     if runs:
-        text = f"its timeout manager runs and sends the {preview.left} rows left to it"
+        text = f"its timeout manager runs and sends the {counted(preview.left, 'row')} left to it"
         return ok(preview.endpoint, text)
     nobody = f"nobody consumes {queue}"
     if preview.left:
         return warning(
             preview.endpoint,
-            f"{preview.left} rows are overdue or due soon and would be left, but {nobody}",
+            f"{counted(preview.left, 'row')} overdue or due soon would be left, but {nobody}",
             "start its timeout manager, or use --cutoff 0s or --near-due dispatch",
         )
     return warning(

@@ -39,7 +39,7 @@ def test_without_a_management_address_all_reasons_are_told(
     assert found == ["rows_in_table", "management_missing"]
     assert document.document["sql"] == []
     text = program("decommission", "--endpoint", "Sales", "--yes", codes=[3])
-    assert "refused (rows_in_table): 3 rows are in Sales_TimeoutData" in text.err
+    assert "refused (rows_in_table): Sales_TimeoutData still holds 3 rows" in text.err
     assert "DROP TABLE" not in text.out
     assert program.rows("SELECT count(*) FROM migrator_event") == [(0,)]
 

@@ -116,7 +116,7 @@ def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
     shown = " ".join(program("preview", "--offline", "--cutoff", "3000d").out.split())
     for said in (
         "Sales dispatch",
-        "the 2 rows due too soon are sent by migrator when due",
+        "2 rows due too soon will be sent by migrator when due",
         "1 rows have no due time",
         "1 rows have a due column +2 h from their own header",
     ):

@@ -78,7 +78,8 @@ def test_rows_are_tried_again(aside: Program) -> None:
     """They wait for the next run, and the audit trail knows."""
     ended = aside("quarantine", "retry", "--reason", "unroutable")
     assert ended.err == (
-        "1 rows are tried again: by a running `migrator run` within seconds, else by the next one\n"
+        "1 row to be tried again: by a running `migrator run` within seconds, "
+        "else by the next one\n"
     )
     assert aside.rows(STATES) == [(None, 2), ("quarantined", 1)]
     assert aside.rows("SELECT kind FROM migrator_event") == [("quarantine_retried",)]
@@ -103,7 +104,7 @@ def test_rows_are_given_up(aside: Program) -> None:
     """With --yes alone; then they are in nobody's way, and a purge may have them."""
     assert "add --yes" in aside("quarantine", "discard", codes=[2]).err
     assert aside("quarantine", "discard", "--reason", "unroutable", "--yes").err == (
-        "1 rows are discarded\n"
+        "1 row discarded\n"
     )
     assert aside.rows(STATES) == [(None, 1), ("discarded", 1), ("quarantined", 1)]
     assert aside.rows("SELECT kind FROM migrator_event") == [("quarantine_discarded",)]

@@ -270,10 +270,10 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(OK, "Billing", "run binds it"), (OK, "Sales", "run binds it")]),
     "unless that is forbidden": (
         "destinations", {"previews": TWO, "may_bind": False, **broker(probes=BOTH)},
-        [(WARNING, "Billing", "2 rows stay in the store"), (WARNING, "Sales", "")]),
+        [(WARNING, "Billing", "2 rows will stay in the store"), (WARNING, "Sales", "")]),
     "rows for an unknown destination wait": (
         "destinations", {"previews": TWO[1:], **broker(probes={"Sales": queue()})},
-        [(WARNING, "Billing", "it has no queue: 2 rows stay in the store until it has"),
+        [(WARNING, "Billing", "it has no queue: 2 rows will stay in the store until it has"),
          (OK, "Sales", "")]),
     "an endpoint without any destination is in the wrong virtual host": (
         "destinations", {"previews": TWO[:1], "vhost": "shop"},
@@ -334,7 +334,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(WARNING, "Sales", "nobody consumes Out.TimeoutsDispatcher")]),
     "rows that nobody will send": (
         "unattended-rows", {"previews": LEFT_5, **MINUTE, **broker(probes={CONTROL: queue()})},
-        [(WARNING, "Sales", "5 rows are overdue or due soon and would be left, but nobody consumes "
+        [(WARNING, "Sales", "5 rows overdue or due soon would be left, but nobody consumes "
           "Sales.TimeoutsDispatcher; start its timeout manager, or use --cutoff 0s")]),
     "before there are such rows": (
         "unattended-rows", {"previews": [preview({"Sales": 1})], **MINUTE},
