@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from migrator import __version__
 from migrator.config import required_secret
 from migrator.config.sources import LEDGER_PLACE, ledger_place
+from migrator.config.work import MAX_BATCH_ROWS
 from migrator.database.engine import open_engine
 from migrator.delays.routing import CAPACITY_MEASURED
 from migrator.errors import PreflightRefused
@@ -33,6 +34,8 @@ from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.preflight.queries import LedgerFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Engine
 
     from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
@@ -40,12 +43,13 @@ if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
     from migrator.delays.capacity import MeasuredCapacity
     from migrator.delays.destinations import Destinations
+    from migrator.handover.link import RabbitLink
     from migrator.ledger.batches import SqlBatches, SqlRuns
     from migrator.ledger.held_destinations import SqlHeldDestinations
     from migrator.ledger.leases import SqlLeases
     from migrator.ledger.operator_actions import OperatorActions
     from migrator.ledger.quarantine import SqlQuarantine
-    from migrator.ledger.work import FaultPoint, StoreEndpoint
+    from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
     from migrator.nservicebus.conversion import BrokerLimits
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
@@ -58,6 +62,8 @@ FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
 _BESIDE_LANES: Final = 4
 """Connections for all that is no lane."""
+_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
+"""Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
 
 
 class App:
@@ -146,6 +152,20 @@ class App:
         Which node a lane used last is remembered for its next link.
         """
         return self._lane_connections.setdefault(lane, self.connection.beginning_with(lane))
+
+    def open_lane(self, lease: Lease, guard: Callable[[], None]) -> RabbitLink:
+        """Return a link for the lane of *lease*; see ``open_link``, which says what it raises."""
+        from migrator.handover.link import LinkSettings, open_link
+
+        settings = LinkSettings(
+            connection=self.lane_connection(lease.lane),
+            version=self.settings.broker.delays,
+            ledger_id=self.ledger_id,
+            limits=self.window_limits,
+            use_entries=self.settings.handover.use_entries,
+        )
+        owner = lease.owner.split("/")[0]
+        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
 
     @cached_property
     def management(self) -> ManagementApi | None:

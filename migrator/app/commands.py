@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from migrator.app.app import App
 from migrator.config import EndpointMode
@@ -21,9 +22,13 @@ from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
+from migrator.rabbitmq.server import find_queues
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
 from migrator.verify.verify import Verify
+
+if TYPE_CHECKING:  # only a rollback of what was staged needs it
+    from migrator.handover.settle import StagedSettlement
 
 
 def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_now) -> LevelAccess:
@@ -34,11 +39,8 @@ def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_no
     """
 
     def staging_queues() -> Sequence[str]:
-        lanes = {status.lane for status in app.books.progress().lanes}
-        lanes |= {Lane(number) for number in range(app.settings.handover.lanes)}
-        return [
-            staging_name(app.settings.broker.delays, app.ledger_id, lane) for lane in sorted(lanes)
-        ]
+        version = app.settings.broker.delays
+        return [staging_name(version, app.ledger_id, lane) for lane in _lanes(app)]
 
     return LevelAccess(
         connection=app.connection,
@@ -47,6 +49,12 @@ def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_no
         staging_queues=staging_queues,
         now=now,
     )
+
+
+def _lanes(app: App) -> Sequence[Lane]:
+    """Return the lanes that may have a staging queue, ascending."""
+    lanes = {status.lane for status in app.books.progress().lanes}
+    return sorted(lanes | {Lane(number) for number in range(app.settings.handover.lanes)})
 
 
 def new_recall(app: App) -> Recall:
@@ -65,9 +73,37 @@ def new_recall(app: App) -> Recall:
     )
 
 
+def _new_settlement(app: App) -> StagedSettlement:
+    """Return what settles the lanes that nobody works on; raises what ``App.connection`` does."""
+    from migrator.handover.settle import StagedSettlement
+
+    version = app.settings.broker.delays
+
+    def left_in() -> Mapping[Lane, int]:
+        lanes = {staging_name(version, app.ledger_id, lane): lane for lane in _lanes(app)}
+        found = find_queues(app.connection, lanes)
+        return {lanes[name]: facts.ready for name, facts in found.items() if facts is not None}
+
+    return StagedSettlement(
+        batches=app.batches,
+        leases=app.leases,
+        lease_duration=app.settings.handover.lease,
+        clock=app.clock,
+        receipt_deadline_s=app.settings.handover.receipt_deadline.total_seconds(),
+        open_link=app.open_lane,
+        left_in=left_in,
+        staged_for_others=lambda: {
+            each.batch for each in app.books.commits_of_others(str(version))
+        },
+        fault=app.fault,
+    )
+
+
 def new_rollback(app: App) -> Rollback:
     """Return what undoes a migration."""
+    has_broker = app.settings.broker.url is not None
     return Rollback(
+        settle=(lambda lanes: _new_settlement(app).settle(lanes)) if has_broker else None,
         claims=app.claims,
         leases=app.leases,
         batches=app.batches,

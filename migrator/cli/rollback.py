@@ -158,7 +158,12 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     for batches, text in (
         (
             report.untouched,
-            "batches {} may have reached the broker; `migrator run --once` settles them",
+            "batches {} may have reached the broker; "
+            + (
+                "a rollback finds out of which that is true"
+                if report.is_dry
+                else "`migrator run --once` hands them over, after which they can be recalled"
+            ),
         ),
         (
             report.dispatching,
@@ -178,6 +183,11 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
             yield text.format(", ".join(map(str, batches)))
     for lane, owner in report.busy:
         yield f"lane {lane} was left alone: {owner} works on it; stop that first"
+    if report.left_staged:
+        yield (
+            f"{report.left_staged} copies of rows lie in migrator's staging queues, from which "
+            "nobody sends them; the lane's next owner removes them"
+        )
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"
         yield from recalled_lines(report.recall)

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from migrator.errors import HandOverDoubtful, TargetError
@@ -173,6 +174,26 @@ class StagedHandOver:
         batch = self.batches.advance(batch, event, self.lease)
         self.fault("staged.resolved")
         return batch
+
+    def discard_leftovers(self, quiet_s: float) -> None:
+        """Take away what passes that were given up left, until nothing comes for *quiet_s*.
+
+        Raises:
+            TargetUnavailable: The link is gone; what is left stays where it is.
+            HandOverDoubtful: The broker holds what the ledger never sent.
+        """
+        is_quiet = False
+        while not is_quiet:
+            self.guard()
+            for attempt in tuple(self.staging.held()):
+                self._account_for(attempt)
+            is_quiet = not self.staging.wait(partial(self._holds_not, self._count_held()), quiet_s)
+
+    def _count_held(self) -> int:
+        return sum(len(each.rows) + each.has_receipt for each in self.staging.held().values())
+
+    def _holds_not(self, count: int) -> bool:
+        return self._count_held() != count
 
     def _expected_s(self, prepared: Prepared) -> float:
         """Return how old this pass will be at its nack, at least, by how the last one went."""

@@ -294,10 +294,10 @@ def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> Rec
         return RecallOutcome.DIFFERENT
     if row.state == RowState.RECALLED:
         return RecallOutcome.LEFTOVER
-    if row.state != BatchState.HANDED_OVER:
-        return RecallOutcome.UNSETTLED
     if row.going_back == RowState.RECALLED:
         return RecallOutcome.RESTORED
     if not row.is_meant:
         return RecallOutcome.OUT_OF_SCOPE
+    if row.state != BatchState.HANDED_OVER:
+        return RecallOutcome.UNSETTLED
     return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED

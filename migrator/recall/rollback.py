@@ -1,12 +1,13 @@
 """Undo a migration: first what was claimed and not handed over, then a recall of the rest.
 
 Of the first half, only batches of lanes that nobody works on are touched, lanes of dispatchers
-included. A batch that may have reached the broker is left alone: `run` settles it.
+included. Of a commit that was cut off, the broker is asked whether it happened; a batch that was
+being published is left alone: `run` finishes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -93,8 +94,19 @@ class RollbackReport:
     """Whether batches that are meant are still claimed, by somebody or on their way."""
     recall: RecallReport | None = None
     """Of what was handed over; None: it was left with the broker."""
+    left_staged: int = 0
+    """Copies of rows that are back, in staging queues from which nobody sends them."""
     stopped_by: MigratorError | None = None
-    """What ended the second half before it was done."""
+    """What ended the rollback before it was done."""
+
+    def add(self, later: RollbackReport) -> None:
+        """Count what went back later; of what stays, that is what counts."""
+        self.rows += later.rows
+        self.batches = [*self.batches, *later.batches]
+        self.quarantined += later.quarantined
+        self.untouched, self.dispatching = later.untouched, later.dispatching
+        self.stuck, self.busy = later.stuck, later.busy
+        self.left_in_quarantine = later.left_in_quarantine
 
     @property
     def is_whole(self) -> bool:
@@ -114,6 +126,7 @@ class RollbackReport:
             "stuck": list(self.stuck),
             "left_in_quarantine": self.left_in_quarantine,
             "doubtful": list(self.doubtful),
+            "left_staged": self.left_staged,
             "busy": [{"lane": lane, "owner": owner} for lane, owner in self.busy],
             "handed_over": None if self.recall is None else self.recall.document,
             "stopped_by": None if self.stopped_by is None else str(self.stopped_by),
@@ -147,6 +160,8 @@ class Rollback:
     """Called when there is something to recall; raises when no broker is named."""
     held: SqlHeldDestinations
     """Destinations for which rows wait."""
+    settle: Callable[[Collection[Lane]], int] | None
+    """``handover.settle.StagedSettlement.settle``; None: no broker is named."""
 
     def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
         """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
@@ -176,25 +191,70 @@ class Rollback:
             expected = self._expected(scope, terms)
             if expected.expected.may_find:
                 recall = self.new_recall()
+        cut_off = self._cut_off(scope)
         report = _NOTHING() if scope.only_handed_over else self.release(scope)
+        report.recall = expected
+        try:
+            if cut_off or (recall is not None and not self.leases.holders()):
+                self._settle(scope, report, cut_off)
+        except MigratorError as exc:
+            report.stopped_by = exc
+        self._conclude_release(scope, report)
+        if report.stopped_by is None:
+            try:
+                if terms is not None:
+                    self._recall(scope, terms, recall, report, watched)
+                is_all = scope.run is None and not scope.only_handed_over
+                if is_all and report.is_whole and not report.busy:
+                    self._forget_held(scope.endpoint)
+            except MigratorError as exc:
+                report.stopped_by = exc
+        return report
+
+    def _settle(
+        self, scope: RollbackScope, report: RollbackReport, lanes: Collection[Lane]
+    ) -> None:
+        """Have the broker asked what became of *lanes*, and give back what never left them."""
+        if self.settle is None:
+            return
+        report.left_staged = self.settle(lanes)
+        if lanes and not scope.only_handed_over:
+            report.add(self.release(scope))
+
+    def _conclude_release(self, scope: RollbackScope, report: RollbackReport) -> None:
         if not scope.only_handed_over:
             detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
             self.runs.record("rolled_back", detail=detail, batch=None)
         report.doubtful = self._doubtful(scope)
         report.is_open = any(scope.covers(batch) for batch in self.books.open_batches())
-        report.recall = expected
-        try:
-            if terms is not None and expected is not None and recall is not None:
-                with watched() as progress:
-                    report.recall = recall.run(
-                        scope.handed_over, terms, expected.expected, progress
-                    )
-            is_all = scope.run is None and not scope.only_handed_over
-            if is_all and report.is_whole and not report.busy:
-                self._forget_held(scope.endpoint)
-        except MigratorError as exc:
-            report.stopped_by = exc
-        return report
+
+    def _recall(
+        self,
+        scope: RollbackScope,
+        terms: WalkTerms,
+        recall: Recall | None,
+        report: RollbackReport,
+        watched: Callable[[], AbstractContextManager[Progress]],
+    ) -> None:
+        """Bring back what was handed over; more of it than before, if a commit turned out so."""
+        report.recall = found = self._expected(scope, terms)
+        if found.expected.may_find:
+            recall = recall or self.new_recall()
+        if recall is not None:
+            with watched() as progress:
+                report.recall = recall.run(scope.handed_over, terms, found.expected, progress)
+
+    def _cut_off(self, scope: RollbackScope) -> Collection[Lane]:
+        """Return the lanes of batches that are meant and were staged, whatever came of that."""
+        meant = scope.handed_over
+        return {
+            batch.lane
+            for batch in self.books.open_batches()
+            if batch.mode is Mode.STAGED
+            and batch.attempt
+            and batch.state not in HALF_DONE
+            and meant.may_mean(batch.source, batch.run)
+        }
 
     # ── what was not handed over ────────────────────────────────────────────────────────────
 

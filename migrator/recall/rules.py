@@ -53,8 +53,8 @@ STAYED: Final = (
     RecallOutcome.DIFFERENT,
 )
 """Outcomes that leave a message of ours where it is."""
-_IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED}
-"""States of an open batch of which nothing is on its way to the broker."""
+_IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED, BatchState.STAGING}
+"""States of an open batch of which nothing can have left migrator's own queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,22 +118,26 @@ class RecallForecast:
 
 
 def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
-    """Return when none of the open *batches* may still send something into the levels.
+    """Return when none of the open *batches* that *scope* means may still be handed over.
 
-    Those that *scope* does not mean are in nobody's way while all that they have is in the ledger;
-    what an earlier attempt left in a staging queue is waited for apart from this.
+    Others are in nobody's way: what they send into the levels meanwhile is left there.
 
     Raises:
         PreflightRefused: Some may; says which.
     """
-    open_ids = [
-        batch.id
+    meant = [
+        batch
         for batch in batches
-        if batch.mode is not Mode.DISPATCH
-        and (batch.state not in _IN_LEDGER or scope.may_mean(batch.source, batch.run))
+        if batch.mode is not Mode.DISPATCH and scope.may_mean(batch.source, batch.run)
     ]
-    if open_ids:
+    sent = [batch.id for batch in meant if batch.state not in _IN_LEDGER]
+    if sent:
         raise PreflightRefused(
-            f"batches {', '.join(map(str, open_ids))} may be on their way to the broker; "
-            "`migrator run --once` settles them, then try again"
+            f"batches {', '.join(map(str, sent))} may be on their way to the broker; "
+            "`migrator run --once` hands them over, then try again"
+        )
+    if meant:
+        raise PreflightRefused(
+            f"batches {', '.join(str(batch.id) for batch in meant)} are claimed, and would be "
+            "handed over afterwards; a rollback of all of the endpoint or run puts them back"
         )

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 
 from migrator.app import App
-from migrator.config.work import MAX_BATCH_ROWS
 from migrator.errors import (
     HandOverDoubtful,
     Interrupted,
@@ -23,7 +22,6 @@ from migrator.errors import (
     MigratorError,
 )
 from migrator.handover.lane import LaneSession, LaneSetup
-from migrator.handover.link import LinkSettings, open_link
 from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease, evict_dead
 from migrator.ledger.work import Backoff, Lease
@@ -33,8 +31,6 @@ from migrator.service.worker import Worker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
-_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
-"""Whatever batch comes into a lane must fit, with two commits that may come back next to it."""
 _SLICE_S: Final = 0.5
 """Between two looks at whether to stop, while there is nothing to do."""
 _SLICE_ONCE_S: Final = 0.2
@@ -108,16 +104,7 @@ class LaneWorker(Worker):
             session.close()
 
     def _open(self, lease: Lease, check: Callable[[], None]) -> tuple[LaneSession, Link]:
-        app = self._app
-        settings = LinkSettings(
-            connection=app.lane_connection(lease.lane),
-            version=app.settings.broker.delays,
-            ledger_id=app.ledger_id,
-            limits=app.window_limits,
-            use_entries=app.settings.handover.use_entries,
-        )
-        owner = lease.owner.split("/")[0]
-        link = open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=check)
+        link = self._app.open_lane(lease, check)
         self._setup.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
             self._setup, lease=lease, link=link, guard=check, may_claim=self._may_claim

@@ -58,6 +58,7 @@ from migrator.web.server import WebPlan, serve
 for _name in (  # else they are imported when they are asked for
     "migrator.config.loading",
     "migrator.delays.broker",
+    "migrator.handover.link",
     "migrator.rabbitmq.management",
     "tomllib",
 ):

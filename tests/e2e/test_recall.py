@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 
 from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion, address, delay_s
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import staging_name
 from tests.e2e.arrivals import Receiver
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
@@ -240,3 +243,47 @@ def test_a_rollback_that_is_killed_is_run_again(rig: Rig) -> None:
     assert done["rows"] == 0
     assert rig.stored() == before
     assert left_of_ours(rig) == 0
+
+
+def staged_copies(rig: Rig) -> int:
+    """Return how many messages lie in the staging queues."""
+    name = staging_name(rig.delays, rig.ledger_id(), Lane(0))
+    with rig.amqp() as connection, suppress(pika.exceptions.ChannelClosedByBroker):
+        return int(connection.channel().queue_declare(name, passive=True).method.message_count)
+    return 0  # nothing was ever staged
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["claim.done", "staged.publishing", "staged.confirmed", "staged.committing", "staged.nacked"],
+)
+def test_a_rollback_settles_what_a_kill_cut_off(rig: Rig, fault: str) -> None:
+    """One command, killed and run again: all rows are what they were, and no copy is left.
+
+    Nothing new is claimed. What another endpoint has under way is in nobody's way.
+    """
+    rig.settings = {"MIGRATOR_HANDOVER__BATCH_SIZE": "100"}
+    rig.management_url = None  # whose counts would have to be waited for
+    rig.prepare("Billing")
+    ours(rig, 1000)
+    before = rig.stored()
+    killed = rig.run("run", "--endpoint", "Sales", "--cutoff", "0s", fault=f"{fault}:3")
+    assert killed.returncode == -9
+    assert len(rig.stored()) < 1000
+    with rig.sql() as connection:
+        columns = "run_id, mode, attempt, size, body_bytes, lease_token, claimed_at"
+        connection.execute(
+            f"INSERT INTO migrator.batch (endpoint, source, lane, state, {columns})"
+            f" SELECT 'Other', 'public.Other_TimeoutData', 7, 'committing', {columns}"
+            " FROM migrator.batch LIMIT 1"
+        )
+    back = ("rollback", "--endpoint", "Sales", "--yes", "--json")
+    if fault in ("staged.publishing", "staged.committing"):
+        assert rig.run(*back, fault="settle.resolved").returncode == -9
+    done = json.loads(rig.must(*back))
+    assert rig.stored() == before
+    recalled_rows = done["handed_over"]["expected"]["in_levels"]
+    assert recalled_rows == (done["handed_over"].get("found") or {"restored": 0})["restored"]
+    assert done["rows"] + recalled_rows < 1000
+    assert (done["left_staged"], staged_copies(rig), left_of_ours(rig)) == (0, 0, 0)
+    assert [found.timeout_id for found in rig.drain("Billing")] == []

@@ -1,0 +1,104 @@
+"""Settling what a dead owner staged, without handing over anything more.
+
+Before a rollback, each commit that was cut off has to be known: its receipt is there, or the whole
+pass came back. What given-up passes left in a staging queue is taken away as well; until somebody
+does, it stays there, and nobody can send it.
+
+Rules of this file: it holds the lane's lease, and the lane's guard queue at the broker, as a lane
+of hand-over does, and takes the same steps; so it may be killed at any line, and whoever comes
+next goes on. Nothing is claimed, published or nacked. Source: docs/adr/0007-recall.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from migrator.errors import PreflightRefused
+from migrator.handover.ports import Link
+from migrator.handover.staged import StagedHandOver
+from migrator.ledger.lease_keeper import exclusive
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.states import BatchState
+from migrator.ledger.work import Batches, Clock, FaultPoint, Lease
+from migrator.nservicebus.timeouts import BatchId, Lane
+
+_log = logging.getLogger(__name__)
+
+_QUIET_S: Final = 1.0
+"""When the staging queue delivers nothing for so long, all it has is here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSettlement:
+    """Settles lanes that nobody works on; made by ``app.commands.new_rollback``."""
+
+    batches: Batches
+    leases: SqlLeases
+    lease_duration: timedelta
+    """For how long a lane is taken at a time."""
+    clock: Clock
+    receipt_deadline_s: float
+    """A commit without a proof is doubtful then."""
+    open_link: Callable[[Lease, Callable[[], None]], Link]
+    """Connects a lane; is given what raises when the lane is no longer ours."""
+    left_in: Callable[[], Mapping[Lane, int]]
+    """How many messages lie in the staging queue of each lane; what is on its way out is none."""
+    staged_for_others: Callable[[], Collection[BatchId]]
+    """Commits that wait in the queues of other delays than ours."""
+    fault: FaultPoint = lambda _step: None
+
+    def settle(self, lanes: Collection[Lane]) -> int:
+        """Settle *lanes*, and all others with copies left in their staging queues.
+
+        Lanes that somebody works on are left alone. Return how many copies still lie there.
+
+        Raises:
+            TargetError: The broker cannot be asked; each batch is as far as the ledger says.
+            HandOverDoubtful: The broker holds what the ledger never sent.
+            LeaseLost: Somebody took a lane; as above.
+        """
+        left = {lane for lane, count in self.left_in().items() if count}
+        busy = {lane for lane, _ in self.leases.holders()}
+        for lane in sorted({*lanes, *left} - busy):
+            with suppress(PreflightRefused):  # somebody took it since, who settles it
+                self._settle(lane)
+        return sum(self.left_in().values()) if left or lanes else 0
+
+    def _settle(self, lane: Lane) -> None:
+        refusal = {lane: f"somebody works on lane {lane}"}
+        with exclusive(
+            self.leases, refusal, doing="settling before a rollback", duration=self.lease_duration
+        ) as (held,):
+            link = self.open_link(held.lease, held.check)
+            try:
+                staged = StagedHandOver(
+                    batches=self.batches,
+                    clock=self.clock,
+                    staging=link.staging(),
+                    lease=held.lease,
+                    receipt_deadline_s=self.receipt_deadline_s,
+                    fault=self.fault,
+                    guard=held.check,
+                )
+                elsewhere = self.staged_for_others()
+                for batch in self.batches.open_batches(held.lease):
+                    if batch.state is BatchState.COMMITTING and batch.id not in elsewhere:
+                        rows = frozenset(row.row_index for row in self.batches.rows(batch))
+                        found = staged.resolve(batch, rows)
+                        _log.info(
+                            "an interrupted commit is resolved",
+                            extra={
+                                "action": "commit_resolved",
+                                "batch": batch.id,
+                                "state": str(found.state),
+                            },
+                        )
+                self.fault("settle.resolved")
+                staged.discard_leftovers(_QUIET_S)
+            finally:
+                link.close()
