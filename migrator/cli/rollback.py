@@ -135,7 +135,7 @@ def rollback(
     session.tell("rollback", report.document, *_lines(report, scope))
     if not dry_run:
         with hooked(app.settings.hooks) as hooks:
-            fire_rollback(hooks.fire, "rollback", report.document)
+            fire_rollback(hooks.fire, report.document)
     if report.stopped_by is not None:
         raise report.stopped_by
     is_done = dry_run or report.is_whole

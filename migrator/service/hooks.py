@@ -56,7 +56,7 @@ class HookEvent(StrEnum):
     FINISHED = "finished"
     """Nothing is left to move."""
     ROLLBACK = "rollback"
-    """``migrator rollback`` or ``recall`` put rows back."""
+    """``migrator rollback`` put rows back."""
     FAILURE = "failure"
     """The process ends, and not well."""
 
@@ -122,9 +122,9 @@ def fire_exit(fire: Fire, code: ExitCode, *, error: str | None = None) -> None:
         fire(HookEvent.FAILURE, f"migrator ends with exit code {int(code)}{why}", facts)
 
 
-def fire_rollback(fire: Fire, verb: str, document: Mapping[str, object]) -> None:
-    """Fire that rows were put back by *verb*; *document* is what it writes with ``--json``."""
-    fire(HookEvent.ROLLBACK, f"migrator {verb} put rows back", {"verb": verb, **document})
+def fire_rollback(fire: Fire, document: Mapping[str, object]) -> None:
+    """Fire that rows were put back; *document* is what the verb writes with ``--json``."""
+    fire(HookEvent.ROLLBACK, "migrator rollback put rows back", document)
 
 
 class HookEvents:
