@@ -26,7 +26,7 @@ from migrator.delays.capacity import (
 )
 from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.probe import ProbeRun, probe_document, send_probes
-from migrator.delays.routing import CAPACITY_MEASURED, parse_levels, probe_delay_s
+from migrator.delays.routing import CAPACITY_MEASURED, infrastructure, parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
 from migrator.preflight.context import DelaysContext, verdict
@@ -74,9 +74,13 @@ def create(context: typer.Context) -> None:
     """
     session = session_of(context)
     with session.opened() as app:
-        create_delays(app.connection, app.settings.broker.delays)
-        version = str(app.settings.broker.delays)
-    session.tell("delays-create", {"delays": version}, f"delays {version} are complete")
+        version = app.settings.broker.delays
+        created = create_delays(app.connection, version)
+        existed = len(infrastructure(version).exchanges) + len(infrastructure(version).queues)
+        existed -= created
+    document = {"delays": str(version), "created": created, "existed": existed}
+    found = f"{created} exchanges and queues created, {existed} existed"
+    session.tell("delays-create", document, f"delays {version} are complete: {found}")
 
 
 WatchFor = Annotated[

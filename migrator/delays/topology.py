@@ -65,8 +65,8 @@ class DelayEntities:
         return not (self.missing or self.different)
 
 
-def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
-    """Declare every exchange, queue and binding; nothing changes where all is there.
+def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> int:
+    """Declare every exchange, queue and binding; return how many exchanges and queues were missing.
 
     Levels are declared over the nodes in turn: a quorum queue is led by the node it was declared
     over. An argument or a policy is not needed for that, and the argument would have every endpoint
@@ -85,12 +85,15 @@ def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
             for number in range(len(settings.nodes))
         ]
         delays = infrastructure(version)
+        made = sum(not sessions[0].has_exchange(name) for name in delays.exchanges)
+        made += sum(sessions[0].queue(each.name) is None for each in delays.queues)
         for name in delays.exchanges:
             sessions[0].declare_exchange(name, "topic")
         for session, queue in zip(cycle(sessions), delays.queues, strict=False):
             session.declare_queue(queue.name, queue.arguments)
         for binding in delays.bindings:
             sessions[0].bind(binding)
+        return made
 
 
 def inspect_delays(

@@ -90,8 +90,8 @@ def test_the_levels_are_declared_as_the_vendor_does(
     vhost: Vhost, settings: ConnectionSettings, version: DelaysVersion
 ) -> None:
     """Names, types, arguments and bindings are those of the reference; twice changes nothing."""
-    create_delays(settings, version)
-    create_delays(settings, version)
+    assert create_delays(settings, version) == 57
+    assert create_delays(settings, version) == 0
     queues = {row["name"]: row for row in _listed(vhost, "queues")}
     exchanges = {row["name"]: row for row in _listed(vhost, "exchanges")}
     assert len(queues) == 28
