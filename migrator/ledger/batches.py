@@ -199,7 +199,7 @@ class SqlRuns(LedgerPart):
         self._actor = actor
         self._version = version
 
-    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
+    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, object]) -> RunId:
         """Record that a run begins; *options* carry no secrets."""
         if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
             raise LedgerError(why)

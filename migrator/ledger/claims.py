@@ -148,7 +148,7 @@ def insert_run(
     ledger: LedgerTables,
     endpoint: StoreEndpoint,
     *,
-    options: Mapping[str, str | int | bool],
+    options: Mapping[str, object],
     version: str,
     status: str,
     **values: Any,

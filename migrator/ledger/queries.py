@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -295,9 +295,9 @@ class SqlHandOvers(LedgerPart):
     ) -> Sequence[HandedOver]:
         """Return what was handed over and is due in a range, by destination, sorted; may be empty.
 
-        Names are those that messages went to, as far as the renaming in force now is the one
-        of that time. Rows whose destination stands in their headers only are left out: that would
-        mean to read all of them.
+        Names are those that messages went to: a run keeps how it renamed destinations. Of a run
+        that renamed none, they are those in force now. Rows whose destination stands in their
+        headers only are left out: that would mean to read all of them.
 
         Args:
             due_from: Aware, UTC; included.
@@ -309,10 +309,51 @@ class SqlHandOvers(LedgerPart):
             StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; nothing was changed.
         """
         check_identity(self._engine, self._tables)
+        merged: dict[QueueName, HandedOver] = {}
+        for renamed, of_runs in self._renamings():
+            found = self._by_column(
+                of_runs,
+                due_from=due_from,
+                due_until=due_until,
+                handed_over_from=handed_over_from,
+            )
+            for column, rows, first, last in found:
+                name = destination_of(column, {}, renamed)  # of `Sales` and `Sales@MACHINE`
+                new = HandedOver(destination=name, first_due=first, last_due=last)
+                known = merged.get(name, new)
+                merged[name] = replace(
+                    known,
+                    rows=known.rows + rows,
+                    first_due=min(first, known.first_due),
+                    last_due=max(last, known.last_due),
+                )
+        return [merged[name] for name in sorted(merged)]
+
+    def _renamings(self) -> Iterator[tuple[Mapping[str, str], Sequence[ColumnElement[bool]]]]:
+        """Yield how destinations were renamed, and which batches that is true of; the rest last."""
+        run, claimed_by = self._tables.run.c, self._tables.batch.c.run_id
+        query = select(run.id, run.options).where(run.options.like('%"map"%'))
+        runs = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
+        for row in self._read(query, doing="asking what runs renamed"):
+            runs[tuple(sorted(json.loads(row.options)["map"].items()))].append(row.id)
+        for renamed, ids in runs.items():
+            yield dict(renamed), [among(claimed_by, ids)]
+        every = [each for ids in runs.values() for each in ids]
+        yield self._renamed, [~among(claimed_by, every)] if every else []
+
+    def _by_column(
+        self,
+        of_runs: Sequence[ColumnElement[bool]],
+        *,
+        due_from: datetime,
+        due_until: datetime | None,
+        handed_over_from: datetime | None,
+    ) -> Sequence[Any]:
+        """Return destinations as their rows have them, with count, first and last due."""
         row, batch = self._tables.timeout.c, self._tables.batch.c
         doing = "asking what was handed over"
         batches = select(batch.id).where(
-            batch.state == BatchState.HANDED_OVER, batch.last_due >= due_from
+            batch.state == BatchState.HANDED_OVER, batch.last_due >= due_from, *of_runs
         )
         query = (
             select(row.destination, func.count(), func.min(row.due), func.max(row.due))
@@ -328,15 +369,4 @@ class SqlHandOvers(LedgerPart):
             batches = batches.where(batch.handed_over_at >= handed_over_from)
             ids = [each.id for each in self._read(batches, doing=doing)]
             query = query.where(among(row.batch_id, ids))
-        merged: dict[QueueName, HandedOver] = {}
-        found = self._read(query, doing=doing, by_index=handed_over_from is not None)
-        for column, rows, first, last in found:
-            name = destination_of(column, {}, self._renamed)  # of `Sales` and `Sales@MACHINE`
-            known = merged.get(name, HandedOver(destination=name, first_due=first, last_due=last))
-            merged[name] = replace(
-                known,
-                rows=known.rows + rows,
-                first_due=min(first, known.first_due),
-                last_due=max(last, known.last_due),
-            )
-        return [merged[name] for name in sorted(merged)]
+        return self._read(query, doing=doing, by_index=handed_over_from is not None)

@@ -138,7 +138,7 @@ def run(
         return daemon.work(watch=watch, load=load, held=held)
 
 
-def _run_options(settings: Settings) -> dict[str, str | int | bool]:
+def _run_options(settings: Settings) -> dict[str, object]:
     """Return what a run records about itself; no secrets."""
     given = settings.handover
     return {
@@ -150,6 +150,7 @@ def _run_options(settings: Settings) -> dict[str, str | int | bool]:
         "batch_size": given.batch_size,
         "lanes": given.lanes,
         "time_zone": settings.store.time_zone,
+        **({"map": dict(given.destination_map)} if given.destination_map else {}),
     }
 
 

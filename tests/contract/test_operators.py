@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -249,3 +250,19 @@ def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> N
     assert list(plain.handed_over(due_from=found.last_due + timedelta(seconds=1))) == []
     for since, seen in ((datetime(2000, 1, 1, tzinfo=UTC), 1), (FAR, 0)):
         assert len(plain.handed_over(due_from=found.first_due, handed_over_from=since)) == seen
+
+
+def test_what_a_run_renamed_keeps_its_new_name(site: Site) -> None:
+    """Whoever asks later need not say it again; what other runs handed over has its own names."""
+    lease = site.lease()
+    _settled(site, lease, site.create(hours(2)))
+    run = site.tables.run
+    told = json.dumps({"map": {"Billing": "Invoices"}, "mode": "staged"})
+    with site.engine.begin() as connection:
+        connection.execute(run.update().values(options=told))
+    for plain in (
+        SqlHandOvers(site.engine, site.tables, {}),
+        SqlHandOvers(site.engine, site.tables, {"Billing": "Another"}),
+    ):
+        found = plain.handed_over(due_from=NOW - timedelta(days=9))
+        assert [(each.destination, each.rows) for each in found] == [("Invoices", 2)]
