@@ -119,6 +119,23 @@ def test_rows_are_given_up(aside: Program) -> None:
     assert aside("db", "purge", "--yes").err == "3 rows deleted\n"
 
 
+def test_rows_that_are_given_up_refuse_no_decommission(
+    aside: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how they leave the quarantine; that is the way out."""
+    monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
+    aside.seeded(count=1)
+    look = ("decommission", "--endpoint", "Sales", "--dry-run", "--json")
+
+    def refusals() -> dict[str, str]:
+        found = aside(*look, codes=[3]).document["refusals"]
+        return {each["code"]: each["remedy"] for each in found}
+
+    assert "discard" in refusals()["quarantined_rows"]
+    aside("quarantine", "discard", "--yes")
+    assert "quarantined_rows" not in refusals()
+
+
 def test_rows_are_exported_whole(aside: Program) -> None:
     """One document per line, the first names the form; nothing leaves the quarantine."""
     ended = aside("quarantine", "export", "--output", "out.jsonl")
