@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +12,11 @@ import typer
 
 from migrator.cli.daemon import client_of
 from migrator.cli.lazy import new_group
-from migrator.cli.options import Socket
+from migrator.cli.options import Endpoints, Socket
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Session, session_of
 from migrator.errors import CommandRefused, ConfigError
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports import fields_of
 from migrator.web.control import (
     NO_REASON,
     Adjust,
@@ -32,16 +32,13 @@ from migrator.web.control import (
 
 verbs = new_group()
 
-Endpoint = Annotated[
-    str | None, typer.Option("--endpoint", metavar="NAME", help="Only this one; else all.")
-]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; shown wherever the pause is.")]
 
 
 @verbs.command()
 def pause(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     reason: Reason = NO_REASON,
     socket: Socket = None,
 ) -> None:
@@ -49,16 +46,16 @@ def pause(
 
     Examples:
       migrator pause --reason "index rebuild until 6"
-      migrator pause --endpoint Sales --reason "its queue is full"
+      migrator pause --endpoint Sales --endpoint Billing --reason "their queue is full"
     """
-    whom = EndpointName(endpoint) if endpoint is not None else None
-    _give(Pause(endpoint=whom, reason=reason), session_of(context), socket, whom)
+    commands = [Pause(endpoint=whom, reason=reason) for whom in _each(endpoint)]
+    _give(commands, session_of(context), socket)
 
 
 @verbs.command()
 def resume(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     socket: Socket = None,
 ) -> None:
     """Lift a pause; without --endpoint every pause. Other reasons to wait stay.
@@ -69,8 +66,7 @@ def resume(
       migrator resume
       migrator resume --endpoint Sales
     """
-    whom = EndpointName(endpoint) if endpoint is not None else None
-    _give(Resume(endpoint=whom), session_of(context), socket, whom)
+    _give([Resume(endpoint=whom) for whom in _each(endpoint)], session_of(context), socket)
 
 
 @verbs.command("set")
@@ -92,7 +88,7 @@ def adjust(
       migrator set lanes 4
       migrator set cutoff 5m
     """
-    _give(Adjust(setting=setting, value=value), session_of(context), socket)
+    _give([Adjust(setting=setting, value=value)], session_of(context), socket)
 
 
 @verbs.command()
@@ -112,24 +108,33 @@ def stop(
       migrator stop
       migrator stop --now --socket /run/migrator/control.sock
     """
-    _give(StopNow() if now else Drain(), session_of(context), socket)
+    _give([StopNow() if now else Drain()], session_of(context), socket)
 
 
-def _give(
-    command: Command, session: Session, socket: Path | None, endpoint: EndpointName | None = None
-) -> None:
+def _each(named: Sequence[str] | None) -> Sequence[EndpointName | None]:
+    """Return the endpoints that a command is for; None is all of them."""
+    return [EndpointName(name) for name in named] if named else [None]
+
+
+def _give(commands: Sequence[Command], session: Session, socket: Path | None) -> None:
     who = _caller()
     try:
-        parse_order(build_order(command, who))
+        for command in commands:
+            parse_order(build_order(command, who))
     except ValueError as exc:
         raise ConfigError(str(exc)) from exc
-    answer = client_of(session, socket, endpoint).give(command, who)
+    answers = [
+        client_of(session, socket, getattr(each, "endpoint", None)).give(each, who)
+        for each in commands
+    ]
+    refused = [each.text for each in answers if not each.is_done]
+    text = "; ".join(each.text for each in answers)
     if session.wants_json:
-        write_json("control", fields_of(answer))
-    if not answer.is_done:
-        raise CommandRefused(f"refused: {answer.text}")
+        write_json("control", {"is_done": not refused, "text": text})
+    if refused:
+        raise CommandRefused(f"refused: {text}")
     if not session.wants_json:
-        write_text(answer.text)
+        write_text(text)
 
 
 def _caller() -> str | None:

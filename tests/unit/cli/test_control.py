@@ -17,6 +17,7 @@ from migrator.cli import daemon
 from migrator.cli.session import Session
 from migrator.config.sources import ledger_place
 from migrator.ledger.report import Signal
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import listener
 from migrator.web.client import DaemonClient
 from migrator.web.control import NO_REASON, Adjust, Drain, Pause, Resume, RuntimeSetting, StopNow
@@ -132,6 +133,18 @@ def test_the_daemon_that_runs_here_is_found(
     monkeypatch.setenv("MIGRATOR_WEB__SOCKET", "")
     assert "set it in migrator.toml" in program("stop", codes=[2]).err
     assert len(shared_panel.told) == 1
+
+
+def test_several_endpoints_are_several_commands(program: Program, panel: MemoryPanel) -> None:
+    """The answer is one."""
+    names = ("--endpoint", "Sales", "--endpoint", "Billing")
+    document = program("pause", *names, "--json").document
+    assert document["is_done"]
+    assert all(f"paused {name}" in document["text"] for name in ("Sales", "Billing"))
+    told = [command for command, _ in panel.told]
+    assert told == [
+        Pause(endpoint=EndpointName(name), reason=NO_REASON) for name in ("Sales", "Billing")
+    ]
 
 
 def test_no_daemon_is_told(program: Program, path: Path) -> None:
