@@ -57,6 +57,17 @@ class _WithShared:
 class Verb(_WithShared, TyperCommand):
     """A verb."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option of one value that is given twice: the last one would win in silence."""
+        for option in self.get_params(ctx):
+            if option.param_type_name == "option" and option.nargs == 1 and not option.multiple:
+                name = max(option.opts, key=len)
+                if sum(each == name or each.startswith(f"{name}=") for each in args) > 1:
+                    ctx.fail(f"{name} takes one value; it was given more than once.")
+        command: Any = super()
+        found: list[str] = command.parse_args(ctx, args)
+        return found
+
 
 class Group(typer.Typer):
     """Verbs of one module."""
