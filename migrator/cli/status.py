@@ -16,7 +16,7 @@ import typer
 
 from migrator.cli.daemon import client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
-from migrator.cli.options import Socket
+from migrator.cli.options import Endpoints, Socket
 from migrator.cli.output import (
     console,
     drawn_table,
@@ -26,6 +26,7 @@ from migrator.cli.output import (
     write_text,
 )
 from migrator.cli.session import Session, duration, session_of
+from migrator.errors import ConfigError
 from migrator.reports import plain
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ Interval = Annotated[
 @verbs.command()
 def status(
     context: typer.Context,
+    endpoint: Endpoints = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again until Ctrl-C.")] = False,
     interval: Interval = _USUAL,
     daemon: Annotated[
@@ -77,7 +79,7 @@ def status(
 
     Examples:
       migrator status
-      migrator status --watch --interval 5s
+      migrator status --endpoint Sales --watch --interval 5s
       migrator status --daemon
       migrator status --json
     """
@@ -103,11 +105,29 @@ def status(
                 reader = reader or _open_reader(session, ends)
                 read = {"schema": "migrator/status/1", **reader.document(told_by="ledger")}
                 told = json.loads(json.dumps(read, default=plain))
+            told = _only(told, endpoint or ())
             if session.wants_json:
                 _write_json(told, is_repeated=watch)
             else:
                 _clear(is_repeated=watch)
                 show(told)
+
+
+def _only(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return what of the document is about the endpoints *names*, or everybody; none named: all.
+
+    Raises:
+        ConfigError: Nothing is known of one of them.
+    """
+    known = [each["endpoint"] for each in found["endpoints"]]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"status has no endpoint {name!r}; it has: {', '.join(known)}")
+    parts = ("endpoints", "quarantine", "doubtful", "held", "holds") if names else ()
+    wanted = (*names, None)
+    return found | {
+        part: [each for each in found[part] if each["endpoint"] in wanted] for part in parts
+    }
 
 
 def _open_reader(session: Session, ends: ExitStack) -> LedgerReader:

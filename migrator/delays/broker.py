@@ -66,7 +66,10 @@ class BrokerFacts:
         return {name: state == "enabled" for name, state in found.items()}
 
     def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
-        """Return each of *names*, with None for a queue that does not exist."""
+        """Return each of *names*, with None for a queue that does not exist.
+
+        One that is exclusive to its consumer tells no count: 0 ready, one consumer.
+        """
         try:
             return find_queues(self._settings, names)
         except EntityLocked:

@@ -113,6 +113,13 @@ def test_without_a_daemon_the_tables_are_counted(program: Program) -> None:
     assert found["in_store"] == found["to_move"] + found["left"] + found["later"]
     assert (found["state"] == "finished") is (found["to_move"] == 0)
     assert found["rate_per_s"] is not None
+    assert program("status", "--endpoint", "Sales", "--json").document["endpoints"] == [
+        found | {"rate_per_s": pytest.approx(found["rate_per_s"], rel=0.5)}
+    ]
+    assert (
+        "has no endpoint 'Sale'; it has: Sales"
+        in program("status", "--endpoint", "Sale", codes=(2,)).err
+    )
 
 
 def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> None:
