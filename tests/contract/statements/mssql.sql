@@ -506,32 +506,62 @@ WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
 
+-- ledger/queries.py LedgerQueries.latest_runs
+SELECT migrator.run.endpoint, migrator.run.source, migrator.run.options
+FROM migrator.run
+WHERE migrator.run.id IN (SELECT max(migrator.run.id) AS max_1
+FROM migrator.run GROUP BY migrator.run.endpoint);
+
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py LedgerQueries.settled_since
+SELECT migrator.batch.endpoint, sum(migrator.batch.size) AS sum_1
+FROM migrator.batch
+WHERE migrator.batch.handed_over_at >= :handed_over_at_1 OR migrator.batch.dispatched_at >= :dispatched_at_1 GROUP BY migrator.batch.endpoint;
+
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.batch.handed_over_at >= :handed_over_at_1;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.timeout
 WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (:batch_id_1) GROUP BY migrator.timeout.destination;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND (migrator.batch.run_id NOT IN (:run_id_1))) GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._by_column
+SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
+FROM migrator.timeout
+WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.batch.run_id IN (:run_id_1)) GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.timeout
 WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1) GROUP BY migrator.timeout.destination;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.timeout
 WHERE migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.timeout.due < :due_2 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.batch.first_due < :first_due_1) GROUP BY migrator.timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._renamings
+SELECT migrator.run.id, migrator.run.options
+FROM migrator.run
+WHERE migrator.run.options LIKE :options_1;
 
 -- ledger/queries.py lane_statuses
 SELECT migrator.batch.lane, count(*) AS count_1

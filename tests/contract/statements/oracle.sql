@@ -506,32 +506,62 @@ WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
 
+-- ledger/queries.py LedgerQueries.latest_runs
+SELECT migrator_run.endpoint, migrator_run.source, migrator_run.options
+FROM migrator_run
+WHERE migrator_run.id IN (SELECT max(migrator_run.id) AS max_1
+FROM migrator_run GROUP BY migrator_run.endpoint);
+
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py LedgerQueries.settled_since
+SELECT migrator_batch.endpoint, sum(migrator_batch."size") AS sum_1
+FROM migrator_batch
+WHERE migrator_batch.handed_over_at >= :handed_over_at_1 OR migrator_batch.dispatched_at >= :dispatched_at_1 GROUP BY migrator_batch.endpoint;
+
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_batch.handed_over_at >= :handed_over_at_1;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_timeout
 WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (:batch_id_1) GROUP BY migrator_timeout.destination;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND (migrator_batch.run_id NOT IN (:run_id_1))) GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._by_column
+SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
+FROM migrator_timeout
+WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_batch.run_id IN (:run_id_1)) GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_timeout
 WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1) GROUP BY migrator_timeout.destination;
 
--- ledger/queries.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers._by_column
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_timeout
 WHERE migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_timeout.due < :due_2 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_batch.first_due < :first_due_1) GROUP BY migrator_timeout.destination;
+
+-- ledger/queries.py SqlHandOvers._renamings
+SELECT migrator_run.id, migrator_run.options
+FROM migrator_run
+WHERE migrator_run.options LIKE :options_1;
 
 -- ledger/queries.py lane_statuses
 SELECT migrator_batch.lane, count(*) AS count_1
