@@ -140,6 +140,10 @@ class Watch:
         # a transaction is open, and the database waits only for a while
         self._heard.append((connection.dialect.name, place, element, [*many] or [one]))
 
+    def forget(self) -> None:
+        """Look at nothing that was said until now: other tests of this process said it."""
+        self._heard.clear()
+
     def flaws(self) -> list[str]:
         """Return what is wrong with the statements since the last call."""
         heard, self._heard, self._flaws = self._heard, [], []
