@@ -215,7 +215,6 @@ class _Daemon:
         self._look = Look(
             app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
         )
-        context = WorkerContext(leases=app.leases, keeper=self._keeper, stop=self._stop, once=once)
         self._guard = ClaimGuard(
             self._throttle,
             self._stop,
@@ -224,24 +223,7 @@ class _Daemon:
             quarantine_limit=self._quarantine_limit,
             now_s=app.clock.monotonic_s,
         )
-        lane_parts = (context, self._guard, app, self._new_setup)
-        self._adopter = (
-            Adopter(*lane_parts, lanes_have_ended=lambda: self._workers.lanes_have_ended())
-            if self._moved
-            else None
-        )
-        dispatchers = new_dispatchers(
-            app,
-            runs,
-            context,
-            ends=ends,
-            instruments=self._instruments,
-        )
-        self._workers = WorkerPool(
-            [*dispatchers, *filter(None, [self._adopter])],
-            new_lane=(lambda name: LaneThread(name, *lane_parts)) if self._moved else None,
-            lanes=given.handover.lanes,
-        )
+        self._workers = self._new_workers()
 
         # what looks at all of it, and what happens at intervals
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
@@ -264,6 +246,31 @@ class _Daemon:
         self._capacity = CapacityTask(app, self._audit_log, measures=measures)
         self._jobs = self._new_jobs(describe, checks)
         self._control = self._new_control()
+
+    def _new_workers(self) -> WorkerPool:
+        """Return the lanes, the dispatchers, and what adopts lanes of the dead."""
+        app = self._app
+        context = WorkerContext(
+            leases=app.leases, keeper=self._keeper, stop=self._stop, once=self._once
+        )
+        lane_parts = (context, self._guard, app, self._new_setup)
+        adopter = (
+            Adopter(*lane_parts, lanes_have_ended=lambda: self._workers.lanes_have_ended())
+            if self._moved
+            else None
+        )
+        dispatchers = new_dispatchers(
+            app,
+            self._runs,
+            context,
+            ends=self._ends,
+            instruments=self._instruments,
+        )
+        return WorkerPool(
+            [*dispatchers, *filter(None, [adopter])],
+            new_lane=(lambda name: LaneThread(name, *lane_parts)) if self._moved else None,
+            lanes=app.settings.handover.lanes,
+        )
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
