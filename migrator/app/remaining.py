@@ -21,6 +21,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import TableCount, trial_request
+from migrator.text import grouped
 
 if TYPE_CHECKING:
     from migrator.app.app import App
@@ -161,13 +162,13 @@ def finished_text(progress: EndpointProgress | None, remaining: Remaining) -> st
     """Return what an endpoint that is finished has done, and what is left, in sentences."""
     done = progress.handed_over if progress else 0
     aside = progress.quarantined if progress else 0
-    kept = f", {_count(aside)} in quarantine" if aside else ""
-    said = [f"Done: {_count(done)} moved{kept}."]
+    kept = f", {grouped(aside)} in quarantine" if aside else ""
+    said = [f"Done: {grouped(done)} moved{kept}."]
     if remaining.left:
         said.append(left_text(remaining))
     if remaining.later:
         said.append(
-            f"{_count(remaining.later)} stay in the store: due after the horizon, or without a "
+            f"{grouped(remaining.later)} stay in the store: due after the horizon, or without a "
             "due time."
         )
     return " ".join(said)
@@ -175,12 +176,12 @@ def finished_text(progress: EndpointProgress | None, remaining: Remaining) -> st
 
 def left_text(remaining: Remaining) -> str:
     """Return who sends the rows that are due too soon to be moved."""
-    left, cutoff = _count(remaining.left), build_duration(remaining.cutoff)
+    left, cutoff = grouped(remaining.left), build_duration(remaining.cutoff)
     verb = "is" if remaining.left == 1 else "are"
     if remaining.sent_by is SentBy.MIGRATOR:
         return f"{left} {verb} due too soon to be moved (cutoff {cutoff}): migrator sends them."
     said = f"{left} {verb} left to the timeout manager (cutoff {cutoff})"
-    overdue = f"{_count(remaining.overdue)} overdue"
+    overdue = f"{grouped(remaining.overdue)} overdue"
     if remaining.overdue in (0, remaining.left):
         overdue = "all overdue" if remaining.overdue else "none overdue"
     if remaining.sent_by is SentBy.TIMEOUT_MANAGER:
@@ -189,10 +190,6 @@ def left_text(remaining: Remaining) -> str:
         return f"{said}: {overdue}; whether it runs is not known."
     nobody = f"nobody consumes `{remaining.queue}`: run with `--cutoff 0s`"
     return f"{said}: {overdue}, and {nobody}"
-
-
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 # ── reading it ──────────────────────────────────────────────────────────────────────────────────

@@ -28,6 +28,7 @@ from migrator.cli.output import (
 from migrator.cli.session import Session, duration, session_of
 from migrator.errors import ConfigError
 from migrator.reports import plain
+from migrator.text import span_text
 
 if TYPE_CHECKING:
     from migrator.web.ledger import LedgerReader
@@ -178,8 +179,6 @@ def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
 
 def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
     """Return the line of one endpoint; what is not known is empty."""
-    from migrator.text import span_text
-
     percent, rate, eta_s = (each[key] for key in ("percent", "rate_per_s", "eta_s"))
     return (
         each["endpoint"],
@@ -313,8 +312,6 @@ def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
-    from migrator.text import span_text
-
     rate, eta_s = view["rate_per_s"], view["eta_s"]
     return (
         view["endpoint"],

@@ -253,45 +253,38 @@ class Control:
         which = QuarantineFilter(
             endpoint=command.endpoint, reason=command.reason, timeout_id=command.id
         )
+        if isinstance(command, Retry):
+            work, kind, done = self._try_again, RETRIED, "tried again"
+        else:
+            work, kind, done = self.app.quarantine.discard, DISCARDED, "discarded"
         answers: SimpleQueue[Answer] = SimpleQueue()
-        is_retry = isinstance(command, Retry)
-        work = self._try_again if is_retry else self._discard
-        BackgroundTask("quarantine", lambda: work(which, answers)).run_soon()
+
+        def decide() -> None:
+            answer = _refused("a bug; the log has more")
+            try:
+                rows = work(which)
+                answer = _done(f"{counted(rows, 'row')} of the quarantine {done}")
+                detail = {"endpoint": which.endpoint, "reason": which.reason}
+                self.audit_log.note(kind, {**detail, "id": which.timeout_id, "rows": rows})
+            except MigratorError as exc:
+                answer = _refused(f"not all were {done}, perhaps none: {exc}")
+            finally:
+                self._retrying.release()
+                answers.put(answer)
+
+        BackgroundTask("quarantine", decide).run_soon()
         try:
             return answers.get(timeout=_RETRY_PATIENCE_S)
         except Empty:
-            doing, kind = ("tried again", RETRIED) if is_retry else ("discarded", DISCARDED)
-            return _done(f"being {doing}; the ledger's event {kind} will tell how many")
+            return _done(f"being {done}; the ledger's event {kind} will tell how many")
 
-    def _discard(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
-        """Give rows up."""
-        answer = _refused("a bug; the log has more")
-        try:
-            rows = self.app.quarantine.discard(which)
-            answer = _done(f"{rows} row{'' if rows == 1 else 's'} of the quarantine discarded")
-            detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
-            self.audit_log.note(DISCARDED, {**detail, "rows": rows})
-        except MigratorError as exc:
-            answer = _refused(f"not all were discarded, perhaps none: {exc}")
-        finally:
-            self._retrying.release()
-            answers.put(answer)
-
-    def _try_again(self, which: QuarantineFilter, answers: SimpleQueue[Answer]) -> None:
+    def _try_again(self, which: QuarantineFilter) -> int:
         """Put rows of a dispatcher back into their tables, all others into new batches."""
-        app, answer = self.app, _refused("a bug; the log has more")
-        try:
-            rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-            rows += app.quarantine.retry(which, mode=app.settings.handover.mode)
-            answer = _done(f"{counted(rows, 'row')} of the quarantine tried again")
-            detail = {"endpoint": which.endpoint, "reason": which.reason, "id": which.timeout_id}
-            self.audit_log.note(RETRIED, {**detail, "rows": rows})
-            self.workers.wake()
-        except MigratorError as exc:
-            answer = _refused(f"not all were tried again, perhaps none: {exc}")
-        finally:
-            self._retrying.release()
-            answers.put(answer)
+        app = self.app
+        rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
+        rows += app.quarantine.retry(which, mode=app.settings.handover.mode)
+        self.workers.wake()
+        return rows
 
 
 def _done(text: str) -> Answer:
