@@ -8,6 +8,7 @@ cannot be had, tests are skipped with the reason; with ``CI`` in the environment
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 from collections.abc import Callable, Iterator
@@ -41,11 +42,12 @@ from tests.support.raven_real import RealRaven
 S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
 
 ONE_BY_ONE: Final = (
-    *("alarm", "test_store_mariadb.py", "test_cluster"),
-    *("browser/test_pages.py", "docs/test_reference.py", "docs/test_site.py"),
+    *("alarm", r"test_store_mariadb\.py", "test_cluster.*staged", "test_cluster"),
+    *(r"browser/test_pages\.py", r"docs/test_reference\.py", r"docs/test_site\.py"),
 )
-"""Tests with this in their names share private servers, a browser or what is built from all pages;
-in one process these are made only once."""
+"""Tests whose names match one of these, the first that does, share private servers, a browser or
+what is built from all pages; in one process these are made only once. The faults of a cluster take
+most of an hour, so two processes share them."""
 LONG: Final = frozenset({"browser", "e2e"})
 """Folders whose tests take longest: begun last, one of them would be waited for alone."""
 
@@ -80,7 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
-        return next((each for each in ONE_BY_ONE if each in nodeid), nodeid)
+        return next((each for each in ONE_BY_ONE if re.search(each, nodeid)), nodeid)
 
 
 def pytest_configure() -> None:
