@@ -47,11 +47,11 @@ def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_pat
     listen(rig, tmp_path)
     rig.prepare()
     rig.keep_exchange_cost(0.001)
-    rig.insert(rows_for_level_22(1200))
+    rig.insert(rows_for_level_22(2400))
     process = rig.start("run", "--endpoint", "Sales", "--once")
     paced = "paced: level 22 lets go of 250/s"
     wait_until(lambda: paced in rig.doing(), what="a word of the pace")
-    assert "paced: level 22" in rig.must("status")  # while it still is: it takes five seconds
+    assert "paced: level 22" in rig.must("status")  # while it still is: it takes ten seconds
     assert rig.finish(process).returncode == 0
     paced_per_s = rate_per_s(rig)
     rig.query("UPDATE migrator.batch SET state = 'released' RETURNING 1")
