@@ -90,6 +90,14 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what tests say of themselves: ``record_property("told", …)``, in any process."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "told":
+                terminalreporter.write_line(str(value))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by the servers its fixtures need, and put the longest first.
 

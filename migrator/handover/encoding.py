@@ -122,6 +122,8 @@ class _Encoder:
             raise ValueError("it was sent after it is due, is due too late, or too large")
         message_id = h.message_id(headers) or row.id
         correlation_id = short_string(headers[h.CORRELATION_ID]) if kind.has_correlation_id else b""
+        if h.TRACEPARENT in headers:
+            headers.setdefault(h.START_NEW_TRACE, "True")
         headers[h.RELATED_TO_TIMEOUT_ID] = row.id
         # what could be read as a wire time is what would be written
         headers[h.DELIVER_AT] = (

@@ -34,6 +34,11 @@ OUR_RENEWAL: Final = "Migrator.Renewed"
 """This message stands for one that came back too often; it never leaves either."""
 CALLBACK_QUEUE: Final = "NServiceBus.RabbitMQ.CallbackQueue"
 """Where version 5 waits for callbacks; the transports 4 to 11 reply there before anything else."""
+TRACEPARENT: Final = "traceparent"
+"""The trace in which a message was sent."""
+START_NEW_TRACE: Final = "NServiceBus.OpenTelemetry.StartNewTrace"
+"""``True``: receivers that know it link to that trace, which is old, instead of going on with it;
+so do natively delayed messages of endpoints that trace. Others neither read nor copy it."""
 DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 
 BROKER_INSTRUCTIONS: Final = frozenset({"CC", "BCC"})
@@ -101,12 +106,15 @@ def kept_headers(stored: StoredHeaders) -> dict[str, str | int | None]:
     Dropped are the timeout manager's instructions (a transport of 4.3.2 to 5.0.2 would obey
     ``Timeout.Expire`` again) and what transports and brokers leave behind or would obey. A saga
     timeout of version 3 is recognised by ``Expire`` alone, so it is told in the newer way first.
+    A trace of when the timeout was sent is not to be gone on with.
     """
     kept: dict[str, str | int | None] = {
         key: value for key, value in stored.items() if is_kept(key)
     }
     if _is_version_3_saga_timeout(stored):
         kept.setdefault(IS_SAGA_TIMEOUT, "True")
+    if TRACEPARENT in stored:
+        kept.setdefault(START_NEW_TRACE, "True")
     return kept
 
 

@@ -17,7 +17,15 @@ from typing import Any, Final, Self
 
 import pika
 
-from migrator.nservicebus.headers import CONFIRMATION_ID, EXPIRE, MESSAGE_ID, TIME_SENT
+from migrator.nservicebus.headers import (
+    CONFIRMATION_ID,
+    EXPIRE,
+    MESSAGE_ID,
+    RELATED_TO_TIMEOUT_ID,
+    TIME_SENT,
+    TRACEPARENT,
+    VERSION,
+)
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
 from tests.e2e.rows import Row
 
@@ -78,6 +86,11 @@ class Timeout:
     def logical_id(self) -> str:
         return self.on_timeouts.logical_id
 
+    @property
+    def version(self) -> str:
+        """The major version of the endpoint: ``V6``, ``V7``."""
+        return f"V{self.on_timeouts.headers[VERSION].partition('.')[0]}"
+
     def moved(self, due_at: datetime) -> Timeout:
         """Return the same timeout, sent as long before its due time *due_at* as it was."""
         shift = due_at - self.row.due_at
@@ -96,8 +109,29 @@ class Timeout:
 
 @cache
 def timeouts() -> Sequence[Timeout]:
-    """Return all that were captured, of versions 6 and 7."""
-    return [*_series("v6/v6"), *_series("v7/v7"), *_express()]
+    """Return all that were captured, of versions 6 and 7, and one made of these."""
+    series = [*_series("v6/v6"), *_series("v7/v7"), *_express()]
+    return [*series, _traced(series[-3])]
+
+
+def _traced(timeout: Timeout) -> Timeout:
+    """Return a timeout like another, of an endpoint with a library that traces.
+
+    Timeout managers pass on headers that they do not know.
+    """
+    new_id = str(uuid.UUID(int=7))
+    new = {MESSAGE_ID: new_id, TRACEPARENT: f"00-{7:032x}-{7:016x}-01"}
+
+    def with_trace(message: Message) -> Message:
+        properties = {**message.properties, "message_id": new_id}
+        return replace(message, headers=new | {**message.headers} | new, properties=properties)
+
+    assert timeout.sent is not None
+    stored = new | json.loads(timeout.row.headers or "") | new
+    row = replace(timeout.row, id=new_id, headers=json.dumps(stored, indent=2, ensure_ascii=False))
+    sent = with_trace(timeout.sent)
+    sent = replace(sent, headers={**sent.headers, RELATED_TO_TIMEOUT_ID: new_id})
+    return Timeout(on_timeouts=with_trace(timeout.on_timeouts), row=row, sent=sent)
 
 
 def _series(prefix: str) -> Sequence[Timeout]:
@@ -123,7 +157,7 @@ def _express() -> Sequence[Timeout]:
     assert list(stored) == list(json.loads(row.headers or ""))
     other = replace(
         row,
-        id=sent.headers["NServiceBus.RelatedToTimeoutId"],
+        id=sent.headers[RELATED_TO_TIMEOUT_ID],
         due_at=parse_wire_time(stored[EXPIRE]),
         headers=json.dumps(stored, indent=2, ensure_ascii=False),
         body=first.body,

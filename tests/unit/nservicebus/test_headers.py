@@ -73,3 +73,20 @@ def test_saga_timeouts_of_version_3_say_what_they_are(
 ) -> None:
     """They were recognised by Expire, which goes, so the newer header is added first."""
     assert h.kept_headers(stored).get(h.IS_SAGA_TIMEOUT) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({h.TRACEPARENT: "00-1-2-01"}, "True"),
+        ({h.TRACEPARENT: "00-1-2-01", h.START_NEW_TRACE: "False"}, "False"),
+        ({"tracestate": "a=b"}, None),
+    ],
+)
+def test_nobody_goes_on_with_the_trace_of_an_old_message(
+    stored: dict[str, str | None], expected: str | None
+) -> None:
+    """A native delayed message says so itself; whoever traced in version 7 knew no such header."""
+    assert h.kept_headers(stored) == stored | (
+        {} if expected is None else {h.START_NEW_TRACE: expected}
+    )
