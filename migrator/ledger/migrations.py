@@ -43,6 +43,8 @@ _UPGRADE_PATIENCE: Final = Patience(
 )
 _GRANTED: Final = (0, 1)
 """What sp_getapplock returns: at once, or after others let go."""
+_NOT_NOW: Final = (-1, -2, -3)
+"""After the time it was given, cancelled, or as the victim of a deadlock; -999 is for good."""
 DIALECTS: Final = ("postgresql", "mysql", "oracle", "mssql", "sqlite")
 """Kinds of database the ledger can be in."""
 
@@ -55,7 +57,7 @@ def upgrade(engine: Engine, tables: LedgerTables) -> None:
         LedgerMissing: The ledger is newer than this program. Nothing was changed.
     """
     doing = "upgrading the ledger"
-    with translating(LedgerError, doing=doing), writing(engine) as connection, _locked(connection):
+    with translating(LedgerError, doing=doing), _alone(engine) as connection:
         check_upgradable(connection, tables)
         if tables.names.schema is not None:
             _create_schema(connection, tables.names.schema)
@@ -74,16 +76,41 @@ def sql(dialect: str, schema: str) -> str:
     return written.getvalue()
 
 
-def _lock_on_mssql(connection: Connection) -> None:
-    """Take a lock of this database, which ends with the transaction (sp_getapplock)."""
+_OURS_ON_MSSQL: Final = {"key": f"migrator.{UPGRADE_LOCK}"}
+_LOCK_ON_MSSQL: Final = text(
+    "SET NOCOUNT ON; DECLARE @taken int; EXEC @taken = sp_getapplock @Resource = :key, "
+    "@LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = :ms; "
+    "SET NOCOUNT OFF; SELECT @taken"
+)
+_UNLOCK_ON_MSSQL: Final = text(
+    "EXEC sp_releaseapplock @Resource = :key, @LockOwner = 'Session'"
+)
+
+
+@contextmanager
+def _locked_on_mssql(connection: Connection) -> Iterator[None]:
+    """Hold a lock of this database that belongs to the session, and outlives transactions.
+
+    One of the transaction is refused (-999) until a transaction is open, which no lock opens where
+    they begin implicitly, as with ODBC; and BEGIN TRANSACTION would open a second level there.
+    """
     mssql.for_now(connection, _UPGRADE_PATIENCE)
-    lock = text(
-        "SET NOCOUNT ON; DECLARE @taken int; EXEC @taken = sp_getapplock @Resource = :key, "
-        "@LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = :ms; SELECT @taken"
-    )
-    key = {"key": f"migrator.{UPGRADE_LOCK}", "ms": _UPGRADE_LOCK_TIMEOUT_S * 1000}
-    if connection.scalar(lock, key) not in _GRANTED:
-        raise StoreUnavailable("somebody else is upgrading the ledger; try again")
+    asked = {**_OURS_ON_MSSQL, "ms": _UPGRADE_LOCK_TIMEOUT_S * 1000}
+    taken = connection.scalar(_LOCK_ON_MSSQL, asked)
+    connection.commit()  # nothing: so that the upgrade begins its own transaction
+    if taken not in _GRANTED:
+        if taken in _NOT_NOW:
+            raise StoreUnavailable("somebody else is upgrading the ledger; try again")
+        raise LedgerError(
+            f"the database refused the lock of upgrades: sp_getapplock returned {taken}; nobody "
+            "else has it, so trying again does not help: may this user execute it in this database?"
+        )
+    try:
+        yield
+    finally:
+        if not connection.invalidated:  # a lost session has lost its locks, too
+            connection.execute(_UNLOCK_ON_MSSQL, _OURS_ON_MSSQL)
+            connection.commit()
 
 
 def _config(
@@ -126,12 +153,30 @@ def _mssql_schema(schema: str) -> str:
 
 
 @contextmanager
+def _alone(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that writes, while nobody else upgrades this database.
+
+    Raises:
+        StoreUnavailable: Somebody does, for longer than a minute.
+        LedgerError: The lock was refused for good.
+    """
+    if engine.dialect.name == "mssql":  # given back when the transaction has ended
+        with (
+            engine.connect() as connection,
+            _locked_on_mssql(connection),
+            connection.begin(),
+        ):
+            yield connection
+        return
+    with writing(engine) as connection, _locked(connection):
+        yield connection
+
+
+@contextmanager
 def _locked(connection: Connection) -> Iterator[None]:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_LOCK_TIMEOUT_S}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
-    if connection.dialect.name == "mssql":
-        _lock_on_mssql(connection)
     if connection.dialect.name != "mysql":
         yield
         return
