@@ -91,9 +91,16 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def adapt(dialect: Any) -> None:
-    """Have a dialect of SQLAlchemy write statements as this file wants them."""
-    compiler = dialect.statement_compiler
+    """Have a dialect of SQLAlchemy write statements as this file wants them.
+
+    All text is NVARCHAR, as a value and written out (``N'…'``): of what SQLAlchemy would bind as
+    VARCHAR, letters outside the database's code page become question marks. Only what is compared
+    with a column that is VARCHAR itself stays so, or else its index would not be searched.
+    """
+    compiler, types = dialect.statement_compiler, dialect.colspecs
     dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
+    narrow, wide = types[sa.String], types[sa.Unicode]
+    dialect.colspecs = {**types, sa.String: wide, sa.VARCHAR: narrow, sa.CHAR: narrow}
 
 
 def prepare(engine: sa.Engine) -> None:

@@ -227,8 +227,7 @@ def written(kind: str, element: ClauseElement, *, columns: list[str]) -> str:
 def flaws(kind: str, element: ClauseElement, statement: str) -> Iterator[str]:
     """Yield what the database would refuse of *statement*, as far as it is known here."""
     yield from _of_text(kind, statement)
-    if kind == "oracle":
-        yield from _of_oracle(element)
+    yield from {"mssql": _of_narrow_text, "oracle": _of_oracle}[kind](element)
 
 
 @cache
@@ -299,6 +298,15 @@ def _of_sql_server(tree: Any) -> Iterator[str]:
     for select in tree.find_all(e.Select):
         if select.parent and select.args.get("order") and not select.args.get("limit"):
             yield f"orders a subquery without TOP: {select}"
+
+
+def _of_narrow_text(element: ClauseElement) -> Iterator[str]:
+    """Yield text whose letters SQL Server would look up in a code page; no column here has one."""
+    compiled: Any = element.compile(dialect=KINDS["mssql"])
+    for parameter, name in compiled.bind_names.items():
+        told: Any = parameter.type._unwrapped_dialect_impl(KINDS["mssql"])
+        if "SQL_VARCHAR" in str(told.get_dbapi_type(_Names())):
+            yield f"binds {name} as VARCHAR"
 
 
 def _of_oracle(element: ClauseElement) -> Iterator[str]:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects import mssql
 
 from migrator.database.engine import open_engine
+from migrator.database.portable import MOST_IN_LIST, among, not_among
+from migrator.database.types import exactly
 from migrator.errors import LedgerError, StoreUnavailable
 from migrator.ledger import migrations
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
-from tests.support import fake_odbc
+from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
 
 
@@ -85,3 +88,72 @@ def test_a_refused_lock_is_told_from_one_that_somebody_has(
     with pytest.raises(failure, match=told):
         migrations.upgrade(engine, ledger)
     assert not any("releaseapplock" in each for each in server.statements())
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────
+
+_NAMES = sa.Table(
+    "names",
+    sa.MetaData(),
+    sa.Column("wide", sa.NVARCHAR(200)),
+    sa.Column("narrow", sa.VARCHAR(23)),
+    sa.Column("id", mssql.UNIQUEIDENTIFIER(as_uuid=False)),
+)
+_WROCLAW = "Wrocław.注文"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        exactly(_NAMES.c.wide) == _WROCLAW,
+        among(exactly(_NAMES.c.wide), [_WROCLAW]),
+        not_among(_NAMES.c.wide, [_WROCLAW]),
+        sa.literal(_WROCLAW) == _NAMES.c.wide,
+        sa.literal(_WROCLAW, sa.String()) == _NAMES.c.wide,
+        sa.literal(_WROCLAW, sa.String(36)) == _NAMES.c.wide,
+    ],
+)
+def test_text_is_bound_as_nvarchar(
+    condition: sa.ColumnElement[bool], server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """As VARCHAR it would be `Wroc?aw.??` to most databases, and the row would not be found."""
+    with engine.connect() as connection:
+        connection.execute(sa.select(_NAMES.c.id).where(condition))
+    assert server.said[-1][1] == (_WROCLAW,)
+    assert {size[0] for size in server.sizes} == {fake_odbc.WVARCHAR}
+
+
+def test_what_is_compared_with_a_varchar_column_is_bound_as_it_is(
+    server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """Else the server would convert the column, row by row, and search no index."""
+    with engine.connect() as connection:
+        connection.execute(sa.select(_NAMES.c.id).where(_NAMES.c.narrow == "7.8.6"))
+    assert [size[0] for size in server.sizes] == [fake_odbc.VARCHAR]
+
+
+def test_names_that_are_written_out_are_national_text(engine: sa.Engine) -> None:
+    """A list too long for parameters says N'…', with or without a type of its own."""
+    names = [f"{_WROCLAW}.{n}" for n in range(MOST_IN_LIST + 1)]
+    query = sa.select(_NAMES.c.id).where(not_among(exactly(_NAMES.c.wide), names))
+    said = str(query.compile(engine, compile_kwargs={"render_postcompile": True}))
+    assert said.count(f"N'{_WROCLAW}.") == len(names) == said.count("'") // 2
+    literal = sa.select(sa.literal(_WROCLAW))
+    assert f"N'{_WROCLAW}'" in str(literal.compile(engine, compile_kwargs={"literal_binds": True}))
+
+
+def test_a_claim_copies_source_and_endpoint_as_national_text(
+    engine: sa.Engine,
+) -> None:
+    """The ledger would otherwise keep another name than the endpoint has."""
+    claim = dict(statements.families("mssql"))["claim"]
+    compiled: Any = next(each for each in claim if isinstance(each, sa.Insert)).compile(engine)
+    told = {
+        name: parameter.type.dialect_impl(engine.dialect).get_dbapi_type(engine.dialect.dbapi)
+        for parameter, name in compiled.bind_names.items()
+        if isinstance(parameter.type, sa.String)
+    }
+    assert told
+    assert {each if isinstance(each, int) else each[0] for each in told.values()} == {
+        fake_odbc.WVARCHAR
+    }
