@@ -23,10 +23,11 @@ _ID_CHARS: Final = 12
 _UNKNOWN: Final = "-"
 _WITH_CLUSTER: Final = ("postgresql", "mysql", "oracle")
 _MSSQL_DATABASE: Final = text(
-    # in an availability group, the server changes and the database is the same
+    # in an availability group, the server changes and the database is the same; on Azure, ids of
+    # databases are another server's than those in this view
     "SELECT coalesce(CAST(group_database_id AS nvarchar(36)), "
     "CAST(SERVERPROPERTY('ServerName') AS nvarchar(128))), name "
-    "FROM sys.databases WHERE database_id = DB_ID()"
+    "FROM sys.databases WHERE name = DB_NAME()"
 )
 _ORACLE_SCHEMA: Final = text(
     "SELECT SYS_CONTEXT('USERENV', 'DB_NAME') || '.' || SYS_CONTEXT('USERENV', 'CON_NAME') "

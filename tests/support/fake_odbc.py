@@ -23,7 +23,8 @@ _DRIVER_NAME: Final = 6
 Error: Final = type("Error", (Exception,), {"__module__": "pyodbc"})
 ProgrammingError: Final = type("ProgrammingError", (Error,), {"__module__": "pyodbc"})
 
-Answer = Sequence[Sequence[Any]] | Exception
+Answer = Sequence[Sequence[Any] | dict[str, Any]] | Exception
+"""Rows, with the names of their columns where these matter; or what is raised."""
 _OPENS: Final = re.compile(r"\b(FROM|INSERT|UPDATE|DELETE|CREATE|ALTER)\b")
 """What begins a transaction where they begin implicitly."""
 
@@ -80,6 +81,10 @@ class FakeOdbc:
                 return found() if callable(found) else found
         return []
 
+    def values(self) -> tuple[Any, ...]:
+        """Return the values of the last statement."""
+        return next(values for statement, values in reversed(self.said) if " " in statement)
+
     def statements(self) -> list[str]:
         """Return what was said, without values."""
         return [statement for statement, _ in self.said]
@@ -127,10 +132,11 @@ class _Cursor:
         found = self._server.asked(statement, values[0] if values else ())
         if isinstance(found, Exception):
             raise found
-        self._rows = [*found]
-        width = len(found[0]) if found else 1
+        first = found[0] if found else ("c0",)
+        names = [*first] if isinstance(first, dict) else [f"c{n}" for n in range(len(first))]
+        self._rows = [tuple(row.values()) if isinstance(row, dict) else row for row in found]
         self.description = (
-            [(f"c{n}", None, None, None, None, None, True) for n in range(width)]
+            [(name, None, None, None, None, None, True) for name in names]
             if found or re.match(r"\W*(SELECT|WITH)\b", statement)
             else None
         )

@@ -14,7 +14,9 @@ from migrator.database.portable import MOST_IN_LIST, among, not_among
 from migrator.database.types import exactly
 from migrator.errors import LedgerError, StoreUnavailable
 from migrator.ledger import migrations
+from migrator.ledger.identity import identity_of
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
+from migrator.stores.sql.dialects import dialect_for
 from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
 
@@ -119,7 +121,7 @@ def test_text_is_bound_as_nvarchar(
     """As VARCHAR it would be `Wroc?aw.??` to most databases, and the row would not be found."""
     with engine.connect() as connection:
         connection.execute(sa.select(_NAMES.c.id).where(condition))
-    assert server.said[-1][1] == (_WROCLAW,)
+    assert server.values() == (_WROCLAW,)
     assert {size[0] for size in server.sizes} == {fake_odbc.WVARCHAR}
 
 
@@ -157,3 +159,16 @@ def test_a_claim_copies_source_and_endpoint_as_national_text(
     assert {each if isinstance(each, int) else each[0] for each in told.values()} == {
         fake_odbc.WVARCHAR
     }
+
+
+# ── the database, and names in it ───────────────────────────────────────────────────────────────
+
+
+def test_a_database_is_looked_up_by_its_name(server: FakeOdbc, engine: sa.Engine) -> None:
+    """On Azure, DB_ID() may be the id that another database has in sys.databases."""
+    server.answer("sys.databases WHERE database_id", [("other", "other")])
+    server.answer("group_database_id.*WHERE name = DB_NAME", [("srv", "sales")])
+    server.answer("AS state.*WHERE name = DB_NAME", [{"name": "sales", "state": 1}])
+    with engine.connect() as connection:
+        assert identity_of(connection) == "mssql:srv:sales"
+        assert dialect_for("mssql").remarks(connection) == []

@@ -55,7 +55,7 @@ _INDEXES: Final = sa.text(
     "ORDER BY i.index_id, k.key_ordinal"
 )
 _SNAPSHOTS: Final = sa.text(
-    "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE database_id = DB_ID()"
+    "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE name = DB_NAME()"
 )
 _RIGHTS: Final = sa.text(
     "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
