@@ -82,9 +82,7 @@ _LOCK_ON_MSSQL: Final = text(
     "@LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = :ms; "
     "SET NOCOUNT OFF; SELECT @taken"
 )
-_UNLOCK_ON_MSSQL: Final = text(
-    "EXEC sp_releaseapplock @Resource = :key, @LockOwner = 'Session'"
-)
+_UNLOCK_ON_MSSQL: Final = text("EXEC sp_releaseapplock @Resource = :key, @LockOwner = 'Session'")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _OPENS: Final = re.compile(r"\b(FROM|INSERT|UPDATE|DELETE|CREATE|ALTER)\b")
 """What begins a transaction where they begin implicitly."""
 
 
-def error(state: str, message: str) -> Exception:
+def error(state: str, message: str) -> Any:
     """Return an error as pyodbc raises it."""
     text = f"[{state}] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]{message}"
     return Error(state, text)

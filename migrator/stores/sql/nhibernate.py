@@ -227,6 +227,9 @@ class NHibernateStore(TableStore):
         inspector = sa.inspect(connection)
         if self._schema is None and self._dialect.has_schemas:
             self._schema = inspector.default_schema_name
+        if self._dialect.looks_names_up:
+            kept, _ = self._dialect.as_kept(connection, self._schema, self._options.table)
+            self._schema = kept or self._schema
         name = _called(inspector.get_table_names(schema=self._schema), self._options.table)
         if name is None:
             return None

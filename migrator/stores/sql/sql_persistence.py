@@ -144,9 +144,8 @@ class SqlStore(TableStore):
             default_table(name, suffix) if placement.prefix is None else placement.prefix + suffix
         )
         schema = self._schema_of(placement.schema or self._options.schema)
-        # one table must never have two sources, or a row could be claimed under each
         table = table.lower() if self._folds_names else self._dialect.spelled(table)
-        return build_source(schema, table)
+        return build_source(*self._as_kept(schema, table))
 
     def _schema_of(self, wanted: str | None) -> str | None:
         if not self._dialect.has_schemas:
@@ -184,16 +183,17 @@ class SqlStore(TableStore):
     def _discovered(self) -> list[LegacyTable]:
         suffix = self._dialect.spelled(self._dialect.table_suffix)
         suffix = suffix.lower() if self._folds_names else suffix
+        of_schema, _ = self._as_kept(self._schema, suffix)
 
         def look(inspector: sa.Inspector) -> list[LegacyTable]:
             names = [
                 name
-                for name in inspector.get_table_names(schema=self._schema)
+                for name in inspector.get_table_names(schema=of_schema)
                 if name.endswith(suffix) and VENDOR_RUN_TABLE not in name.casefold()
             ]
             if not names:
                 return []
-            columns = inspector.get_multi_columns(schema=self._schema, filter_names=names)
+            columns = inspector.get_multi_columns(schema=of_schema, filter_names=names)
             found = []
             for (schema, name), of_table in columns.items():
                 with suppress(NotATimeoutsTable):

@@ -78,6 +78,7 @@ class TableStore(ABC):
         self._engine = engine
         self._ledger = ledger
         self._dialect = dialect_for(engine.dialect.name)
+        self._kept_names: dict[tuple[str | None, str], tuple[str | None, str]] = {}
 
     # ── the layout ──────────────────────────────────────────────────────────────────────────
 
@@ -234,6 +235,21 @@ class TableStore(ABC):
 
     def _asked(self, doing: str, work: Callable[[sa.Connection], T]) -> T:
         return retrying_read(self._engine, work, failed=StoreError, doing=doing)
+
+    def _as_kept(self, schema: str | None, table: str) -> tuple[str | None, str]:
+        """Return the names of a table as the database spells them.
+
+        One table must never have two sources, or a row could be claimed under each.
+        """
+        if not self._dialect.looks_names_up:
+            return schema, table
+        if (schema, table) not in self._kept_names:
+            doing = "asking how names of tables are spelled"
+            of, name = self._asked(doing, lambda c: self._dialect.as_kept(c, schema, table))
+            if name is None:
+                return of or schema, table  # it may be created yet, and is asked for again
+            self._kept_names[schema, table] = of, name
+        return self._kept_names[schema, table]
 
     def _read(self, legacy: LegacyTable, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         return self._asked(f"reading {legacy.source}", lambda c: c.execute(statement).all())

@@ -17,6 +17,7 @@ from migrator.ledger import migrations
 from migrator.ledger.identity import identity_of
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
 
@@ -150,15 +151,14 @@ def test_a_claim_copies_source_and_endpoint_as_national_text(
     """The ledger would otherwise keep another name than the endpoint has."""
     claim = dict(statements.families("mssql"))["claim"]
     compiled: Any = next(each for each in claim if isinstance(each, sa.Insert)).compile(engine)
-    told = {
-        name: parameter.type.dialect_impl(engine.dialect).get_dbapi_type(engine.dialect.dbapi)
-        for parameter, name in compiled.bind_names.items()
+    dialect: Any = engine.dialect
+    told: list[Any] = [
+        parameter.type.dialect_impl(dialect).get_dbapi_type(dialect.dbapi)
+        for parameter in compiled.bind_names
         if isinstance(parameter.type, sa.String)
-    }
+    ]
     assert told
-    assert {each if isinstance(each, int) else each[0] for each in told.values()} == {
-        fake_odbc.WVARCHAR
-    }
+    assert {each if isinstance(each, int) else each[0] for each in told} == {fake_odbc.WVARCHAR}
 
 
 # ── the database, and names in it ───────────────────────────────────────────────────────────────
@@ -172,3 +172,35 @@ def test_a_database_is_looked_up_by_its_name(server: FakeOdbc, engine: sa.Engine
     with engine.connect() as connection:
         assert identity_of(connection) == "mssql:srv:sales"
         assert dialect_for("mssql").remarks(connection) == []
+
+
+@pytest.mark.parametrize("ignores_case", [True, False])
+def test_one_table_is_one_source_whatever_letter_case_is_typed(
+    ignores_case: bool, server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
+) -> None:
+    """Its rows could else be claimed under each; where letter case counts, the names are two."""
+
+    def kept() -> list[dict[str, Any]]:
+        called, of_schema = server.values()
+        fold = str.casefold if ignores_case else str
+        found = next((t for t in ("Sales_TimeoutData", "Own") if fold(t) == fold(called)), None)
+        is_there = fold(of_schema) == fold("dbo")
+        return [{"kept_schema": "dbo", "kept_table": found}] if is_there else []
+
+    server.answer("sys.schemas AS s", kept)
+    placements = {"Own": Placement(table="OWN")}
+    stores = [
+        SqlStore(engine, ledger, SqlOptions(schema=schema, placements=placements))
+        for schema in (None, "DBO")
+    ]
+    found = [store.source_of(name) for store in stores for name in ("Sales", "SALES", "Own", "New")]
+    theirs = [f"dbo.{name}" for name in ("Sales_TimeoutData", "Sales_TimeoutData", "Own")]
+    typed = [f"DBO.{name}_TimeoutData" for name in ("Sales", "SALES")]
+    assert found == (
+        [*theirs, "dbo.New_TimeoutData"] * 2
+        if ignores_case
+        else [
+            *("dbo.Sales_TimeoutData", "dbo.SALES_TimeoutData", "dbo.OWN", "dbo.New_TimeoutData"),
+            *(*typed, "DBO.OWN", "DBO.New_TimeoutData"),
+        ]
+    )

@@ -32,6 +32,8 @@ class Dialect(ABC):
     """Whether a table is named by schema and name."""
     may_fold_names: ClassVar[bool] = False
     """Whether ``folds_names`` must be asked."""
+    looks_names_up: ClassVar[bool] = False
+    """Whether ``as_kept`` must be asked."""
     default_schema: ClassVar[str | None] = "public"
     """Where tables are unless somebody says so; None: in the user's own schema."""
     table_suffix: ClassVar[str] = "TimeoutData"
@@ -130,6 +132,12 @@ class Dialect(ABC):
     def folds_names(self, connection: sa.Connection) -> bool:
         """Return whether the database keeps names of tables in lower case."""
         return False
+
+    def as_kept(
+        self, connection: sa.Connection, schema: str | None, table: str
+    ) -> tuple[str | None, str | None]:
+        """Return schema and name of a table as the database spells them; None: it has no such."""
+        return schema, table
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
         """Return the statement that renames a table, for a person to run."""

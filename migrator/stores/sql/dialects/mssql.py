@@ -57,6 +57,12 @@ _INDEXES: Final = sa.text(
 _SNAPSHOTS: Final = sa.text(
     "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE name = DB_NAME()"
 )
+_AS_KEPT: Final = sa.text(
+    # compared as the database compares names: where letter case does not count, it does not here
+    "SELECT s.name AS kept_schema, t.name AS kept_table FROM sys.schemas AS s "
+    "LEFT JOIN sys.tables AS t ON t.schema_id = s.schema_id AND t.name = :called "
+    "WHERE s.name = :of_schema"
+)
 _RIGHTS: Final = sa.text(
     "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
     "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'INSERT') AS \"INSERT\", "
@@ -69,6 +75,7 @@ class MssqlDialect(LookingDialect):
 
     name = _NAME
     default_schema = "dbo"
+    looks_names_up = True
     name_max_bytes = 128
     """Of characters; names are mostly ASCII."""
 
@@ -172,6 +179,13 @@ class MssqlDialect(LookingDialect):
         """Return that nothing can be verified, where the database keeps no versions of rows."""
         found = connection.execute(_SNAPSHOTS).one()
         return [] if found.state in _WITH_SNAPSHOTS else [without_snapshots(found.name)]
+
+    def as_kept(
+        self, connection: sa.Connection, schema: str | None, table: str
+    ) -> tuple[str | None, str | None]:
+        """Return both in the letter case of ``sys.schemas`` and ``sys.tables``."""
+        found = connection.execute(_AS_KEPT, {"of_schema": schema, "called": table}).first()
+        return (None, None) if found is None else (found.kept_schema, found.kept_table)
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
         """Return what renames a table: here, a procedure does."""
