@@ -223,7 +223,7 @@ ensure_rabbitmq4() {
     dev/unpack trixie rabbitmq-server || { say "could not get RabbitMQ 4 from Debian's trixie suite"; return 1; }
 }
 
-_has_server() { # rabbitmq|postgresql|mariadb|chromium|prometheus
+_has_server() { # rabbitmq|postgresql|mariadb|chromium|prometheus|zsh|fish
     local found
     case $1 in
         rabbitmq) found=$(compgen -G '/usr/lib/rabbitmq/bin/rabbitmq-server' || command -v rabbitmq-server) ;;
@@ -231,6 +231,7 @@ _has_server() { # rabbitmq|postgresql|mariadb|chromium|prometheus
         mariadb) found=$(compgen -G '/usr/sbin/mariadbd' || command -v mariadbd) ;;
         chromium) found=$(command -v chromium) ;; # no server, but wanted, found and installed alike
         prometheus) found=$(command -v promtool) ;; # the same: its tool checks the alert rules
+        zsh | fish) found=$(command -v "$1") ;;      # the same: completion is tried in them
         *) fail "unknown server: $1" ;;
     esac
     [ -n "$found" ]
@@ -244,9 +245,9 @@ _debian_package() {
     esac
 }
 
-# Have the programs of the named servers at hand: rabbitmq, postgresql, mariadb; and chromium, which
-# shows pages. The tests start private servers from them. Returns 1, after saying what to do, when
-# that is impossible.
+# Have the programs of the named servers at hand: rabbitmq, postgresql, mariadb; and what is no
+# server but wanted, chromium to show pages and others. The tests start private servers from them.
+# Returns 1, after saying what to do, when that is impossible.
 ensure_servers() {
     local server missing=() packages=()
     for server in "$@"; do

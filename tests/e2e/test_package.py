@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 import pytest
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from dev.servers import wait_until
 from migrator import __version__
 from migrator.errors import DISTRIBUTION
+from tests.support import cannot_run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 INCLUDED: Final = "procps,python3,systemd"
@@ -43,13 +44,6 @@ WITH_IT: Final = {
     "usr/share/zsh/vendor-completions/_migrator",
     "usr/share/fish/vendor_completions.d/migrator.fish",
 }
-
-
-def cannot(why: str) -> NoReturn:
-    """Skip with the reason; fail where servers are promised."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{why} (and CI is set, so this is no reason to skip)")
-    pytest.skip(why)
 
 
 class Machine:
@@ -129,17 +123,17 @@ class Machine:
 def bare() -> Path:
     """A root with nothing but Debian's Python and systemd, made once for this checkout."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-        cannot("a bare root wants root and debootstrap (apt-get install debootstrap)")
+        cannot_run("a bare root wants root and debootstrap (apt-get install debootstrap)")
     release = Path("/etc/os-release").read_text(encoding="utf-8")
     found = re.search(r"^VERSION_CODENAME=(\w+)", release, re.MULTILINE)
     if found is None:
-        cannot("this is no Debian or Ubuntu")
+        cannot_run("this is no Debian or Ubuntu")
     bare = ROOT / ".roots" / f"bare-{found[1]}"
     if not (bare / "debootstrap-done").exists():
         which = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"]
         mirrors = subprocess.run([*which, "Origin: Debian"], stdout=subprocess.PIPE, text=True)
         if not mirrors.stdout:
-            cannot("apt knows no Debian mirror here")
+            cannot_run("apt knows no Debian mirror here")
         shutil.rmtree(bare, ignore_errors=True)
         make = ["debootstrap", "--variant=minbase", f"--include={INCLUDED}", found[1], bare]
         subprocess.run([*make, mirrors.stdout.split()[0]], check=True, stdout=subprocess.DEVNULL)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dev.processes import PATIENCE_S
+from tests.support import cannot_run
 
 SCREENSHOTS: Final = Path(__file__).parents[2] / "screenshots"
 """Not in git; the last run's pictures."""
@@ -53,10 +53,7 @@ def new_browser() -> Iterator[Browser]:
     """Start a browser; the test is skipped where there is none, and fails where it is promised."""
     program = shutil.which("chromium")
     if program is None:
-        reason = "chromium is not installed: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(f"{reason} (and CI is set, so this is no reason to skip)")
-        pytest.skip(reason)
+        cannot_run("chromium is not installed: apt-get install chromium")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go to
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

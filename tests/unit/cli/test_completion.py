@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dev.reference import man
+from tests.support import cannot_run
 
 BASH = """
 source {file}
@@ -56,7 +57,7 @@ def test_shells_complete_verbs_and_options(
 ) -> None:
     """Verbs of groups and their options as well, whatever is imported late."""
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+        cannot_run(f"{shell} is not installed: apt-get install {shell}")
     *call, script = CALLS[shell]
     done = subprocess.run(
         [*call, script.format(file=files / man.COMPLETIONS[shell], line=line, last=last)],
