@@ -15,7 +15,13 @@ import pika
 import pytest
 
 from migrator.delays.routing import Address, DelaysVersion, address, level_name, parse_routing_key
-from migrator.nservicebus.headers import DELAY_IN_SECONDS, EXPIRE, MESSAGE_ID, TIME_SENT
+from migrator.nservicebus.headers import (
+    DELAY_IN_SECONDS,
+    DELIVER_AT,
+    EXPIRE,
+    MESSAGE_ID,
+    TIME_SENT,
+)
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
 from migrator.transfer.rules import RETRIES, RETRIES_TIMESTAMP
@@ -23,6 +29,7 @@ from tests.conftest import Vhost
 from tests.e2e.arrivals import Arrival, Receiver
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance
+from tests.reference.captured import Message, entering
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 DAY_S = 86_400
@@ -42,6 +49,30 @@ BY_VENDOR_TOOL: Kind = (2, {EXPIRE: None})
 LYING: Kind = (400 * DAY_S, {})
 """An old TimeSent, and nothing that tells why."""
 KINDS = (HONEST, RETRIED, BY_VENDOR_TOOL, LYING)
+
+
+def _kind(real: Message) -> Kind:
+    """Return a message of a real endpoint, to be published now; its times become those of today.
+
+    A retry keeps the ``DeliverAt`` of the delay before, which is past, as it was.
+    """
+    headers = dict(real.headers)
+    del headers[MESSAGE_ID]
+    delay = timedelta(seconds=headers.pop(DELAY_IN_SECONDS))
+    sent_at, moved = parse_wire_time(headers.pop(TIME_SENT)), RETRIES_TIMESTAMP
+    if RETRIES in headers:
+        published_at = parse_wire_time(headers[RETRIES_TIMESTAMP])
+    else:
+        published_at, moved = parse_wire_time(headers[DELIVER_AT]) - delay, DELIVER_AT
+    age_s = max(0.0, (published_at - sent_at).total_seconds())
+    return age_s, {**headers, moved: None}
+
+
+NATIVE = {
+    version: [_kind(each) for each in entering() if each.exchange.startswith(prefix)]
+    for version, prefix in ((V1, "nsb.delay-"), (V2, "nsb.v2.delay-"))
+}
+"""As versions 7 and 10 delay them: saga timeouts, deferred ones, and their retries."""
 
 
 @dataclass
@@ -65,7 +96,8 @@ class Sent:
         """Return what it says, published now."""
         usual_s, more = self.kind
         age = timedelta(seconds=usual_s if self.age_s is None else self.age_s)
-        times = {RETRIES_TIMESTAMP: self.published_at, EXPIRE: self.due_at}
+        due = dict.fromkeys((EXPIRE, DELIVER_AT), self.due_at)
+        times = {RETRIES_TIMESTAMP: self.published_at, **due}
         return {
             MESSAGE_ID: self.id,
             TIME_SENT: build_wire_time(self.published_at - age),
@@ -170,14 +202,16 @@ def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
     url = rig.broker_url
     soon_s = _time_to_move_s(rig)
     short = [Sent(kind, to, soon_s) for kind in KINDS for to in RECEIVERS[:2] for _ in range(2)]
+    short += [Sent(kind, "Billing", soon_s) for kind in NATIVE[V1]]
     orders = Sent(HONEST, "My.Sales.Orders", 2 * DAY_S)
     other = Sent(HONEST, "Sales", soon_s + 1)
     days = [Sent(HONEST, "Billing", 3 * DAY_S), Sent(RETRIED, "Billing", 9 * DAY_S, age_s=DAY_S)]
     days += [Sent(BY_VENDOR_TOOL, "Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
     days += [Sent(LYING, "Acme.Billing.Invoices", 20 * DAY_S), Sent(HONEST, "Orders", DAY_S)]
+    days += [Sent(kind, "Billing", 5 * DAY_S) for kind in NATIVE[V1]]
     publish(rig, V1, [*days, orders, *short, other])
     document = _document(rig, "migrate", "--yes")
-    assert (document["moved"], document["left"], document["poison"]) == (23, 0, 0)
+    assert (document["moved"], document["left"], document["poison"]) == (29, 0, 0)
     assert document["uncertain"]["messages"] == 5
     assert document["collisions"] == [{"catcher": "Orders", "caught": "My.Sales.Orders"}]
     far = [*days, orders]
@@ -213,13 +247,20 @@ def test_transfer_to_another_broker(rig: Rig, other: Rig) -> None:
     refused = rig.run("delays", "transfer", "--to-url", same, "--yes")
     assert (refused.returncode, "the same virtual host" in refused.stderr) == (2, True)
     sent = [Sent(kind, delay_s=DAY_S + n) for kind in (HONEST, RETRIED, LYING) for n in range(5)]
+    native = [Sent(kind, delay_s=2 * DAY_S) for kind in NATIVE[V2]]
+    sent += native
     publish(rig, V2, sent)
     document = _document(rig, "transfer", "--to-url", other.broker_url, "--yes")
-    assert (document["moved"], document["left"]) == (15, 0)
+    assert (document["moved"], document["left"]) == (len(sent), 0)
+    assert document["uncertain"]["messages"] == 5
     taken = take(other.broker_url, *all_levels(V2), count=len(sent))
     found = by_id(taken)
     assert (set(found), len(taken)) == ({each.id for each in sent}, len(sent))
     assert all(due_by_key(found[each.id]) > each.due_at - MARGIN for each in sent)
+    for each in native:
+        headers, said = found[each.id].headers, each.headers()
+        assert {n for n in said if headers.get(n) != said[n]} <= {TIME_SENT, DELAY_IN_SECONDS}
+        assert -MARGIN < due_by_headers(found[each.id]) - each.due_at < timedelta(seconds=2)
     assert take(url, *all_levels(V2), "Billing") == []
 
 

@@ -22,6 +22,7 @@ from migrator.rabbitmq.names import staging_name
 from tests.e2e.arrivals import Receiver
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
+from tests.reference.captured import entering
 
 PART = ("rollback", "--only-handed-over")
 RETRY = b'{"n": 0}'
@@ -36,10 +37,10 @@ def ours(rig: Rig, count: int) -> None:
 def foreign(rig: Rig, delays_s: Sequence[float]) -> dict[str, datetime]:
     """Send delayed messages of another endpoint into the levels; return when each is due.
 
-    They look like delayed retries of timeouts that have arrived: with ids of rows that the ledger
-    has handed over, and bodies as long as theirs.
+    They have the headers of real ones, and look like delayed retries of timeouts that have arrived:
+    with ids of rows that the ledger has handed over, and bodies as long as theirs.
     """
-    due = {}
+    due, real = {}, entering()
     ids = rig.first_handed_over(10)
     with rig.amqp() as connection:
         channel = connection.channel()
@@ -47,7 +48,8 @@ def foreign(rig: Rig, delays_s: Sequence[float]) -> dict[str, datetime]:
         for number, after_s in enumerate(delays_s):
             related = {"NServiceBus.RelatedToTimeoutId": ids[number % len(ids)]} if ids else {}
             message_id, now = str(uuid.uuid4()), datetime.now(UTC)
-            headers = {"NServiceBus.MessageId": message_id, "NServiceBus.Retries": "1"}
+            headers = {**real[number % len(real)].headers, "NServiceBus.MessageId": message_id}
+            headers["NServiceBus.Retries"] = "1"
             due[message_id] = now + timedelta(seconds=after_s)
             where = address(rig.delays, delay_s(due[message_id], now=now), "Other")  # type: ignore[arg-type]  # a queue's name
             channel.basic_publish(

@@ -23,6 +23,7 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.management import ManagementApi
 from migrator.rabbitmq.messages import PublishResult
 from tests.conftest import Vhost
+from tests.reference.captured import definitions_by_installers
 from tests.unit.rabbitmq.material import (
     V1,
     V2,
@@ -126,6 +127,20 @@ def test_levels_of_the_vendor_are_equivalent(
     assert (len(found.missing), found.different) == (29, {})
     create_delays(settings, version)
     assert inspect_delays(settings, version, find_bindings=None).is_usable
+
+
+def test_levels_by_the_installers_of_an_endpoint_are_complete(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """What version 10 made is imported as its broker told it: nothing is missing or different."""
+    made = definitions_by_installers()
+    vhost.node.api("POST", f"definitions/{quote(vhost.name, safe='')}", made)
+    with api_of(vhost) as management:
+        assert inspect_delays(settings, V2, find_bindings=management.bindings_from).is_usable
+    before = [_listed(vhost, what) for what in ("queues", "exchanges", "bindings")]
+    assert create_delays(settings, V2) == 0
+    after = [_listed(vhost, what) for what in ("queues", "exchanges", "bindings")]
+    assert [len(each) for each in after] == [len(each) for each in before] == [28, 29, 56]
 
 
 def test_looking_creates_nothing(vhost: Vhost) -> None:

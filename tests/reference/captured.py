@@ -27,6 +27,7 @@ from migrator.nservicebus.headers import (
     VERSION,
 )
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
+from migrator.transfer.rules import DEATHS
 from tests.e2e.rows import Row
 
 REAL: Final = Path(__file__).parents[1] / "fixtures" / "real"
@@ -49,7 +50,7 @@ class Message:
             exchange=found["exchange"],
             routing_key=found["routing_key"],
             properties=found["properties"],
-            headers=found["headers"],
+            headers=dict(map(_typed, *zip(*found["headers"].items(), strict=True))),
             body=base64.b64decode(found["body_b64"]),
         )
 
@@ -134,6 +135,32 @@ def _traced(timeout: Timeout) -> Timeout:
     return Timeout(on_timeouts=with_trace(timeout.on_timeouts), row=row, sent=sent)
 
 
+@cache
+def native() -> Sequence[Message]:
+    """Return what versions 7 and 10 delayed natively, at the exchanges of levels and of delivery.
+
+    A message that passed several levels is there several times, each time as it was there.
+    """
+    return [Message.read(each) for name in ("v7/v7", "v10/v10") for each in _read(f"{name}-native")]
+
+
+@cache
+def entering() -> Sequence[Message]:
+    """Return those of ``native`` that just came from their endpoints."""
+    return [each for each in native() if DEATHS not in each.headers]
+
+
+def clear_and_control() -> Sequence[Message]:
+    """Return two timeouts of a saga, the message that clears them, and a poller's message."""
+    return [Message.read(each) for each in _read("v7/v7-clear-and-control")]
+
+
+def definitions_by_installers() -> Mapping[str, Any]:
+    """Return the delays v2 as the installers of version 10 made them; see its management API."""
+    found: Mapping[str, Any] = _read("v10/definitions-by-installers")
+    return found
+
+
 def _series(prefix: str) -> Sequence[Timeout]:
     rows = {_logical_id(row): row for row in map(_row, _read(f"{prefix}-rows-by-real-{_TM}"))}
     sent = {m.logical_id: m for m in map(Message.read, _read(f"{prefix}-sent-by-real-{_TM}"))}
@@ -169,6 +196,13 @@ def _express() -> Sequence[Timeout]:
 
 
 _TM: Final = "timeout-manager"
+
+
+def _typed(name: str, value: Any) -> tuple[str, Any]:
+    """Return a header with the times in it, for which JSON has no type."""
+    if name == DEATHS:
+        value = [{**each, "time": datetime.fromisoformat(each["time"])} for each in value]
+    return name, value
 
 
 def _read(name: str) -> Any:
