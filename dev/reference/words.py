@@ -239,6 +239,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
     "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",
+    "row-contents": "Mend the rows in the store, see "
+    "[the reasons](quarantine-reasons.md); name the queue that is meant with `--map`.",
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "due-times": "Set `store.time_zone` to the zone that the finding names; see "
     "[what if](../what-if.md#due-times-are-of-another-time-zone-exit-code-3).",

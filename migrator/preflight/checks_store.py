@@ -15,10 +15,20 @@ from migrator.errors import (
     UnknownEndpoint,
 )
 from migrator.ledger.work import Clock, StoreEndpoint
-from migrator.preflight.context import MOVING, Context, Finding, ok, refused, warning
+from migrator.nservicebus.headers import queue_part
+from migrator.preflight.context import (
+    MOVING,
+    Context,
+    Finding,
+    not_checked,
+    ok,
+    refused,
+    warning,
+)
 from migrator.stores.due_times import DueTimeRules, read_due_times
-from migrator.stores.endpoints import chosen_endpoints
+from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 from migrator.stores.ports import Store
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.preflight.queries import LedgerFacts
@@ -190,6 +200,48 @@ def rights(context: Context) -> Iterator[Finding]:
             yield refused(endpoint.source, str(exc), remedy)
         else:
             yield ok(endpoint.source, "a claim went through and was rolled back")
+
+
+def row_contents(context: Context) -> Iterator[Finding]:
+    """Can each row be sent as it is, and to the address that it has?
+
+    Warn of rows that would go to quarantine, with the reason, and of rows that name a machine.
+    """
+    if context.previews is None:
+        yield not_checked("rows", "they were not looked at")
+        return
+    odd = [f for preview in context.previews_of(*MOVING) or () for f in _unfit(preview)]
+    odd += [f for preview in context.previews for f in _of_machines(preview)]
+    yield from odd or [ok("rows", "each one can be sent, to the address that it has")]
+
+
+def _unfit(preview: EndpointPreview) -> Iterator[Finding]:
+    sample = preview.sample
+    of_sample = sample.quarantine if sample else {}
+    for rows, entries in (("", preview.quarantine), ("of a sample, ", of_sample)):
+        for reason, entry in sorted(entries.items()):
+            meaning = reason.meaning[0].lower() + reason.meaning[1:].rstrip(".")
+            yield warning(
+                preview.endpoint,
+                f"{rows}{counted(entry.count, 'row')} would go to quarantine ({reason}): {meaning}"
+                f"; such as {', '.join(entry.examples)}: {entry.detail}",
+                "mend them in the store before the run; afterwards they are in quarantine, see "
+                "docs/reference/quarantine-reasons.md",
+            )
+
+
+def _of_machines(preview: EndpointPreview) -> Iterator[Finding]:
+    addresses = preview.machine_addresses
+    if addresses:
+        first, _ = addresses.most_common(1)[0]
+        queue = queue_part(first)
+        yield warning(
+            preview.endpoint,
+            f"{counted(addresses.total(), 'row')} name a machine, as version 5 wrote it: what is "
+            f"for {first} goes to the queue {queue}; a timeout manager of version 6 or 7 fails to "
+            "send it",
+            f"if another queue is meant, name it with --map {queue}=…",
+        )
 
 
 def store_reachable(context: Context) -> Iterator[Finding]:

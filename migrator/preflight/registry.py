@@ -50,6 +50,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "policies": broker.policies,
     "reply-queues": rows.reply_queues,
     "rights": store.rights,
+    "row-contents": store.row_contents,
     "satellite-queues": broker.satellite_queues,
     "store-reachable": store.store_reachable,
     "stuck-levels": delays.stuck_levels,

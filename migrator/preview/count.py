@@ -244,7 +244,7 @@ class _Tally:
 
     def count_plain(self, name: QueueName, due_at: datetime | None, group: RowGroup) -> None:
         """Count rows that go to *name*, and of which nothing else has to be known."""
-        self.found.destinations[name] += group.rows
+        self._count_destination(name, group.destination, group.rows)
         self.found.bytes += group.bytes
         if due_at is not None:
             self._count_level(due_at, group.rows)
@@ -262,7 +262,7 @@ class _Tally:
             if isinstance(fate, Quarantine):
                 _count_one(found.quarantine, fate.reason, fate.timeout_id, fate.detail)
                 continue
-            found.destinations[fate.destination] += 1
+            self._count_destination(fate.destination, row.destination, 1)
             self._count_reply_queue(fate)
             found.unmeasured += row.body_bytes is None
             found.bytes += (row.body_bytes or 0) + utf8_bytes(row.headers_text or "")
@@ -279,6 +279,11 @@ class _Tally:
                 _count_one(sample.quarantine, fate.reason, fate.timeout_id, fate.detail)
             else:
                 self._count_reply_queue(fate)
+
+    def _count_destination(self, name: QueueName, column: str | None, rows: int) -> None:
+        self.found.destinations[name] += rows
+        if column is not None and "@" in column:
+            self.found.machine_addresses[column] += rows
 
     def _count_offset(self, row: SurveyedRow) -> None:
         if row.due_at is not None:

@@ -154,6 +154,7 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
             for why, rows in sorted(endpoint.unclaimable.items())
         ],
         "reply_queues": dict(sorted(endpoint.reply_queues.items())),
+        "machine_addresses": dict(sorted(endpoint.machine_addresses.items())),
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
     }
 

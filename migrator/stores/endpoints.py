@@ -120,6 +120,10 @@ class EndpointPreview:
     """Rows that would be handed over, or those of the sample, by the queue that replies to them
     would go to; the first thousand queues that were found."""
 
+    machine_addresses: Counter[str] = field(default_factory=Counter)
+    """Rows that would be handed over and whose column names a machine (``Queue@MACHINE``), by
+    that; they go to the queue alone."""
+
     def count_due(self, *moments: datetime | None) -> None:
         """Take due times into the shortest and the longest."""
         known = [each for each in (self.first_due, self.last_due, *moments) if each is not None]

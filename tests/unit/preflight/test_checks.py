@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -22,12 +23,13 @@ from migrator.errors import (
 )
 from migrator.ledger.report import OpenCommit
 from migrator.ledger.states import Mode
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, Lane, QueueName
 from migrator.preflight.checks_broker import FACTOR, HARMFUL, OVERHEAD_BYTES
 from migrator.preflight.checks_store import STAGING_QUEUE
 from migrator.preflight.context import DISPATCH, Finding, Level
 from migrator.rabbitmq.entities import PolicyRule
-from migrator.stores.endpoints import Quarantinable
+from migrator.stores.endpoints import Quarantinable, Sample
 from migrator.stores.ports import DueTime, StoreRemark
 from tests.unit.preflight.fakes import (
     NO_API,
@@ -50,6 +52,7 @@ from tests.unit.preflight.fakes import (
 
 OK, WARNING, REFUSED, UNSEEN = Level.OK, Level.WARNING, Level.REFUSED, Level.NOT_CHECKED
 V1 = DelaysVersion.V1
+TOO_LARGE = Quarantinable(count=2, examples=["x-1"], detail="9 bytes")
 Given = Mapping[str, Any]
 Expected = Sequence[tuple[Level, str, str]]
 """Of each finding its level, its subject, and a part of its text or remedy."""
@@ -317,6 +320,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
                                                [(UNSEEN, subject, "")])
         for name, subject in {
             "destinations": "destinations", "suffix-collisions": "destinations",
+            "row-contents": "rows",
             "reply-queues": "replies", "unattended-rows": "rows due soon"}.items()
     },
     # rows that nobody sends
@@ -390,6 +394,20 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "legacy-table",
         {"previews": [preview(unclaimable={"odd": Quarantinable(count=2, examples=["x-1"])})]},
         [(OK, "store", ""), (WARNING, "Sales", "2 timeouts are never claimed, odd; such as x-1")]),
+    "rows that a receiver could not take, with the reason, an id and what was found": (
+        "row-contents",
+        {"previews": [preview(quarantine={Reason.HEADERS_TOO_LARGE: TOO_LARGE}),
+                      preview(sample=Sample(quarantine={Reason.NO_DESTINATION: TOO_LARGE}))]},
+        [(WARNING, "Sales", "2 rows would go to quarantine (headers-too-large): all headers "
+          "together leave no room in one AMQP frame for what the delays add; the receiver's "
+          "connection would break; such as x-1: 9 bytes; mend them in the store"),
+         (WARNING, "Sales", "of a sample, 2 rows would go to quarantine (no-destination)")]),
+    "addresses with a machine, the one with most rows first": (
+        "row-contents",
+        {"previews": [preview(machine_addresses=Counter({"A@X": 1, "Billing@APP01": 3}))]},
+        [(WARNING, "Sales", "4 rows name a machine, as version 5 wrote it: what is for "
+          "Billing@APP01 goes to the queue Billing; a timeout manager of version 6 or 7 fails to "
+          "send it; if another queue is meant, name it with --map Billing=…")]),
     "a right is missing": (
         "rights", {"store": FakeStore(trial_claim=StoreError("no DELETE"))},
         [(REFUSED, SALES.source, "no DELETE; let `migrator db grants`")]),

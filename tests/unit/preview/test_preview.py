@@ -239,6 +239,14 @@ def test_the_queues_of_replies_are_counted() -> None:
     assert found.reply_queues == {"Web": 1, "Web.OLD1": 1, "Sales.In": 1}
 
 
+def test_addresses_that_name_a_machine_are_counted() -> None:
+    """As they are stored; the rows go to the queue before it, which may have another name now."""
+    places = ("Billing@APP01", "Billing@APP01", "Old@APP02", "Billing", "@APP03")
+    found = surveyed(*(row(destination=each) for each in places), destination_map={"Old": "New"})
+    assert found.machine_addresses == {"Billing@APP01": 2, "Old@APP02": 1}
+    assert found.destinations == {"Billing": 3, "New": 1}
+
+
 @pytest.mark.parametrize(
     ("until_due", "expected"),
     [
@@ -320,7 +328,8 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
     names = (
         "endpoint source is_complete stored in_ledger without_due_time left beyond_horizon "
         "to_migrate to_hand_over overdue quarantine destinations due zone_offsets_min bytes "
-        "unmeasured unclaimable reply_queues entry_levels sample first_due last_due"
+        "unmeasured unclaimable reply_queues machine_addresses entry_levels sample first_due "
+        "last_due"
     )
     assert set(moved) == set(names.split())
     assert moved["quarantine"] == [
