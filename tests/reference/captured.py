@@ -155,6 +155,15 @@ def clear_and_control() -> Sequence[Message]:
     return [Message.read(each) for each in _read("v7/v7-clear-and-control")]
 
 
+def received_by_version_10() -> Sequence[tuple[Row, Mapping[str, Any], Mapping[str, Any]]]:
+    """Return rows of version 7 that migrator handed over, and what a receiver of version 10 saw.
+
+    That is the headers, after its transport took its own away, and the properties.
+    """
+    found = _read("v10/v10-received-v7-rows")
+    return [(_row(e["row"]), e["received"]["headers"], e["received"]["native"]) for e in found]
+
+
 def definitions_by_installers() -> Mapping[str, Any]:
     """Return the delays v2 as the installers of version 10 made them; see its management API."""
     found: Mapping[str, Any] = _read("v10/definitions-by-installers")

@@ -17,10 +17,11 @@ from migrator.delays.routing import (
     routing_key,
 )
 from migrator.nservicebus import headers as h
+from migrator.nservicebus.conversion import BrokerLimits, convert
 from migrator.nservicebus.incoming import IncomingMessage
 from migrator.nservicebus.satellites import ClearTimeouts, read_control, read_delayed
 from migrator.nservicebus.tags import row_tag
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
 from migrator.nservicebus.wiretime import parse_wire_time
 from migrator.transfer.rules import (
     DEATHS,
@@ -37,6 +38,7 @@ from tests.reference.captured import (
     definitions_by_installers,
     entering,
     native,
+    received_by_version_10,
 )
 
 MOMENTS = (0.0, 0.5, 1.0)
@@ -152,6 +154,32 @@ def test_installers_make_the_levels_that_we_make() -> None:
         (b["source"], b["destination_type"], b["destination"], b["routing_key"])
         for b in found["bindings"]
     } == {(b.source, b.target.kind, b.target.name, b.key) for b in ours.bindings}
+
+
+def test_version_10_sees_of_a_row_what_we_made_of_it() -> None:
+    """All headers but the delay, which its transport takes away, and the properties."""
+    for row, headers, native_properties in received_by_version_10():
+        timeout = StoredTimeout(
+            id=TimeoutId(row.id),
+            row_index=0,
+            destination=row.destination,
+            due_at=row.due_at,
+            body=row.body or b"",
+            headers_text=row.headers,
+        )
+        made = convert(timeout, rules=BrokerLimits(), now=row.due_at - SECOND)
+        assert isinstance(made, NativeMessage)
+        assert {k: v for k, v in made.headers.items() if k != h.DELAY_IN_SECONDS} == headers
+        properties = {
+            "messageId": made.message_id,
+            "correlationId": made.correlation_id,
+            "replyTo": made.reply_to,
+            "type": made.type,
+            "contentType": made.content_type,
+            "deliveryMode": 2,
+        }
+        assert properties.items() <= native_properties.items()
+        assert made.destination == parse_routing_key(native_properties["routingKey"])[1]
 
 
 # ── what a timeout manager is told ──────────────────────────────────────────────────────────
