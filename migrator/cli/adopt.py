@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.app import App
-from migrator.app.commands import new_adoption, new_settlement
-from migrator.app.preflight import satellites
 from migrator.cli.lazy import new_group
 from migrator.cli.options import MARGIN, MAX_DEPTH, MAX_HOLD, DryRun, Margin, MaxDepth, MaxHold, Yes
 from migrator.cli.output import say
-from migrator.cli.rollback import terms_of, watched
 from migrator.cli.session import Session, confirmed, session_of
-from migrator.config.work import EndpointMode
-from migrator.delays.walk import WalkTerms
 from migrator.errors import ConfigError, ExitCode, PreflightRefused
-from migrator.failover.store import Settlement
-from migrator.ledger import version
-from migrator.ledger.adoption import Whereabouts, told_holders
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import Lane, QueueName
 from migrator.rabbitmq.names import guard_queue
+
+if TYPE_CHECKING:
+    from migrator.app import App
+    from migrator.delays.walk import WalkTerms
+    from migrator.failover.store import Settlement
+    from migrator.ledger.adoption import Whereabouts
 
 verbs = new_group()
 
@@ -76,6 +73,8 @@ def adopt(
       migrator db adopt --after-failover --dry-run
       migrator db adopt --after-failover --yes
     """
+    from migrator.cli.rollback import terms_of
+
     session = session_of(context)
     if moved and after_failover:
         raise ConfigError("--moved and --after-failover exclude each other")
@@ -103,6 +102,9 @@ def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
     Raises:
         PreflightRefused: Somebody works on it, or it has another version. Nothing was changed.
     """
+    from migrator.app.commands import new_adoption
+    from migrator.ledger import version
+
     version.check_head(app.engine, app.tables)
     found = new_adoption(app).look()
     if not found.is_moved:
@@ -122,6 +124,9 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
     Raises:
         PreflightRefused: Somebody works on it, or its books have gaps; tells everything at once.
     """
+    from migrator.app.commands import new_adoption
+    from migrator.ledger import version
+
     version.check_head(app.engine, app.tables)
     found = new_adoption(app).look()
     if not found.is_moved:
@@ -146,6 +151,8 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
 
 def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
     """Yield what stands against it: here, in the books, and on the broker."""
+    from migrator.ledger.adoption import told_holders
+
     if found.holders:
         yield told_holders(found.holders)
     total, gaps = app.side.verifications.gaps((), at_most=1)
@@ -159,6 +166,8 @@ def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
 
 def held_elsewhere(app: App, found: Whereabouts) -> Iterator[str]:
     """Yield who works on the ledger as far as the broker tells."""
+    from migrator.app.preflight import satellites
+
     guards = {guard_queue(found.ledger_id, lane): lane for lane in lanes_of(app, found)}
     timeouts = [timeouts_queue(QueueName(each.queue)) for each in satellites(app.settings, ())]
     probes = app.broker_facts.queues([*guards, *timeouts])
@@ -249,6 +258,10 @@ def settle_lost_window(
     Raises:
         PreflightRefused: Somebody works, or the broker could not be seen to its end.
     """
+    from migrator.app.commands import new_adoption, new_settlement
+    from migrator.cli.rollback import watched
+    from migrator.ledger import version
+
     version.check_head(app.engine, app.tables)
     app.accept_failover()
     why = new_adoption(app).why_failed_over()
@@ -275,6 +288,8 @@ def settle_lost_window(
 
 def _moved(app: App) -> Sequence[StoreEndpoint]:
     """Return the endpoints whose rows of the window may have left; a dispatcher sends its own."""
+    from migrator.config.work import EndpointMode
+
     given = {each.name: each.mode for each in app.settings.endpoints}
     return [
         each for each in app.store.endpoints() if given.get(each.name) is not EndpointMode.DISPATCH

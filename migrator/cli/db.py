@@ -9,7 +9,6 @@ import typer
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Run, Yes
 from migrator.cli.session import confirmed, duration, session_of
-from migrator.ledger import version
 from migrator.nservicebus.timeouts import RunId
 
 
@@ -38,7 +37,7 @@ def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
       migrator db upgrade --dry-run --json
       migrator --store-url postgresql+psycopg://owner@db/sales db upgrade
     """
-    from migrator.ledger import migrations
+    from migrator.ledger import migrations, version
 
     session = session_of(context)
     with session.opened() as app:

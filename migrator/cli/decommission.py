@@ -9,7 +9,6 @@ from typing import Annotated, TextIO
 
 import typer
 
-from migrator.app.commands import new_decommission
 from migrator.cli.lazy import new_group
 from migrator.cli.options import DryRun, Yes
 from migrator.cli.output import say, write_json, write_table, write_text
@@ -57,6 +56,8 @@ def decommission(
     Exit codes: 0 done, or nothing prevents it (--dry-run); 2 not confirmed; 3 refused, with all
       reasons; 4 store or broker unreachable.
     """
+    from migrator.app.commands import new_decommission
+
     session = session_of(context)
     options = Options(
         drops_table=drop_table,

@@ -5,34 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from migrator.app import App
-from migrator.cli.findings import drawn_findings, exit_code, findings_document
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Yes, settings
 from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
-from migrator.decommission.levels import DelaysFound, DelaysRemoval
-from migrator.delays.capacity import (
-    Burst,
-    MeasuredCapacity,
-    capacity_document,
-    measure_capacity,
-)
 from migrator.delays.depths import LevelDepth, LevelDepths
-from migrator.delays.probe import ProbeRun, probe_document, send_probes
 from migrator.delays.routing import CAPACITY_MEASURED, infrastructure, parse_levels, probe_delay_s
-from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
-from migrator.preflight.context import DelaysContext, verdict
-from migrator.preflight.registry import check_delays
 from migrator.text import grouped, span_text
-from migrator.web.status import levels_document
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from migrator.app import App
+    from migrator.decommission.levels import DelaysFound, DelaysRemoval
+    from migrator.delays.capacity import Burst, MeasuredCapacity
+    from migrator.delays.probe import ProbeRun
+    from migrator.preflight.context import DelaysContext
 
 
 class Verbs(LazyGroup):
@@ -72,6 +66,8 @@ def create(context: typer.Context) -> None:
       migrator delays create
       migrator delays create --delays v1
     """
+    from migrator.delays.topology import create_delays
+
     session = session_of(context)
     with session.opened() as app:
         version = app.settings.broker.delays
@@ -109,6 +105,11 @@ def show(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
+    from migrator.cli.findings import drawn_findings, exit_code, findings_document
+    from migrator.preflight.context import verdict
+    from migrator.preflight.registry import check_delays
+    from migrator.web.status import levels_document
+
     session = session_of(context)
     watch_s = duration("--watch-for", watch_for).total_seconds()
     depths: LevelDepths | None = None
@@ -131,6 +132,8 @@ def show(
 
 
 def _context(app: App, watch_s: float) -> DelaysContext:
+    from migrator.preflight.context import DelaysContext
+
     url = app.settings.store.url
     has_store = url is not None and bool(url.get_secret_value())
     return DelaysContext(
@@ -170,6 +173,8 @@ def probe(
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not right; 4 broker unreachable.
     """
+    from migrator.delays.probe import send_probes
+
     session = session_of(context)
     if capacity:
         _measure_capacity(session)
@@ -224,6 +229,8 @@ def _show_run(run: ProbeRun, *, as_json: bool) -> None:
 
 
 def _document(run: ProbeRun) -> dict[str, object]:
+    from migrator.delays.probe import probe_document
+
     return {
         "delays": str(run.version),
         "is_fine": run.is_fine,
@@ -240,6 +247,8 @@ _KINDS: Final = range(1, 8)
 
 
 def _measure_capacity(session: Session) -> None:
+    from migrator.delays.capacity import capacity_document, measure_capacity
+
     with session.opened() as app:
         measured = measure_capacity(
             app.connection,
@@ -296,6 +305,8 @@ _NUMBERS: Final = frozenset({"for delays of", "ready", "unacked", "held", "consu
 
 def level_table(depths: LevelDepths) -> Table:
     """Return the depths as a table, level 27 first, with a last line of sums."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=False)
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
@@ -307,6 +318,8 @@ def level_table(depths: LevelDepths) -> Table:
 
 
 def _cells(step: LevelDepth, most: int) -> list[Text]:
+    from rich.text import Text
+
     counts = (step.ready, step.unacknowledged, step.held, step.consumers)
     texts = [Text(grouped(count) if step.exists else "") for count in counts]
     if step.held:
@@ -322,6 +335,8 @@ def _cells(step: LevelDepth, most: int) -> list[Text]:
 
 def _bar(step: LevelDepth, most: int) -> Text:
     """Return the bar; whatever is there gets a mark, however little it is beside the rest."""
+    from rich.text import Text
+
     held, unacknowledged, ready = (
         max(1, _BAR_CHARS * count // most) if count else 0
         for count in (step.held, step.unacknowledged, step.ready)
@@ -339,6 +354,8 @@ def _bar(step: LevelDepth, most: int) -> Text:
 
 
 def _remark(step: LevelDepth) -> Text:
+    from rich.text import Text
+
     if not step.exists:
         return Text("missing", style=_HELD)
     if step.may_freeze:
@@ -399,6 +416,8 @@ def delete(
 
 
 def _removal(app: App, settle_s: float) -> DelaysRemoval:
+    from migrator.decommission.levels import DelaysRemoval
+
     if app.management is None:
         raise PreflightRefused(
             "only the management API tells whether anything is held in the levels; "

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.app.preflight import satellites
 from migrator.cli.lazy import new_group
 from migrator.cli.options import AllEndpoints, Endpoints, settings
 from migrator.cli.session import Session, endpoint_names, session_of
-from migrator.config import NearDue, Settings
 from migrator.delays.routing import delays_prefix
 from migrator.errors import ConfigError
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.names import grants_text, least_grants
-from migrator.stores.endpoints import chosen_endpoints
+
+if TYPE_CHECKING:
+    from migrator.config import Settings
 
 verbs = new_group()
 
@@ -66,6 +66,8 @@ def grants(
       migrator db grants --broker --user migrator
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
     """
+    from migrator.config import NearDue
+
     session = session_of(context)
     if not broker:
         if user is None or vhost or destination or create_delays:
@@ -91,6 +93,7 @@ def _grant_in_database(
     session: Session, user: str, endpoint: Sequence[str] | None, *, all_endpoints: bool
 ) -> None:
     from migrator.ledger import migrations
+    from migrator.stores.endpoints import chosen_endpoints
 
     with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
@@ -112,6 +115,8 @@ def _grant_in_database(
 
 
 def _satellite_queues(settings: Settings) -> Sequence[str]:
+    from migrator.app.preflight import satellites
+
     queues = [QueueName(each.queue) for each in satellites(settings, ())]
     return [name(queue) for queue in queues for name in (timeouts_queue, dispatcher_queue)]
 

@@ -8,22 +8,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
-from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
-from migrator.ledger.quarantine import PAGE_ROWS
-from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
 from migrator.reports import plain
 from migrator.text import counted
+
+if TYPE_CHECKING:
+    from migrator.app import App
+    from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
@@ -39,6 +40,8 @@ Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this ti
 
 
 def _filter(endpoint: str | None, reason: str | None, timeout_id: str | None) -> QuarantineFilter:
+    from migrator.ledger.report import QuarantineFilter
+
     if reason is not None and reason not in set(Reason):
         raise ConfigError(f"--reason {reason!r} must be one of {', '.join(Reason)}")
     return QuarantineFilter(endpoint=endpoint, reason=reason, timeout_id=timeout_id)
@@ -83,6 +86,8 @@ def show(
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
     """
+    from migrator.ledger.quarantine import PAGE_ROWS
+
     session = session_of(context)
     with session.opened(with_ledger=True) as app:
         found = app.quarantine.full(_filter(endpoint, None, timeout_id), limit=PAGE_ROWS)

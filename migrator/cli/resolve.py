@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.options import DryRun, Yes
 from migrator.cli.output import say, write_json, write_table
@@ -24,21 +23,20 @@ from migrator.errors import (
     SourceGone,
     StoreError,
 )
-from migrator.ledger.operator_actions import (
-    TOWARDS,
-    GoingBack,
-    HalfDoneOutcome,
-    Resolution,
-    ReturnOutcome,
-)
 from migrator.ledger.states import HALF_DONE, BatchState, RowState
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
-from migrator.web.status import progress_document
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert
 
+    from migrator.app import App
+    from migrator.ledger.operator_actions import (
+        GoingBack,
+        HalfDoneOutcome,
+        Resolution,
+        ReturnOutcome,
+    )
     from migrator.stores.documents.claims import DocumentClaims
 
 verbs = new_group()
@@ -120,6 +118,8 @@ def resolve(
 
 
 def _list_unresolved(session: Session) -> None:
+    from migrator.web.status import progress_document
+
     with session.opened(with_ledger=True) as app:
         progress = app.books.progress()
         half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
@@ -218,6 +218,8 @@ class _Closing:
 
     def rows(self, under_way: Sequence[GoingBack], outcome: str) -> dict[str, object]:
         """Record *outcome* of rows of one settled batch; see ``batch``, which raises the same."""
+        from migrator.ledger.operator_actions import TOWARDS
+
         decided = _return_outcome(outcome, under_way)
         (going,) = [each for each in under_way if each.towards is TOWARDS[decided]]
         ids = self._app.upkeep.ids_going_back(going)
@@ -278,6 +280,8 @@ _GOING_BACK: Final = {
 
 
 def _return_outcome(outcome: str, going: Sequence[GoingBack]) -> ReturnOutcome:
+    from migrator.ledger.operator_actions import TOWARDS, ReturnOutcome
+
     allowed = [each for each in ReturnOutcome if TOWARDS[each] in {g.towards for g in going}]
     if outcome in allowed:
         return ReturnOutcome(outcome)

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from migrator.app.commands import new_rollback
 from migrator.cli.lazy import new_group
 from migrator.cli.options import (
     MARGIN,
@@ -31,13 +30,14 @@ from migrator.cli.options import (
 )
 from migrator.cli.output import progress
 from migrator.cli.session import confirmed, duration, session_of
-from migrator.delays.walk import WalkProgress, WalkTerms
 from migrator.errors import ConfigError, ExitCode
 from migrator.nservicebus.timeouts import RunId
-from migrator.recall.recall import RecallReport
-from migrator.recall.rollback import RollbackReport, RollbackScope
 from migrator.recall.rules import RecallOutcome
-from migrator.service.hooks import fire_rollback, hooked
+
+if TYPE_CHECKING:
+    from migrator.delays.walk import WalkProgress, WalkTerms
+    from migrator.recall.recall import RecallReport
+    from migrator.recall.rollback import RollbackReport, RollbackScope
 
 verbs = new_group()
 
@@ -48,6 +48,8 @@ def terms_of(margin: str, max_hold: str, max_depth: int) -> WalkTerms:
     Raises:
         ConfigError: One is no duration, or nothing is to be held for any time.
     """
+    from migrator.delays.walk import WalkTerms
+
     return WalkTerms(
         margin=duration("--margin", margin),
         hold=duration("--max-hold", max_hold, is_some=True),
@@ -112,6 +114,10 @@ def rollback(
     Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker
       unreachable; 5 done, but some are not back: it says which, and why.
     """
+    from migrator.app.commands import new_rollback
+    from migrator.recall.rollback import RollbackScope
+    from migrator.service.hooks import fire_rollback, hooked
+
     session = session_of(context)
     terms = terms_of(margin, max_hold, max_depth)
     is_part = only_handed_over or any((destination, due_from, due_until))

@@ -8,19 +8,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes
 from migrator.cli.session import confirmed, session_of
-from migrator.config.values import parse_duration
 from migrator.errors import ConfigError, PreflightRefused, UnknownEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
-from migrator.stores.sql.seeding import INVENTED, Invention, SeedRow, invent
+
+if TYPE_CHECKING:
+    from migrator.app import App
+    from migrator.stores.sql.seeding import SeedRow
 
 verbs = new_group()
 
@@ -56,6 +57,8 @@ def seed(
       migrator seed --yes --endpoint Sales --count 1000
       migrator seed --yes --endpoint Sales --destinations Billing,Shipping --due-to 1h --bad 5
     """
+    from migrator.stores.sql.seeding import Invention, invent
+
     session = session_of(context)
     soonest, latest = _span(due_from, due_to)
     if bad > count:
@@ -88,6 +91,8 @@ def _refuse_real(app: App, name: str) -> None:
     Raises:
         PreflightRefused: The endpoint called *name* has one that was not invented.
     """
+    from migrator.stores.sql.seeding import INVENTED
+
     try:
         found = app.store.find(name)
     except UnknownEndpoint:
@@ -116,7 +121,7 @@ def _without_destination(row: SeedRow) -> SeedRow:
 
 
 _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
-    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text=f'{{"host": "{INVENTED}"'),
+    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text=(row.headers_text or "")[:-1]),
     Reason.NO_DESTINATION: _without_destination,
     Reason.DESTINATION_UNKNOWN: lambda row: replace(  # with it in the column, the row would wait
         row,
@@ -129,6 +134,8 @@ _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
 
 
 def _span(due_from: str, due_to: str) -> tuple[timedelta, timedelta]:
+    from migrator.config.values import parse_duration
+
     found = []
     for name, text in (("--due-from", due_from), ("--due-to", due_to)):
         try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.app import App
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes, settings
 from migrator.cli.output import progress, say, write_json, write_table
@@ -17,7 +16,10 @@ from migrator.cli.session import Session, confirmed, session_of
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
-from migrator.transfer.move import Outcome, TransferRequest, TransferSettings, open_transfer
+
+if TYPE_CHECKING:
+    from migrator.app import App
+    from migrator.transfer.move import Outcome, TransferRequest, TransferSettings
 
 verbs = new_group()
 
@@ -53,6 +55,8 @@ def migrate(
     Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
       5 done, but messages were left or put aside.
     """
+    from migrator.transfer.move import TransferRequest
+
     session = session_of(context)
     request = TransferRequest(
         verb="migrate",
@@ -95,6 +99,8 @@ def transfer(
     Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
       5 done, but messages were left or put aside.
     """
+    from migrator.transfer.move import TransferRequest
+
     session = session_of(context)
     with session.opened() as app:
         request = TransferRequest(
@@ -120,6 +126,8 @@ def _target_url(url: str | None, file: Path | None) -> str:
 
 
 def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool) -> None:
+    from migrator.transfer.move import open_transfer
+
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
         confirmed(yes=yes, what=what)
@@ -148,6 +156,8 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
 
 
 def _settings(app: App) -> TransferSettings:
+    from migrator.transfer.move import TransferSettings
+
     given = app.settings
     return TransferSettings(
         connection=app.connection,

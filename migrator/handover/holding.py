@@ -24,13 +24,8 @@ from migrator.errors import (
     StoreUnavailable,
     TargetError,
 )
-from migrator.ledger.held_destinations import (
-    HeldDestination,
-    HeldDestinations,
-    SqlHeldDestinations,
-    is_over,
-)
-from migrator.ledger.report import HeldRows
+from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
+from migrator.ledger.report import HeldDestination, HeldRows
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
 from migrator.nservicebus.timeouts import EncodedTimeout, QueueName

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,10 +20,10 @@ from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
+from migrator.ledger.report import HeldDestination
 from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import EndpointName
 
 _log = logging.getLogger(__name__)
 
@@ -31,23 +31,6 @@ _FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=5)
 _TRIES: Final = 50
 """Each vain one means that another process wrote or removed the same row meanwhile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDestination:
-    """A destination that could not be reached; its rows wait in the store until it is tried."""
-
-    endpoint: EndpointName
-    source: str
-    destination: str
-    """As in the Destination column."""
-    reason: str
-    """A code of ``conversion.Reason``."""
-    detail: str
-    tries: int
-    """How often it was tried in vain."""
-    since: datetime
-    next_try_at: datetime
 
 
 class HeldDestinations:

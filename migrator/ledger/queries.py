@@ -14,12 +14,12 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, func, sel
 from migrator.database.portable import among, prefer_indexes
 from migrator.database.types import database_now
 from migrator.ledger.batches import batch_of
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.identity import check_identity
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
     EndpointProgress,
+    HeldDestination,
     LaneStatus,
     OpenCommit,
     Progress,

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 
@@ -91,6 +90,23 @@ class LaneStatus:
     open_batches: int
     serves: str | None = None
     """The table whose dispatcher has this lane; None: a lane of hand-over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDestination:
+    """A destination that could not be reached; its rows wait in the store until it is tried."""
+
+    endpoint: EndpointName
+    source: str
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A code of ``conversion.Reason``."""
+    detail: str
+    tries: int
+    """How often it was tried in vain."""
+    since: datetime
+    next_try_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.reports import Document, fields_of
-from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
+
+if TYPE_CHECKING:  # it needs the ledger's libraries, and who only gives a command waits for them
+    from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
 
 
 class RuntimeSetting(StrEnum):
@@ -262,6 +264,8 @@ class CommandQueue:
         self, which: QuarantineFilter, *, after: int, limit: int
     ) -> QuarantinePage:
         """Return a page of rows in quarantine; no command waits for it."""
+        from migrator.web.status import QuarantinePage
+
         try:
             return await self._looks.call(
                 lambda: self._status.quarantine(which, after=after, limit=limit)

@@ -20,13 +20,14 @@ from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches, SqlRuns
-from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
+from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import LedgerQueries
+from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.version import current

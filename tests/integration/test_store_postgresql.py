@@ -14,8 +14,8 @@ from migrator.database.engine import open_engine, reading, writing
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.migrations import GrantedTable, grants
+from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import quoted
 from migrator.ledger.work import Lease, StoreEndpoint

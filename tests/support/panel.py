@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from migrator.app.remaining import Phase, Remaining, SentBy
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
     EndpointProgress,
+    HeldDestination,
     LaneStatus,
     PauseReason,
     Progress,

@@ -78,7 +78,7 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
             version=version, probes=tuple(probes), left_queue="migrator.probe.x" * is_lost
         )
 
-    monkeypatch.setattr(delays, "send_probes", send_probes)
+    monkeypatch.setattr("migrator.delays.probe.send_probes", send_probes)
     probed = (*PROBE, "--levels", "1,0")
     ended = program(*probed)
     assert [line.split() for line in ended.out.splitlines()[1:]] == [
@@ -132,7 +132,7 @@ def test_a_measured_capacity_is_shown_and_kept(
             Burst(delay_s=2, messages=1001, published_s=0.2, released_s=0.2),
         ),
     )
-    monkeypatch.setattr(delays, "measure_capacity", lambda *_, **__: measured)
+    monkeypatch.setattr("migrator.delays.capacity.measure_capacity", lambda *_, **__: measured)
     ended = program(*PROBE, "--capacity", codes=[3])
     assert "not kept in the ledger" in ended.err
     program("db", "upgrade")

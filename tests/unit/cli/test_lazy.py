@@ -64,8 +64,6 @@ def imported(folder: Path, *arguments: str, **more: str) -> set[str]:
     ("arguments", "without"),
     [
         (["--help"], SETTINGS | OTHERS),
-        (["run", "--help"], SETTINGS | OTHERS),
-        (["preview", "--help"], SETTINGS | OTHERS),
         (["config", "--json"], OTHERS),
         (["status", "--json"], (OTHERS | ELSEWHERE | STORES | VENDORS) - DATABASE),
     ],
@@ -79,6 +77,33 @@ def test_a_verb_imports_nothing_that_only_others_need(
     found = imported(program.folder, *arguments)
     assert "migrator" in found
     assert found & without == set()
+
+
+def test_help_of_every_verb_imports_no_library() -> None:
+    """Who reads help, or completes a line, waits for none of them; all verbs in one process."""
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"--even-if-bound", "--as", "--to-url", "--margin"} <= {*done.stdout.split()}
+    found = {*done.stderr.split()}
+    assert "migrator.cli.resolve" in found
+    assert found & (SETTINGS | OTHERS) == set()
+
+
+_HELP = """
+import sys
+from migrator.cli import root
+
+def tell(command, name, above=None):
+    context = command.context_class(command, info_name=name, parent=above)
+    print(command.get_help(context))
+    for name, verb in getattr(command, "commands", {}).items():
+        tell(verb, name, context)
+
+tell(root.every_verb(), "migrator")
+print(*sys.modules, file=sys.stderr)
+"""
 
 
 def test_run_imports_nothing_of_other_stores() -> None:

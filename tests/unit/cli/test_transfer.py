@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from migrator.cli import transfer
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
@@ -61,7 +60,7 @@ class Ready:
 def ready(monkeypatch: pytest.MonkeyPatch) -> Ready:
     """What the verbs find instead of two brokers."""
     made = Ready()
-    monkeypatch.setattr(transfer, "open_transfer", made.open)
+    monkeypatch.setattr("migrator.transfer.move.open_transfer", made.open)
     return made
 
 

@@ -20,7 +20,8 @@ from migrator.delays.destinations import Destinations
 from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
-from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
+from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine
