@@ -22,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "ledger.md": ledger,
     "checks.md": names.checks,
     "http.md": web.http,
+    "schemas.md": names.schemas,
     "metrics.md": web.metrics,
 }
 """Every generated page by its file name."""

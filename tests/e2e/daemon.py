@@ -11,6 +11,7 @@ import httpx
 
 from dev.processes import PATIENCE_S
 from tests.e2e.rig import Rig
+from tests.support.documents import HOOKS
 
 
 def listen(rig: Rig, folder: Path) -> None:
@@ -45,7 +46,9 @@ def told(rig: Rig, **order: str) -> dict[str, Any]:
 
 def _client(rig: Rig) -> httpx.Client:
     line = httpx.HTTPTransport(uds=rig.settings["MIGRATOR_WEB__SOCKET"])
-    return httpx.Client(transport=line, base_url="http://daemon", timeout=PATIENCE_S)
+    return httpx.Client(
+        transport=line, base_url="http://daemon", timeout=PATIENCE_S, event_hooks=HOOKS
+    )
 
 
 def signals(rig: Rig) -> list[str]:

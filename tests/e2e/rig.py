@@ -39,6 +39,7 @@ from migrator.ledger.tables import build_tables, names_for
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from tests.e2e.rows import Account, Found, Row
+from tests.support.documents import check_output
 from tests.support.fork_server import Forked
 
 FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
@@ -235,6 +236,8 @@ class Rig:
     ) -> subprocess.CompletedProcess[str]:
         """Wait for *process* to end and return what it said; several may have been started."""
         out, err = self.said[process].result(timeout)
+        if process.returncode >= 0:  # what was killed may have ended within a line
+            check_output(process.args, out, err)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def stop(self, process: subprocess.Popen[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import subprocess
 import time
@@ -91,7 +92,8 @@ def test_a_database_role_without_delete(rig: Rig) -> None:
             done = rig.finish(run_once(rig, MIGRATOR_STORE__URL=url))
             complains(done, REFUSED, "DELETE", "Sales_TimeoutData", "migrator db grants")
             assert rig.stored() == stored
-            grants = rig.must("db", "grants", "--user", role, "--endpoint", "Sales")
+            asked = rig.must("db", "grants", "--user", role, "--endpoint", "Sales", "--json")
+            grants = json.loads(asked)["sql"]
             connection.execute(f"DROP OWNED BY {role}".encode())
             connection.execute(grants.encode())
             rig.migrate(MIGRATOR_STORE__URL=url)

@@ -28,6 +28,7 @@ from migrator.web.control import (
 )
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
+from tests.support.documents import HOOKS
 from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.support.panel import MemoryPanel
 
@@ -79,7 +80,7 @@ def visiting(
     with serve(panel, plan, Instruments()) as served:
         assert served.address is not None
         base = f"http://{HERE}:{served.address[1]}"
-        with httpx.Client(base_url=base, trust_env=False) as client:
+        with httpx.Client(base_url=base, trust_env=False, event_hooks=HOOKS) as client:
             yield Visitor(base, client, panel)
 
 

@@ -30,6 +30,7 @@ from migrator.web.control import CommandQueue, Pause
 from migrator.web.metrics import Instruments
 from migrator.web.server import Served, WebPlan, serve
 from migrator.web.status import Liveness, Readiness
+from tests.support.documents import HOOKS
 from tests.support.panel import MemoryPanel
 
 TOKEN = "correct horse battery"
@@ -70,7 +71,7 @@ def shared_site() -> Iterator[Site]:
         with serve(panel, plan, instruments) as served:
             assert served.address is not None
             base = "http://{}:{}".format(*served.address)
-            by_http = httpx.Client(base_url=base, trust_env=False, timeout=30)
+            by_http = httpx.Client(base_url=base, trust_env=False, timeout=30, event_hooks=HOOKS)
             with client(path) as by_socket, by_http:
                 yield Site(panel, instruments, served, by_socket, by_http)
 
@@ -85,7 +86,10 @@ def site(shared_site: Site) -> Site:
 def client(path: Path) -> httpx.Client:
     """Return whoever asks by the socket."""
     return httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(path)), base_url="http://daemon", timeout=30
+        transport=httpx.HTTPTransport(uds=str(path)),
+        base_url="http://daemon",
+        timeout=30,
+        event_hooks=HOOKS,
     )
 
 

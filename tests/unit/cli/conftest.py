@@ -24,6 +24,7 @@ from migrator.delays.walk import LevelAccess
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from tests.contract.site import Site
+from tests.support.documents import check_output
 from tests.unit.preflight.fakes import FakeBroker
 
 
@@ -69,6 +70,7 @@ class Program:
         code = int(caught.value.code or 0)
         out, err = self.capsys.readouterr()
         assert code in codes, f"{arguments} ended with {code}: {err}"
+        check_output(arguments, out, err)
         return Ended(code, out, err)
 
     @property

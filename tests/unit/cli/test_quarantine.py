@@ -110,7 +110,7 @@ def test_rows_are_given_up(aside: Program) -> None:
     assert aside.rows("SELECT kind FROM migrator_event") == [("quarantine_discarded",)]
     (endpoint,) = aside("status", "--json").document["endpoints"]
     assert (endpoint["quarantined"], endpoint["rows"]["discarded"]) == (1, 1)
-    aside("quarantine", "discard", "--yes")
+    assert aside("quarantine", "discard", "--yes", "--json").document["rows"] == 1
     assert aside("quarantine", "list").err == "0 rows\n"
     aside.change(
         "UPDATE migrator_batch SET handed_over_at = '2020-01-01 00:00:00.000000'",

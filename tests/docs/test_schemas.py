@@ -1,0 +1,80 @@
+"""The schemas of JSON documents are what they say, and know every field that is written.
+
+What the program writes is held to them wherever a test sees it: ``tests.support.documents``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+
+import migrator
+from tests.support.documents import SCHEMAS, check_document, check_output, schemas
+
+_WRITTEN = re.compile(
+    r"""(?:write_json|json_response|session\.tell|session\.write)\(\s*f?"([\w{}.-]+)"|"migrator/([\w-]+)/1\""""
+)
+_NO_DOCUMENTS = {"hook", "evidence", "quarantine-export"}
+"""Lines of files and what programs of the operator are given, told on pages of their own."""
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every part that describes an object by its fields."""
+    if isinstance(schema, dict):
+        if "properties" in schema and "type" in schema:
+            yield schema
+        for each in schema.values():
+            yield from objects(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from objects(each)
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_schema_knows_all_fields(path: Path) -> None:
+    """It is valid, is called as its document, and a field that it lacks is refused everywhere."""
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"].replace("/", "-") == path.stem
+    assert schema["properties"]["schema"]["const"] == schema["title"]
+    found = list(objects(schema))
+    assert found
+    assert all(each["additionalProperties"] is False for each in found)
+
+
+def test_every_document_in_the_code_has_a_schema_and_no_schema_is_left_over() -> None:
+    """By the names that the code gives to what it writes as JSON."""
+    found = {
+        name or whole
+        for path in Path(migrator.__path__[0]).rglob("*.py")
+        for name, whole in _WRITTEN.findall(path.read_text(encoding="utf-8"))
+    }
+    found = found - _NO_DOCUMENTS | {"delays-migrate", "delays-transfer"}
+    found.discard("delays-{request.verb}")
+    assert {f"migrator/{name}/1" for name in found} == set(schemas())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"schema": "migrator/live/2", "silent_s": {}, "is_alive": True},
+        {"schema": "migrator/live/1", "silent_s": {}, "is_alive": True, "new": 1},
+        {"schema": "migrator/live/1", "silent_s": {}},
+        {"schema": "migrator/live/1", "silent_s": {"lane": "1 s"}, "is_alive": True},
+    ],
+    ids=["unknown", "one field more", "one field less", "another type"],
+)
+def test_what_is_not_as_its_schema_says_is_found(document: dict[str, Any]) -> None:
+    """In whatever a test prints with --json."""
+    with pytest.raises(AssertionError, match="live"):
+        check_document(document)
+    with pytest.raises(AssertionError, match="live"):
+        check_output(["--json"], json.dumps(document), "")
+    with pytest.raises(AssertionError, match="live"):
+        check_output(["--json"], "", "a line\n" + json.dumps(document))
