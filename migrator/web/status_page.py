@@ -358,6 +358,13 @@ class StatusPage:
             "has_login": self._listener.token is not None,
         }
 
+    def _own_page(
+        self, template: str, values: Mapping[str, object], session: Session, status: int = 200
+    ) -> Response:
+        """Return a page on which something may be done: it says to which system."""
+        titled = {"title": self._status.snapshot().title, **values}
+        return page(template, titled, session=session, status=status)
+
     async def _quarantine(self, request: Request, session: Session) -> Response:
         which, after = filter_of(request.query_params), number_of(request.query_params, "after")
         found = await self._commands.quarantine(which, after=after, limit=ROWS)
@@ -374,7 +381,7 @@ class StatusPage:
             "next_page": address_of(which, found.rows[-1].key) if found.has_more else "",
             "first_page": address_of(which) if after else "",
         }
-        return page("quarantine.html", values, session=session)
+        return self._own_page("quarantine.html", values, session)
 
     async def _row(self, request: Request, session: Session) -> Response:
         """Show what the store had of a row; several endpoints may have one of that id."""
@@ -385,13 +392,13 @@ class StatusPage:
         if not found:
             text = "there is no such row in quarantine, or the ledger does not answer"
             raise HTTPException(404, text)
-        return page("row.html", {"found": found}, session=session)
+        return self._own_page("row.html", {"found": found}, session)
 
     async def _end(self, _request: Request, session: Session) -> Response:
         """Ask again before anything ends; that is a form of its own, so that no slip does it."""
         endpoints = self._status.snapshot().progress.endpoints
         in_flight = sum(each.in_flight for each in endpoints)
-        return page("end.html", {"in_flight": in_flight}, session=session)
+        return self._own_page("end.html", {"in_flight": in_flight}, session)
 
     async def _settings(
         self,
@@ -409,7 +416,7 @@ class StatusPage:
             "tried": tried,
             "trouble": trouble,
         }
-        return page("settings.html", values, session=session, status=status)
+        return self._own_page("settings.html", values, session, status=status)
 
     # ── to do ───────────────────────────────────────────────────────────────────────────────────
 

@@ -214,6 +214,12 @@ def test_a_wrong_token_is_refused_and_keeps_nobody_out(
     assert visitor.log_in().status_code == 303
 
 
+@pytest.mark.parametrize("path", ["/", "/page/quarantine", "/page/settings", "/page/end"])
+def test_every_page_says_which_system_it_is(alice: Visitor, path: str) -> None:
+    """Above all where something is about to be discarded, or ended."""
+    assert 'href="/">Acme orders, production</a>' in alice.get(path).text
+
+
 def test_logging_out_ends_the_session_here(alice: Visitor) -> None:
     """A cookie that somebody kept is worth nothing afterwards."""
     kept, secret = dict(alice.client.cookies), alice.secret()
