@@ -373,24 +373,6 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
     assert (account.found, account.lost, account.duplicated) == (400, (), ())
 
 
-def test_a_run_that_ends_tells_what_waits(rig: Rig) -> None:
-    """It is done but for rows without a queue, however often it runs; then with all."""
-    rig.prepare()
-    rows = [row(), row(destination="Shipping"), row(-timedelta(hours=1), destination="Shipping")]
-    rig.insert(rows)
-    once = ("run", "--endpoint", "Sales", "--once", "--json", "--cutoff", "0s")
-    for _ in range(2):  # also when nothing but what is held is left
-        (found,) = json.loads(rig.must(*once, codes=(5,)))["held"]
-        assert (found["destination"], found["reason"]) == ("Shipping", "destination-unknown")
-        assert found["rows"] == len(rig.stored_ids()) == 2
-    assert rig.quarantined() == {}
-    rig.must("verify")
-    rig.create_receivers("Shipping")
-    assert json.loads(rig.must(*once))["held"] == []
-    account = rig.account(rows, "Billing", "Shipping")
-    assert (account.found, account.lost, account.duplicated) == (3, (), ())
-
-
 # ── what it tells ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -144,10 +144,14 @@ def _grant(site: Site, role: str) -> None:
 
 
 def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
-    """A user with them can do everything a daemon and an operator do."""
+    """A user with them can do everything; without one of them, the missing one is named."""
     endpoint = site.create(hours(3))
     _grant(site, role)
     limited = _as_role(site, role)
+    site.execute(f"REVOKE DELETE ON {site.quoted()} FROM {quoted(role)}")
+    with pytest.raises(StoreError, match=r"lacks DELETE on public\.Sales_Orders.*db grants"):
+        limited.store.trial_claim(endpoint)
+    _grant(site, role)
     limited.store.trial_claim(endpoint)
     lease = limited.lease()
     claim = limited.claim(endpoint, lease)
