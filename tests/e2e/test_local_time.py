@@ -18,7 +18,11 @@ from tests.e2e.rows import row
 
 
 @pytest.mark.parametrize(
-    ("mode", "zone"), [("migrate", "America/New_York"), ("dispatch", "Europe/Berlin")]
+    ("mode", "zone"),
+    [
+        ("migrate", "America/New_York"),
+        pytest.param("dispatch", "Europe/Berlin", marks=pytest.mark.slow),
+    ],
 )
 def test_rows_in_local_time_arrive_when_due_and_go_back_as_they_were(
     rig: Rig, tmp_path: Path, mode: str, zone: str

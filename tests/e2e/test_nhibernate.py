@@ -53,6 +53,7 @@ def insert(rig: Rig, rows: Iterable[Row], owner: str | None) -> None:
             )
 
 
+@pytest.mark.slow
 def test_one_endpoint_goes_and_comes_back(rig: Rig) -> None:
     """Rows of others are never touched; what was rolled back cannot be told from before."""
     mine = [compact(row()) for _ in range(20)]

@@ -128,6 +128,7 @@ def test_a_level_that_was_rebuilt_is_bound_again(rig: Rig, vhost: Any) -> None:
     nothing_lost_or_doubled(rig, rows)
 
 
+@pytest.mark.slow
 def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vhost: Any) -> None:
     """Its leader loses sight of us six times, as in short splits of a cluster: it just goes on."""
     rig.prepare()

@@ -41,6 +41,7 @@ def rate_per_s(rig: Rig) -> float:
     return float(rows / seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.punctual
 def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_path: Path) -> None:
     """At 1 ms for an exchange, that is 250 a second; with full pace it is as fast as it goes."""
