@@ -143,14 +143,6 @@ def test_levels_by_the_installers_of_an_endpoint_are_complete(
     assert [len(each) for each in after] == [len(each) for each in before] == [28, 29, 56]
 
 
-def test_looking_creates_nothing(vhost: Vhost) -> None:
-    """Inspecting an empty virtual host finds all absent and leaves it empty."""
-    found = inspect_delays(connection(vhost.amqp_url), V2, find_bindings=None)
-    assert (len(found.missing), len(found.not_checked)) == (57, 1)
-    assert not _listed(vhost, "queues")
-    assert not _listed(vhost, "exchanges")
-
-
 def test_a_level_with_other_arguments_is_found(vhost: Vhost, settings: ConnectionSettings) -> None:
     """One wrong level is named with the broker's words, and declaring refuses to go on."""
     name = "nsb.v2.delay-level-05"

@@ -106,9 +106,21 @@ def text_of(answer: httpx.Response) -> str:
 # ── looking ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_with_a_token_even_looking_needs_the_login() -> None:
+@pytest.mark.parametrize(
+    ("host", "header", "open_to_local"),
+    [
+        (HERE, {}, False),
+        (HERE, {"x-forwarded-for": "203.0.113.9"}, True),
+        (EVERYWHERE, {}, True),
+    ],
+    ids=["here", "through a proxy", "where others come in"],
+)
+def test_with_a_token_even_looking_needs_the_login(
+    host: str, header: dict[str, str], open_to_local: bool
+) -> None:
     """Unless it is said that whoever is on this machine may look; monitoring needs no token."""
-    with visiting(MovingPanel(), open_to_local=False) as visitor:
+    with visiting(MovingPanel(), host=host, open_to_local=open_to_local) as visitor:
+        visitor.client.headers.update(header)
         found = visitor.get("/")
         assert (found.status_code, found.headers["location"]) == (303, "/page/login")
         assert "Only look" not in visitor.get("/page/login").text
@@ -151,20 +163,6 @@ def test_there_is_nothing_but_the_page(visitor: Visitor) -> None:
         assert visitor.get(path).status_code == 404
     assert visitor.post("/control", {}).status_code == 401
     assert visitor.get("/status").json()["schema"] == "migrator/daemon/1"
-
-
-@pytest.mark.parametrize(
-    ("host", "header"), [(HERE, {"x-forwarded-for": "203.0.113.9"}), (EVERYWHERE, {})]
-)
-def test_from_elsewhere_even_looking_needs_the_login(host: str, header: dict[str, str]) -> None:
-    """Through a proxy, which says for whom it asks, or where others can reach it themselves."""
-    with visiting(MemoryPanel(), host=host) as visitor:
-        visitor.client.headers.update(header)
-        found = visitor.get("/")
-        assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-        assert visitor.get("/page/live").status_code == visitor.get("/status").status_code == 401
-        visitor.log_in()
-        assert visitor.get("/").status_code == visitor.get("/page/live").status_code == 200
 
 
 def test_without_a_token_there_is_no_login() -> None:

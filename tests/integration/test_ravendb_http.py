@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
@@ -27,7 +26,6 @@ from migrator.stores.documents.ports import Document, DueRange, Mark
 from migrator.stores.ravendb import listing
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import NO_OWNER, RavenOptions, RavenStore
-from tests.conftest import TlsMaterial
 from tests.support.raven_boundary import DATABASE, Boundary, Plan
 from tests.support.ravendb import StrictRaven
 
@@ -625,25 +623,6 @@ def test_who_does_not_answer_is_unavailable_and_told_without_more() -> None:
             unreachable = pytest.raises(StoreUnavailable, match=told)
             with closing(RavenStore(RavenOptions(server=server))) as store, unreachable:
                 store.endpoints()
-
-
-def test_a_secured_server_is_shown_the_certificate(tls_material: TlsMaterial) -> None:
-    """With certificate and authority all works; without either there is no connection."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls_material.ca)
-    context.load_cert_chain(tls_material.server_cert, tls_material.server_key)
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority: dict[str, Any] = {"ca_file": tls_material.ca}
-    own = {"cert_file": tls_material.client_cert, "key_file": tls_material.client_key}
-    with StrictRaven("4", context) as raven:
-        untrusted = r"cannot be reached: nobody vouches .* check .*store\.ravendb\.ca_file"
-        for given, refusal in ((authority | own, ""), (authority, "reached"), (own, untrusted)):
-            server = ServerSettings(url=raven.url, database=DATABASE, **given)
-            with closing(RavenStore(RavenOptions(server=server))) as store:
-                if not refusal:
-                    assert store.endpoints() == []
-                    continue
-                with pytest.raises(StoreUnavailable, match=refusal):
-                    store.endpoints()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -62,12 +61,12 @@ def passed_on(request: Request, port: int, target: str | None = None) -> Answer:
 
 
 class HttpServer:
-    """Answers on a free port of the loopback interface; with *tls*, only over that."""
+    """Answers on a free port of the loopback interface."""
 
     keeps_alive: ClassVar[bool] = True
     """Whether a connection is there for more than one request: then clients have to close it."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self) -> None:
         server = self
 
         class Handler(_Handler):
@@ -75,10 +74,6 @@ class HttpServer:
 
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = False
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 

@@ -8,7 +8,6 @@ memory and is strict, ``tests/support/raven_real`` asks a RavenDB.
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -60,8 +59,8 @@ class Plan:
 class Boundary(HttpServer):
     """What adapters connect to; ``family`` is ``3.5`` or ``4``."""
 
-    def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
-        """Listen; with *tls*, only over that."""
+    def __init__(self, family: str) -> None:
+        """Listen."""
         self.family = family
         self.seen: list[Request] = []
         self.violations: list[str] = []
@@ -69,8 +68,7 @@ class Boundary(HttpServer):
         self.plans: list[Plan] = []
         self._planned: list[Plan] = []
         self._lock = threading.RLock()
-        self._scheme = "http" if tls is None else "https"
-        super().__init__(tls)
+        super().__init__()
 
     def __exit__(self, *_: object) -> None:
         for plan in self._planned:
@@ -81,7 +79,7 @@ class Boundary(HttpServer):
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def address(self) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import re
-import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -35,14 +34,14 @@ class ConditionFailed(Exception):
 class StrictRaven(Boundary):
     """The server; ``family`` is ``3.5`` or ``4``."""
 
-    def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, family: str) -> None:
         """See ``Boundary``."""
         self.page_cap = 1024
         self.shards: list[str] = []
         """What they are called, from 6 on, in a database that has some."""
         self._documents: dict[str, Stored] = {}
         self._count = 0
-        super().__init__(family, tls)
+        super().__init__(family)
 
     # ── for tests, and for the simulated timeout manager ────────────────────────────────────
 
