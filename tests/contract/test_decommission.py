@@ -67,8 +67,8 @@ def test_a_row_on_its_way_keeps_the_table(site: Site) -> None:
     other = site.second()
 
     def be_quick(connection: Connection) -> None:
-        seconds = "SET lock_wait_timeout = 1"  # the least there is
-        connection.exec_driver_sql(seconds if site.is_mysql else "SET lock_timeout = '100ms'")
+        quick = {"mysql": "SET lock_wait_timeout = 1", "mssql": "SET LOCK_TIMEOUT 100"}
+        connection.exec_driver_sql(quick.get(site.kind, "SET lock_timeout = '100ms'"))
 
     with writing(other.engine) as connection:
         connection.exec_driver_sql(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
-import sqlite3
 from datetime import timedelta
 from unittest.mock import Mock
 
-import psycopg
 import pytest
 from sqlalchemy import update
 
@@ -221,8 +219,8 @@ def test_the_clock_survives_an_outage(site: Site, monkeypatch: pytest.MonkeyPatc
     clock = DatabaseClock(site.engine, lambda: elapsed)
     first = clock.now()
     site.engine.dispose()
-    error = sqlite3.OperationalError if site.is_sqlite else psycopg.OperationalError
-    monkeypatch.setattr(site.engine.dialect, "connect", Mock(side_effect=error("refused")))
+    error = site.engine.dialect.loaded_dbapi.OperationalError("08001", "refused")
+    monkeypatch.setattr(site.engine.dialect, "connect", Mock(side_effect=error))
     monkeypatch.setattr(socket, "create_connection", Mock(side_effect=OSError("refused")))
     elapsed = 40.0
     assert clock.now() - first == timedelta(seconds=40)
