@@ -4,7 +4,8 @@ Rules of this file: every lock is asked for by a hint, so the database may have
 READ_COMMITTED_SNAPSHOT on or off; the first error rolls a whole transaction back; there is no
 session time zone, so the ledger's times are UTC without saying so.
 
-Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/sql-server.md``).
+Compiled, parsed, read, and run on a T-SQL server of another maker with FreeTDS, not yet on SQL
+Server (``docs/how-to/sql-server.md``).
 Source: SQL Server documentation, "SET XACT_ABORT", "SET LOCK_TIMEOUT", "CREATE INDEX"
 ("Required SET options"), "Table hints"; SQLAlchemy
 documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
@@ -13,6 +14,7 @@ documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -39,8 +41,12 @@ _VERSION: Final = (
     "SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS int), "
     "CAST(SERVERPROPERTY('EngineEdition') AS int)"
 )
+ISOLATION: Final = "READ COMMITTED"
+_DRIVER_NAME: Final = 6
+"""SQL_DRIVER_NAME of ODBC: the file of the driver."""
 SESSION: Final = (
     # a legacy timeout manager gives up after a deadlock, and we try again
+    f"SET TRANSACTION ISOLATION LEVEL {ISOLATION}; "
     "SET XACT_ABORT ON; SET DEADLOCK_PRIORITY LOW; SET ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, "
     "ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON; "
     "SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
@@ -54,14 +60,23 @@ _PASSING: Final = frozenset(
     {
         *(1205, 1222, -2, 3960),  # deadlock, lock timeout, statement timeout, changed meanwhile
         *(701, 1105, 1204, 8645, 8651, 9002, 10928, 10929),  # out of memory, disk, locks, log
-        *(40197, 40501, 40540, 40613, 49918, 49919, 49920),  # Azure: moves, busy, not available
+        # Azure: moves, busy, not available, not open yet for logins, more requests than it takes
+        *(615, 926, 4060, 4221, 10936, 40197, 40501, 40540, 40613, 42108, 42109),
+        *(49918, 49919, 49920),
         *(596, 6005, 6006, 17142, 17147, 17148),  # our session was ended; shuts down, paused
         *(922, 927, 976, 978, 983),  # recovers, restores, changes its role in a group
-        *(20, 64, 233, 10053, 10054, 10060, 11001),  # the network
+        *(20, 64, 121, 233, 10053, 10054, 10060, 11001),  # the network
+        3903,  # the transaction is gone that was to be rolled back: a driver lost why, see adapt
     }
 )
-_NUMBER: Final = re.compile(r"\((-?\d+)\) \(SQL")
-"""pyodbc puts the server's number before the name of the ODBC function."""
+"""On premises, 4060 may also be a name that is wrong; then it is said so again and again.
+
+Source: Microsoft's documentation, "Troubleshoot connectivity issues and other errors" (Azure SQL
+Database, list of transient fault error codes); what its own clients try again.
+"""
+_NO_TRANSACTION: Final = 3903
+_NUMBER: Final = re.compile(r"\((-?\d+)\)(?= \(SQL|; \[|$)")
+"""pyodbc puts the server's number behind each message, and the ODBC function behind the first."""
 _QUOTED_ROW: Final = re.compile(
     r"(Truncated value: |duplicate key value is |converting the \S+ value )('.*'|\(.*\))"
 )
@@ -101,6 +116,19 @@ def adapt(dialect: Any) -> None:
     dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
     narrow, wide = types[sa.String], types[sa.Unicode]
     dialect.colspecs = {**types, sa.String: wide, sa.VARCHAR: narrow, sa.CHAR: narrow}
+    # every session is told this one, and SQLAlchemy could not go back to one that it cannot read
+    dialect.get_default_isolation_level = lambda _connection: ISOLATION
+    rollback = dialect.do_rollback
+
+    def do_rollback(connection: Any) -> None:
+        """Roll back; what an error has already rolled back is no error, which would hide it."""
+        try:
+            rollback(connection)
+        except dialect.loaded_dbapi.Error as exc:
+            if _NO_TRANSACTION not in _numbers(exc):
+                raise
+
+    dialect.do_rollback = do_rollback
 
 
 def prepare(engine: sa.Engine) -> None:
@@ -156,10 +184,27 @@ def state_of(exc: DBAPIError) -> str | None:
 
 def is_passing(exc: DBAPIError) -> bool:
     """Return True when the same call may succeed later; of an error of pyodbc."""
-    found = _NUMBER.search(str(exc.orig))
-    if found is not None and int(found.group(1)) in _PASSING:
+    if not _PASSING.isdisjoint(_numbers(exc.orig)):
         return True
     return (state_of(exc) or "").startswith(_PASSING_STATES)
+
+
+def _numbers(error: BaseException | None) -> Sequence[int]:
+    """Return the server's numbers in an error of pyodbc, whose last argument is the text."""
+    text = str(error.args[-1]) if error is not None and error.args else ""
+    return [int(found) for found in _NUMBER.findall(text)]
+
+
+def foreign_driver(connection: sa.Connection) -> str | None:
+    """Return the name of the ODBC driver, should it not be Microsoft's; None: it is."""
+    driver: Any = connection.connection.driver_connection
+    name = str(driver.getinfo(_DRIVER_NAME))
+    return None if "msodbcsql" in name.casefold() else name
+
+
+def length(text: str) -> int:
+    """Return how many characters *text* has for NVARCHAR: a pair of UTF-16 counts as two."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def without_rows(message: str) -> str:

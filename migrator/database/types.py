@@ -206,12 +206,14 @@ class ColumnTime(TypeDecorator[datetime]):
     cache_ok = True
     EARLIEST: Final = datetime(1753, 1, 1)  # noqa: DTZ001 - as the column keeps it, in UTC
     """``datetime`` begins here, and so does the timeout manager's search (reference 1.4)."""
-    LATEST: Final = datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001 - as the column keeps it
+    LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 997_000)  # noqa: DTZ001 - the same
+    """Of ``datetime``, and so ``DateTime.MaxValue`` there: a moment later does not fit."""
 
     def __init__(self, found: TypeEngine[Any]) -> None:
         """Be the type that was *found*, without a zone."""
         super().__init__()
         self.found = found
+        self.kind: str = found.__visit_name__
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return the column's own type."""
@@ -221,9 +223,10 @@ class ColumnTime(TypeDecorator[datetime]):
         """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
-        naive = min(max(_in_utc(value).replace(tzinfo=None), self.EARLIEST), self.LATEST)
-        is_date = self.found.__visit_name__ == "DATE"  # Oracle's, which has a time of day
-        return naive.replace(microsecond=0) if is_date else naive
+        naive, kind = max(_in_utc(value).replace(tzinfo=None), self.EARLIEST), self.kind
+        if kind == "DATE":  # Oracle's, which has a time of day
+            return naive.replace(microsecond=0)
+        return min(naive, self.LATEST) if kind == "DATETIME" else naive
 
     def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
         """Return the parameter as what the column is."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, CursorResult, insert, select, update
 
+from migrator.database import mssql
 from migrator.database.portable import for_update
 from migrator.database.types import KEY_CHARS, database_now
 from migrator.errors import LeaseLost, StoreError
@@ -185,9 +186,9 @@ def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
     if dialect in _KNOWS_NO_LONGEST:
         return None
     for what, text in (("name", endpoint.name), ("place", endpoint.source)):
-        if len(text) > KEY_CHARS:
+        if (chars := mssql.length(text) if dialect == "mssql" else len(text)) > KEY_CHARS:
             return (
-                f"the {what} of endpoint {endpoint.name} has {len(text)} characters, and a ledger "
+                f"the {what} of endpoint {endpoint.name} has {chars} characters, and a ledger "
                 f"in {dialect} keeps {KEY_CHARS}: its timeouts stay where they are; leave it out, "
                 "by naming the others with --endpoint or in [[endpoints]], or give its table a "
                 "shorter name"

@@ -67,6 +67,7 @@ class FakeOdbc:
         module.ProgrammingError = ProgrammingError
         module.Binary, module.BinaryNull = bytes, None
         module.SQL_VARCHAR, module.SQL_WVARCHAR = VARCHAR, WVARCHAR
+        module.DATETIME, module.BINARY, module.NUMBER, module.STRING = object, bytes, float, str
         module.SQL_DRIVER_NAME = _DRIVER_NAME
         module.Cursor = _Cursor
         module.connect = lambda *_, **__: _Connection(self)
@@ -77,7 +78,7 @@ class FakeOdbc:
         self.said.append((statement, values))
         self.in_transaction |= bool(_OPENS.search(statement))
         for pattern, found in self._answers:
-            if re.search(pattern, statement):
+            if re.search(pattern, statement, re.DOTALL):
                 return found() if callable(found) else found
         return []
 

@@ -17,6 +17,8 @@ from migrator.stores.ports import StoreRemark
 
 _PREFIX_CHARS: Final = 190
 """Of a text column without a length, MySQL indexes a prefix; so much fits in any row format."""
+_OF_SOME_ROWS: Final = ("postgresql_where", "sqlite_where", "mssql_where", "mssql_columnstore")
+"""How an inspector tells of an index that lacks rows, or is not walked from a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def _indexes(inspector: sa.Inspector, table: sa.Table) -> Sequence[tuple[str, li
     found = [("the primary key", [*primary["constrained_columns"]], True)]
     for each in inspector.get_indexes(table.name, schema=table.schema):
         options: Mapping[str, Any] = each.get("dialect_options", {})
-        if not (options.get("postgresql_where") or options.get("sqlite_where")):
+        if not any(options.get(option) for option in _OF_SOME_ROWS):
             columns = [name or "" for name in each["column_names"]]
             found.append((str(each["name"]), columns, bool(each["unique"])))
     return found

@@ -7,16 +7,22 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.dialects import mssql
+from sqlalchemy.dialects import mssql, oracle
 
-from migrator.database.engine import open_engine
+from migrator.database.engine import open_engine, writing
+from migrator.database.failures import is_passing
 from migrator.database.portable import MOST_IN_LIST, among, not_among
-from migrator.database.types import exactly
-from migrator.errors import LedgerError, StoreUnavailable
+from migrator.database.types import ColumnTime, exactly
+from migrator.errors import LedgerError, RowRefused, StoreUnavailable
 from migrator.ledger import migrations
+from migrator.ledger.claims import too_long
 from migrator.ledger.identity import identity_of
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.indexes import has_index
+from migrator.stores.sql.legacy_table import LATEST
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
@@ -204,3 +210,150 @@ def test_one_table_is_one_source_whatever_letter_case_is_typed(
             *(*typed, "DBO.OWN", "DBO.New_TimeoutData"),
         ]
     )
+
+
+# ── what fails ──────────────────────────────────────────────────────────────────────────────────
+
+_NOTHING_TO_ROLL_BACK = fake_odbc.error(
+    "25000", "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION. (3903) (SQL"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "failure", "told"),
+    [
+        (("40001", "You are the deadlock victim. (1205) (SQLExecDirectW)"), StoreUnavailable,
+         "deadlock victim"),
+        (("22001", "String or binary data would be truncated. (8152) (SQL"), LedgerError,
+         "truncated"),
+    ],
+)  # fmt: skip
+def test_a_rollback_with_nothing_left_hides_no_error(
+    cause: tuple[str, str], failure: type[Exception], told: str, server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """FreeTDS does so after each error that has aborted a transaction, which any of ours does."""
+    server.answer("DELETE", fake_odbc.error(*cause))
+    server.rollback_error = _NOTHING_TO_ROLL_BACK
+    with (
+        pytest.raises(failure, match=told),
+        writing(engine, LedgerError, doing="x") as connection,
+    ):
+        connection.execute(sa.delete(_NAMES))
+
+
+def test_another_failure_of_a_rollback_is_told(server: FakeOdbc, engine: sa.Engine) -> None:
+    """It may be a connection that is lost."""
+    server.rollback_error = fake_odbc.error("HY000", "Out of luck. (50000) (SQLEndTran)")
+    with pytest.raises(sa.exc.DBAPIError, match="Out of luck"), engine.connect() as connection:
+        connection.execute(sa.select(_NAMES.c.id))
+
+
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        ("no corresponding BEGIN TRANSACTION. (3903) (SQLExecDirectW)", True),
+        ("no corresponding BEGIN. (3903) (SQLEndTran); [40001] [FreeTDS]Deadlock (1205)", True),
+        *((f"Cannot open database. ({number}) (SQLDriverConnect)", True)
+          for number in (615, 926, 4060, 4221, 40197, 40501, 40613, 49918, 49919, 49920)),
+        ("Login failed. (18456) (SQLDriverConnect); [42000] [M]Cannot open database. (4060)", True),
+        ("Row (1205) is odd. (547) (SQLExecDirectW)", False),
+    ],
+)  # fmt: skip
+def test_an_aborted_transaction_and_what_azure_calls_passing_are_tried_again(
+    message: str, passes: bool
+) -> None:
+    """The vendor's list of transient faults; any of the messages in one error may say it."""
+    failure = sa.exc.DBAPIError("x", None, fake_odbc.error("42000", message))
+    assert is_passing(failure) is passes
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [
+        ("libmsodbcsql-18.5.so.1.1", False),
+        ("msodbcsql17.dll", False),
+        ("libmsodbcsql.18.dylib", False),
+        ("libtdsodbc.so", True),
+        ("SQLSRV32.DLL", True),
+    ],
+)
+def test_no_other_driver_than_microsofts_is_taken(
+    name: str, is_refused: bool, server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """It is named, and what to install; a preview refuses what may not be claimed."""
+    server.driver_name = name
+    _, legacy, _ = statements.tables("mssql")
+    with engine.connect() as connection:
+        found = dialect_for("mssql").obstacle(connection, legacy)
+    assert (found is not None and name in found and "ODBC+Driver+18" in found) is is_refused
+
+
+# ── what is asked of the server ─────────────────────────────────────────────────────────────────
+
+
+def test_an_isolation_level_that_nobody_tells_is_no_assertion(
+    server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """Sessions begin with one, and go back to it after a verification."""
+    server.answer("FROM sys.system_views", [])
+    snapshots = dialect_for("mssql").read_only(engine)
+    with snapshots.connect() as connection:
+        connection.execute(sa.select(_NAMES.c.id))
+    said = [each for each in server.statements() if "ISOLATION LEVEL" in each]
+    assert [each.split("LEVEL ")[1].split(";")[0] for each in said] == [
+        *("READ COMMITTED", "SNAPSHOT", "READ COMMITTED")
+    ]
+
+
+def test_a_database_that_is_not_shown_is_a_finding(engine: sa.Engine) -> None:
+    """It ended a preview with a message of SQLAlchemy."""
+    with engine.connect() as connection:
+        (found,) = dialect_for("mssql").remarks(connection)
+    assert (found.subject, "nobody knows" in found.text) == ("db", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "filter_", "is_missing"),
+    [(2, None, False), (2, "([Time] IS NOT NULL)", True), (6, None, True)],
+)
+def test_an_index_of_some_rows_or_of_columns_is_none_that_a_claim_walks(
+    kind: int, filter_: str | None, is_missing: bool, server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """A filtered index is no way to all rows, and a columnstore has no order."""
+    _, legacy, _ = statements.tables("mssql")
+    name = legacy.table.name
+    server.answer(
+        "filter_definition",
+        [{"table_name": name, "index_id": 2, "is_unique": 0, "name": "TimeIdx", "type": kind,
+          "filter_definition": filter_}],
+    )  # fmt: skip
+    server.answer(
+        "is_included_column",
+        [{"table_name": name, "index_id": 2, "name": "Time", "is_included_column": 0}],
+    )
+    server.answer(r"^SELECT sys.objects.name \nFROM", [(name,)])
+    with engine.connect() as connection:
+        assert has_index(sa.inspect(connection), legacy.table, "Time") is not is_missing
+
+
+def test_the_last_moment_is_the_columns_own() -> None:
+    """`DateTime.MaxValue` is .997 in datetime: a later one does not fit, a sooner misses it."""
+    dialect: Any = None
+    wide: Any = mssql.DATETIME2
+    kept = {
+        type(each).__name__: ColumnTime(each).process_bind_param(LATEST, dialect).microsecond
+        for each in (mssql.DATETIME(), wide(6), oracle.TIMESTAMP())
+    }
+    assert kept == {"DATETIME": 997_000, "DATETIME2": 999_999, "TIMESTAMP": 999_999}
+
+
+def test_lengths_are_those_of_utf_16() -> None:
+    """A column of 200 has room for 100 pairs; one more would fail its whole batch for ever."""
+    nobody: Any = None
+    store: Any = dialect_for("mssql")
+    store.demand_room(nobody, [{"Destination": "𝄞" * 100}])
+    with pytest.raises(RowRefused, match="202 UTF-16 units"):
+        store.demand_room(nobody, [{"Destination": "𝄞" * 101}])
+    endpoint: Any = StoreEndpoint(name=EndpointName("𝄞" * 128), source="x")
+    assert "256 characters" in str(too_long(endpoint, "mssql"))
+    assert too_long(endpoint, "oracle") is None

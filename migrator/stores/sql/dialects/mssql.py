@@ -4,7 +4,8 @@ Rules of this file: every lock is a hint, and a claim skips what others hold (RE
 READ_COMMITTED_SNAPSHOT is on or off; a GUID is compared as what it is, so that an index is used,
 and written in lower case, as .NET does.
 
-Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/sql-server.md``).
+Compiled, parsed, read, and run on a T-SQL server of another maker with FreeTDS, not yet on SQL
+Server (``docs/how-to/sql-server.md``).
 Source: SQL Server documentation, "Table hints", "DELETE", "Table value constructor",
 "uniqueidentifier", "sys.databases"; reference ``legacy-stores.md`` 1.2, 1.3.
 """
@@ -22,6 +23,8 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import mssql as server
 from migrator.database.sessions import LONG_STATEMENT, Patience
 from migrator.database.types import BYTES, uuid_as_text
+from migrator.errors import RowRefused
+from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS
 from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order
 from migrator.stores.sql.legacy_table import LegacyTable
@@ -175,9 +178,35 @@ class MssqlDialect(LookingDialect):
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right for right, is_granted in rights.items() if not is_granted]
 
+    def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
+        """Return that the driver is not Microsoft's, should that be so."""
+        name = server.foreign_driver(connection)
+        if name is None:
+            return None
+        return (
+            f"the ODBC driver is {name}, and only Microsoft's is supported: others lose why the "
+            "server ended a transaction; install it, and name it in store.url "
+            "(driver=ODBC+Driver+18+for+SQL+Server)"
+        )
+
+    def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Return when each destination fits into its column, which counts pairs of UTF-16 twice.
+
+        Raises:
+            RowRefused: One does not, and never will.
+        """
+        for row in rows:
+            if server.length(row["Destination"]) > MAX_DESTINATION_CHARS:
+                raise RowRefused(
+                    f"a destination of {server.length(row['Destination'])} UTF-16 units does not "
+                    f"fit into a column of {MAX_DESTINATION_CHARS}"
+                )
+
     def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
         """Return that nothing can be verified, where the database keeps no versions of rows."""
-        found = connection.execute(_SNAPSHOTS).one()
+        found = connection.execute(_SNAPSHOTS).first()
+        if found is None:
+            return [snapshots_unknown(str(connection.engine.url.database))]
         return [] if found.state in _WITH_SNAPSHOTS else [without_snapshots(found.name)]
 
     def as_kept(
@@ -219,6 +248,16 @@ def without_snapshots(database: str) -> StoreRemark:
         subject=database,
         text="ALLOW_SNAPSHOT_ISOLATION is off: claims work, and migrator verify is refused (3952)",
         remedy=f"have your DBA run: ALTER DATABASE {quoted} SET ALLOW_SNAPSHOT_ISOLATION ON",
+    )
+
+
+def snapshots_unknown(database: str) -> StoreRemark:
+    """Return what is to be said of a database of which nobody tells what it allows."""
+    return StoreRemark(
+        subject=database,
+        text="sys.databases does not show this database, so nobody knows whether it allows "
+        "snapshot isolation: claims work, and migrator verify may be refused (3952)",
+        remedy="ask your DBA for snapshot_isolation_state, or for the right to see it",
     )
 
 
