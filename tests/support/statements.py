@@ -28,7 +28,7 @@ from migrator.recall.queries import sighted_rows
 from migrator.recall.rules import RecallScope, Sighting
 from migrator.stores.ports import ClaimRequest, Cursor
 from migrator.stores.sql.dialects import Dialect, dialect_for
-from migrator.stores.sql.dialects.mssql import MssqlDialect
+from migrator.stores.sql.dialects.mssql import MssqlDialect, seeking, walking
 from migrator.stores.sql.dialects.oracle import OracleDialect
 from migrator.stores.sql.legacy_table import (
     COLUMNS,
@@ -131,11 +131,15 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
     yield store.picking(move)
     yield store.picking(replace(move, request=named))
     if isinstance(store, MssqlDialect):
-        yield store.picking(move, "Index_Time 100 %")
-        yield store.copying(move, [Copied(id=ID, row_index=0, content_hash="ab")])
+        by_id = seeking("PK 100 %")
+        yield store.picking(move, walking("Index_Time 100 %"))
+        yield store.passing_over(move, walking("Index_Time 100 %"))
+        yield store.picking(replace(move, request=replace(named, not_for=frozenset())), by_id)
+        yield store.copying(move, [Copied(id=ID, row_index=0, content_hash="ab")], by_id)
+        yield reading_content(legacy, [ID], f"WITH ({by_id}ROWLOCK)")
     else:
         yield store.copying(move)
-    yield reading_content(legacy, [ID])
+        yield reading_content(legacy, [ID])
     yield removing(legacy, [ID])
     nobody: Any = None
     yield store.looking(nobody, legacy.table, [ID])

@@ -307,23 +307,32 @@ def picking(move: Move) -> sa.Select[Any]:
     )
 
 
-def reading_content(legacy: LegacyTable, ids: Sequence[str]) -> sa.Select[Any]:
-    """Return what reads what a hash is made of."""
+def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> sa.Select[Any]:
+    """Return what reads what a hash is made of; *hint* is SQL Server's."""
     row = legacy.table.c
-    return sa.select(
+    query = sa.select(
         id_text(legacy).label("id"), row.Headers.label("headers"), row.State.label("body")
     ).where(row.Id.in_(ids))
+    return query.with_hint(legacy.table, hint, "mssql") if hint else query
 
 
 def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
-    """Return what removes rows."""
-    return sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+    """Return what removes rows; SQL Server takes no other hint for what is deleted."""
+    removal = sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+    return removal.with_hint("WITH (ROWLOCK)", dialect_name="mssql")
 
 
 def move_rows(
-    connection: sa.Connection, move: Move, picked: Sequence[sa.Row[Any]], copy: Copier
+    connection: sa.Connection,
+    move: Move,
+    picked: Sequence[sa.Row[Any]],
+    copy: Copier,
+    *,
+    hint: str = "",
 ) -> Moved | None:
     """Move the first rows of *picked*, as many as the request has bytes for; one at least.
+
+    *hint* is how SQL Server finds rows by their ids.
 
     Raises:
         StoreError: A row was not where it was a moment ago; the caller rolls back.
@@ -336,7 +345,7 @@ def move_rows(
         ids = [row.id for row in chunk]
         hashes = {
             found.id: content_hash(found.headers, found.body)
-            for found in connection.execute(reading_content(legacy, ids))
+            for found in connection.execute(reading_content(legacy, ids, hint))
         }
         demand(legacy, "read", len(hashes), of=len(chunk))
         copied = copy(

@@ -23,6 +23,7 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import has_index
 from migrator.stores.sql.legacy_table import LATEST
+from migrator.stores.sql.moving import Move
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
@@ -357,3 +358,27 @@ def test_lengths_are_those_of_utf_16() -> None:
     endpoint: Any = StoreEndpoint(name=EndpointName("𝄞" * 128), source="x")
     assert "256 characters" in str(too_long(endpoint, "mssql"))
     assert too_long(endpoint, "oracle") is None
+
+
+# ── the locks of a claim ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_claim_past_held_destinations_locks_only_what_it_takes(
+    has_key: bool, server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """Rows passed over would stay locked, and with 5000 of them the timeout manager's table."""
+    _, legacy, ledger = statements.tables("mssql")
+    keys = [("PK", "Id")] if has_key else []
+    server.answer("sys.index_columns", [("TimeIdx", "Time"), *keys])
+    server.answer("AS id .* NOT IN", [(statements.ID,)])
+    asked = statements.request(legacy, not_for=frozenset({"Billing"}))
+    move = Move(legacy=legacy, ledger=ledger, request=asked, batch_id=9)
+    with engine.connect() as connection:
+        assert dialect_for("mssql").move(connection, move) is None
+    looked, picked = (each for each in server.statements() if "MAXDOP 1" in each)
+    assert "UPDLOCK" not in looked
+    assert "INDEX([TimeIdx]), READPAST" in looked
+    assert "UPDLOCK, READPAST, ROWLOCK" in picked
+    assert "NOT IN" not in picked
+    assert ("INDEX([PK]), FORCESEEK" in picked) is has_key

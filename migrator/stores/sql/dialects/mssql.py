@@ -13,6 +13,7 @@ Source: SQL Server documentation, "Table hints", "DELETE", "Table value construc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from migrator.stores.sql.moving import (
     Copied,
     Move,
     Moved,
+    id_text,
     ledger_values,
     move_rows,
     picking,
@@ -41,6 +43,8 @@ from migrator.stores.sql.moving import (
 _NAME: Final = "mssql"
 _PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
 """The last one: where rows have versions, nobody may read past locks without it."""
+_SKIM: Final = "READPAST, READCOMMITTEDLOCK"
+"""Looks at what is committed and not locked, one row at a time."""
 _LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
 """Also keeps rows that are not there from coming, until the end of the transaction."""
 _WITH_SNAPSHOTS: Final = frozenset({1, 3})
@@ -84,28 +88,50 @@ class MssqlDialect(LookingDialect):
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
-        is_by_id = move.request.only is not None
-        index = None if is_by_id else _index_of_due(connection, move.legacy)
-        picked = connection.execute(self.picking(move, index)).all()
+        legacy = move.legacy
+        indexes = _indexes(connection, legacy)
+        in_order = walking(beginning_with(indexes, _names(legacy, due_order(legacy))))
+        by_id = seeking(beginning_with(indexes, _names(legacy, ["Id"])))
+        how = in_order if move.request.only is None else by_id
+        if move.request.not_for:
+            ids = connection.scalars(self.passing_over(move, how)).all()
+            if not ids:
+                return None
+            named = replace(move.request, only=frozenset(ids), not_for=frozenset())
+            move, how = replace(move, request=named), by_id
+        picked = connection.execute(self.picking(move, how)).all()
 
         def copy(rows: Sequence[Copied]) -> int:
-            copying = self.copying(move, rows)
+            copying = self.copying(move, rows, by_id)
             return connection.execute(copying, execution_options=_COUNTED).rowcount
 
-        return move_rows(connection, move, picked, copy)
+        return move_rows(connection, move, picked, copy, hint=f"WITH ({by_id}ROWLOCK)")
 
-    def picking(self, move: Move, index: str | None = None) -> sa.Select[Any]:
+    def passing_over(self, move: Move, how: str = "") -> sa.Select[Any]:
+        """Return what finds the ids that are wanted, soonest first, and locks nothing for long.
+
+        Rows that are passed over, because their destination is held, would otherwise stay locked
+        until the end of the claim; from 5000 locks on, the whole table would be.
+        """
+        found = self._first(move).with_only_columns(id_text(move.legacy).label("id"))
+        return found.with_hint(move.legacy.table, f"WITH ({how}{_SKIM})", _NAME)
+
+    def picking(self, move: Move, how: str = "") -> sa.Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes.
 
-        It walks *index*, where one is given: a plan that sorts would lock every row of the range
-        until the end of the claim, and claims beside it, which read past locks, would find none.
+        *how* names the index, where there is one: a plan that sorts would lock every row of the
+        range until the end of the claim, and claims beside it, which read past locks, would find
+        none.
         """
-        query = picking(move).limit(min(move.request.max_rows, MOST_ROWS))
-        walk = "" if index is None else f"INDEX({_escaped(index)}), "
-        return query.with_hint(move.legacy.table, f"WITH ({walk}{_PICK})", _NAME)
+        return self._first(move).with_hint(move.legacy.table, f"WITH ({how}{_PICK})", _NAME)
 
-    def copying(self, move: Move, rows: Sequence[Copied]) -> sa.Insert:
-        """Return what copies *rows* into the ledger."""
+    def _first(self, move: Move) -> sa.Select[Any]:
+        """Return the query for the first rows; by one thread, for several lock out of order."""
+        query = picking(move).limit(min(move.request.max_rows, MOST_ROWS))
+        return query.with_statement_hint("OPTION (MAXDOP 1)", _NAME)
+
+    def copying(self, move: Move, rows: Sequence[Copied], how: str = "") -> sa.Insert:
+        """Return what copies *rows* into the ledger, each found by its id in the index of *how*."""
         table, row = move.legacy.table, move.legacy.table.c
         picked = sa.values(
             sa.column("id", sa.String(36)),
@@ -119,7 +145,8 @@ class MssqlDialect(LookingDialect):
         }
         is_picked = row.Id == sa.cast(picked.c.id, row.Id.type)
         chosen = sa.select(*kept.values()).select_from(picked.join(table, is_picked))
-        return sa.insert(move.ledger.timeout).from_select(list(kept), chosen)
+        hinted = chosen.with_hint(table, f"WITH ({how}ROWLOCK)", _NAME)
+        return sa.insert(move.ledger.timeout).from_select(list(kept), hinted)
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
@@ -261,11 +288,28 @@ def snapshots_unknown(database: str) -> StoreRemark:
     )
 
 
-def _index_of_due(connection: sa.Connection, legacy: LegacyTable) -> str | None:
-    """Return an index in whose order an endpoint's rows are due; None: there is none."""
+def _indexes(connection: sa.Connection, legacy: LegacyTable) -> Sequence[tuple[str, str]]:
+    """Return each index of all rows with each of its columns, in their order."""
     found = connection.execute(_INDEXES, {"name": _quoted(connection, legacy)})
-    columns = [(index, column) for index, column in found]
-    return beginning_with(columns, [legacy.table.c[key].name for key in due_order(legacy)])
+    return [(index, column) for index, column in found]
+
+
+def walking(index: str | None) -> str:
+    """Return the beginning of a hint by which *index* is read in its order; empty without one."""
+    return "" if index is None else f"INDEX({_escaped(index)}), "
+
+
+def seeking(index: str | None) -> str:
+    """Return the beginning of a hint by which *index* is searched, never read from end to end.
+
+    With old statistics all of the table may be read for a few ids, which waits for everybody's
+    locks. Without an index there is no other way, and the hint would be an error (8622).
+    """
+    return "" if index is None else f"{walking(index)}FORCESEEK, "
+
+
+def _names(legacy: LegacyTable, keys: Sequence[str]) -> Sequence[str]:
+    return [legacy.table.c[key].name for key in keys]
 
 
 def _escaped(name: str) -> str:

@@ -8,28 +8,40 @@ SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[Tim
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
 WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time];
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
 WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[TimeoutEntity].[Id] IN (:Id_1_1) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time];
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
 FROM dbo.[TimeoutEntity] WITH (INDEX([Index_Time 100 %]), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
 WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time];
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
+
+SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id 
+FROM dbo.[TimeoutEntity] WITH (INDEX([Index_Time 100 %]), READPAST, READCOMMITTEDLOCK) 
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+FROM migrator.timeout AS known 
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
+
+SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
+FROM dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[TimeoutEntity].[Id] IN (:Id_1_1) AND (SELECT TOP 1 1 
+FROM migrator.timeout AS known 
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, destination, saga_id, due, body, headers, persistence_version, store_extra, row_index, content_hash) SELECT :param_1 AS anon_1, :param_2 AS anon_2, lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS anon_3, :param_3 AS anon_4, dbo.[TimeoutEntity].[Destination], lower(CAST(dbo.[TimeoutEntity].[SagaId] AS CHAR(36))) AS anon_5, dbo.[TimeoutEntity].[Time], dbo.[TimeoutEntity].[State], dbo.[TimeoutEntity].[Headers], NULL AS anon_6, dbo.[TimeoutEntity].[Endpoint], picked.row_index, picked.content_hash 
-FROM (VALUES (:param_4, :param_5, :param_6)) AS picked (id, row_index, content_hash) JOIN dbo.[TimeoutEntity] ON dbo.[TimeoutEntity].[Id] = CAST(picked.id AS UNIQUEIDENTIFIER);
+FROM (VALUES (:param_4, :param_5, :param_6)) AS picked (id, row_index, content_hash) JOIN dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) ON dbo.[TimeoutEntity].[Id] = CAST(picked.id AS UNIQUEIDENTIFIER);
 
 SELECT lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Headers] AS headers, dbo.[TimeoutEntity].[State] AS body 
-FROM dbo.[TimeoutEntity] 
+FROM dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) 
 WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
 
-DELETE FROM dbo.[TimeoutEntity] WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
+DELETE FROM dbo.[TimeoutEntity] WITH (ROWLOCK) WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
 
 SELECT lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS anon_1 
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, HOLDLOCK, ROWLOCK) 
