@@ -237,9 +237,9 @@ def _of_machines(preview: EndpointPreview) -> Iterator[Finding]:
         queue = queue_part(first)
         yield warning(
             preview.endpoint,
-            f"{counted(addresses.total(), 'row')} name a machine, as version 5 wrote it: what is "
-            f"for {first} goes to the queue {queue}; a timeout manager of version 6 or 7 fails to "
-            "send it",
+            f"{counted(addresses.total(), 'row')} with a machine in the address, as version "
+            f"5 wrote it: what is for {first} goes to the queue {queue}; a timeout manager of "
+            "version 6 or 7 fails to send it",
             f"if another queue is meant, name it with --map {queue}=…",
         )
 

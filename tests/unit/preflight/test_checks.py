@@ -405,9 +405,9 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "addresses with a machine, the one with most rows first": (
         "row-contents",
         {"previews": [preview(machine_addresses=Counter({"A@X": 1, "Billing@APP01": 3}))]},
-        [(WARNING, "Sales", "4 rows name a machine, as version 5 wrote it: what is for "
-          "Billing@APP01 goes to the queue Billing; a timeout manager of version 6 or 7 fails to "
-          "send it; if another queue is meant, name it with --map Billing=…")]),
+        [(WARNING, "Sales", "4 rows with a machine in the address, as version 5 wrote it: what is "
+          "for Billing@APP01 goes to the queue Billing; a timeout manager of version 6 or 7 fails "
+          "to send it; if another queue is meant, name it with --map Billing=…")]),
     "a right is missing": (
         "rights", {"store": FakeStore(trial_claim=StoreError("no DELETE"))},
         [(REFUSED, SALES.source, "no DELETE; let `migrator db grants`")]),
