@@ -398,7 +398,6 @@ def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
     assert "verb" not in rollback
 
 
-@pytest.mark.slow
 def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> None:
     """It says what is left and that nobody sends it, in status, metric, log and hook."""
     hook = tmp_path / "hook"
