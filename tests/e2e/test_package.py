@@ -144,7 +144,11 @@ def bare() -> Path:
 @pytest.fixture(scope="module")
 def package(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package, built just now; *bare* is asked for first, for without it nothing is built."""
-    folder = tmp_path_factory.mktemp("package")
+    return built(tmp_path_factory.mktemp("package"))
+
+
+def built(folder: Path) -> Path:
+    """Build the package into *folder*."""
     subprocess.run([ROOT / "dev" / "package", "--deb", folder], check=True, timeout=500)
     (path,) = folder.glob("*.deb")
     return path
@@ -167,6 +171,18 @@ def handed_over(database: str) -> int:
         found: int = connection.execute(sa.text(query)).scalar_one()
     engine.dispose()
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_package_that_is_built_again_is_the_same_file(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, later and by way of another temporary folder; so its sum can be published."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    again = built(tmp_path / "again")
+    assert again.name == package.name
+    assert again.read_bytes() == package.read_bytes()
 
 
 @pytest.mark.slow
