@@ -155,6 +155,33 @@ def test_a_batch_whose_database_is_gone_is_closed(
     assert (balance.claimed, balance.unaccounted, balance.in_store) == (1, 0, None)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_rollback_finishes_what_is_half_claimed(
+    program: Program, half_claimed: Raven4Site, is_taken: bool
+) -> None:
+    """Of what a timeout manager had meanwhile, nothing is left to give back."""
+    rows = half_claimed.legacy_rows()
+    if is_taken:
+        half_claimed.manager.remove(rows[0].id)
+    program("rollback", "--yes")
+    assert half_claimed.legacy_rows() == ([] if is_taken else rows)
+    assert program.rows(STATE) == ([] if is_taken else [("released",)])
+
+
+def test_of_a_store_that_is_gone_one_batch_is_tried(
+    program: Program, site: Raven4Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is half-done from then on; the others are as they were, and can still be handed over."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    for _ in range(3):
+        site.claim(endpoint, lease, max_rows=1)
+    site.leases.surrender(lease)
+    monkeypatch.setattr(ravendb, "DATABASE", "another")
+    found = program("rollback", "--yes", "--json", codes=[5]).document
+    assert (found["rows"], found["stuck"]) == (0, [1, 2, 3])
+    assert program.rows(f"{STATE} ORDER BY id") == [("releasing",), ("claimed",), ("claimed",)]
+
+
 def test_a_store_that_does_not_answer_may_come_back(
     program: Program, half_claimed: Raven4Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

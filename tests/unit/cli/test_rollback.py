@@ -10,6 +10,8 @@ import pytest
 
 from migrator.cli import output, rollback
 from migrator.delays.walk import WalkProgress
+from migrator.ledger.leases import SqlLeases
+from migrator.nservicebus.timeouts import Lane
 from migrator.recall.recall import RecallReport
 from migrator.recall.rules import RecallForecast, RecallOutcome
 from tests.unit.cli.conftest import Program
@@ -25,15 +27,67 @@ def claimed(program: Program) -> Program:
     return program
 
 
-def test_rows_go_back_byte_for_byte(claimed: Program) -> None:
+LANES = (
+    "INSERT INTO migrator_lease (name, owner, token, until, doing, renewed_at) VALUES"
+    " ('lane.5', 'else/1/2/3/4', 1, '2099-01-01 00:00:00.000000', '',"
+    " '2026-01-01 00:00:00.000000'),"
+    " ('lane.1000', NULL, 1, '2026-01-01 00:00:00.000000', '', '2026-01-01 00:00:00.000000')"
+)
+"""One on which somebody else works, and one of a dispatcher that is gone."""
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "state = 'claimed'",
+        "state = 'staging', attempt = 1",
+        "lane = 1000, mode = 'dispatch', state = 'claimed'",
+    ],
+    ids=["claimed", "staged and not committed", "claimed by a dispatcher"],
+)
+def test_rows_go_back_byte_for_byte(program: Program, batch: str) -> None:
     """As if they had never left, and only with --yes; the audit trail knows."""
-    assert "add --yes" in claimed("rollback", codes=[2]).err
-    assert len(claimed.rows(ROWS)) == 10
-    ended = claimed("rollback", "--yes")
+    program.seeded()
+    before = program.rows(ROWS)
+    program.claimed(10)
+    program.change(f"UPDATE migrator_batch SET {batch}", LANES.replace("lane.5", "lane.6"))
+    assert "add --yes" in program("rollback", codes=[2]).err
+    assert len(program.rows(ROWS)) == 10
+    ended = program("rollback", "--yes")
     assert "not handed over: 10 rows of 1 batches are back in their tables" in ended.err
     assert ended.out == ""
-    assert len(claimed.rows(ROWS)) == 20
-    assert ("rolled_back",) in claimed.rows("SELECT kind FROM migrator_event")
+    assert program.rows(ROWS) == before
+    assert ("rolled_back",) in program.rows("SELECT kind FROM migrator_event")
+    assert program.rows("SELECT name FROM migrator_lease WHERE owner <> ''") == [("lane.6",)]
+
+
+def test_a_lane_that_was_taken_meanwhile_is_its_new_owners(
+    claimed: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was free when it was looked for."""
+    claimed.change("UPDATE migrator_batch SET lane = 5", LANES)
+    monkeypatch.setattr(SqlLeases, "abandoned_lanes", lambda _: [Lane(5)])
+    assert "lane 5 was left alone" in claimed("rollback", "--yes", codes=[5]).err
+    assert len(claimed.rows(ROWS)) == 10
+
+
+def test_only_what_is_meant_goes_back(claimed: Program) -> None:
+    """One endpoint with its quarantine, or one run without: its rows tell no run."""
+    claimed("seed", "--yes", "--endpoint", "Billing", "--count", "1")
+    others = (["--run", "9"], ["--endpoint", "Billing"])
+    for other in others:
+        claimed("rollback", *other, "--yes")
+    assert len(claimed.rows(ROWS)) == 10
+    claimed.change(
+        "UPDATE migrator_batch SET state = 'handed_over'",
+        "UPDATE migrator_timeout SET state = 'quarantined', reason = 'unroutable'"
+        " WHERE row_index < 3",
+    )
+    for other in (*others, ["--run", "1"]):
+        claimed("rollback", *other, "--keep-handed-over", "--yes")
+    assert len(claimed.rows(ROWS)) == 10
+    claimed("rollback", "--endpoint", "Sales", "--keep-handed-over", "--yes")
+    assert len(claimed.rows(ROWS)) == 13
 
 
 def test_a_dry_run_only_tells(claimed: Program) -> None:
@@ -67,21 +121,17 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
             "lane = 1000, mode = 'dispatch', state = 'publishing'",
             "of these, 1 want a dispatcher",
         ),
+        ("lane = 5", ""),
     ],
 )
 def test_what_is_left_alone_is_told(claimed: Program, changes: str, said: str) -> None:
     """Lanes at work, and batches of which the broker or a person knows more; exit code 5."""
-    claimed.change(
-        f"UPDATE migrator_batch SET {changes}",
-        "INSERT INTO migrator_lease (name, owner, token, until, doing, renewed_at) VALUES"
-        " ('lane.5', 'else/1/2/3/4', 1, '2099-01-01 00:00:00.000000', '',"
-        " '2026-01-01 00:00:00.000000'),"
-        " ('lane.1000', NULL, 1, '2026-01-01 00:00:00.000000', '', '2026-01-01 00:00:00.000000')",
-    )
+    claimed.change(f"UPDATE migrator_batch SET {changes}", LANES)
     assert said in claimed("rollback", "--dry-run").err
     ended = claimed("rollback", "--yes", codes=[5])
     assert said in ended.err
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
+    assert len(claimed.rows(ROWS)) == 10
 
 
 HANDED_OVER = (

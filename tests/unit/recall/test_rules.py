@@ -1,0 +1,48 @@
+"""Tests of ``migrator.recall.rules``: which open batches a recall has to wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.errors import PreflightRefused
+from migrator.ledger.states import OPEN, BatchState, Mode
+from migrator.ledger.work import Batch
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
+from migrator.recall.rules import RecallScope, demand_settled
+
+SALES, BILLING = "Sales_TimeoutData", "Billing_TimeoutData"
+
+
+def batch(number: int, state: BatchState, *, run: int = 1, source: str = SALES) -> Batch:
+    """Return a batch of ten rows."""
+    return Batch(
+        id=BatchId(number),
+        run=RunId(run),
+        endpoint=EndpointName("Sales"),
+        source=source,
+        lane=Lane(0),
+        mode=Mode.STAGED,
+        state=state,
+        attempt=1,
+        size=10,
+        body_bytes=1000,
+    )
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+@pytest.mark.parametrize(
+    "scope", [RecallScope(), RecallScope(source=SALES), RecallScope(run=RunId(1))]
+)
+def test_an_open_batch_that_is_meant_is_settled_first(
+    state: BatchState, scope: RecallScope
+) -> None:
+    """Whatever its state: its rows would be handed over again afterwards."""
+    with pytest.raises(PreflightRefused, match=r"batches 7 (may be on their way|are claimed)"):
+        demand_settled([batch(7, state)], scope)
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+def test_others_are_in_nobodys_way(state: BatchState) -> None:
+    """What another endpoint, or another run, sends into the levels meanwhile is left there."""
+    scope = RecallScope(source=SALES, run=RunId(1))
+    demand_settled([batch(7, state, source=BILLING), batch(7, state, run=2)], scope)
