@@ -184,11 +184,3 @@ def test_global_options_are_settings(program: Program) -> None:
     ended = program(*options, "config")
     assert "file mine.toml" in ended.out
     assert ended.err == "settings file: mine.toml\n"
-
-
-def test_wrong_settings_are_listed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 2, and every problem."""
-    monkeypatch.setenv("MIGRATOR_HANDOVER__LANES", "0")
-    monkeypatch.setenv("MIGRATOR_STORE_URL", "x")
-    ended = program("config", codes=[2])
-    assert ended.err.startswith("migrator: 2 wrong settings:\n")

@@ -246,6 +246,7 @@ def test_a_single_problem_is_a_single_line(file: Path, content: str, expected: s
     [
         ('url_file = "beside"', {}, "beside"),
         ('url_file = "store-url"', {"CREDENTIALS_DIRECTORY": "credentials"}, "credential"),
+        ('url_file = "keys/store-url"', {"CREDENTIALS_DIRECTORY": "credentials"}, "key"),
         ('url_file = "absent"', {"MIGRATOR_STORE__URL": "variable"}, "variable"),
         ('url = "old"', {"MIGRATOR_STORE__URL_FILE": "beside"}, "beside"),
     ],
@@ -258,6 +259,8 @@ def test_a_secret_comes_from_the_strongest_source(
     (file.parent / "credentials").mkdir()
     (file.parent / "credentials" / "store-url").write_text("credential")
     (file.parent / "beside").write_text("beside\n")
+    (file.parent / "keys").mkdir()
+    (file.parent / "keys" / "store-url").write_text("key")
     file.write_text(f"[store]\n{toml}\n")
     assert loaded(file, **environ).settings.store.url == SecretStr(expected)
     file.write_text('[store]\nurl = "a"\nurl_file = "b"\n[broker]\nurl_file = "absent"\n')

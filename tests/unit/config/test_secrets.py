@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.config import load
-from migrator.config.secrets import mask, passwords_in, read_secret, secret_path, why_not_trusted
+from migrator.config.secrets import mask, passwords_in, read_secret, why_not_trusted
 
 
 @pytest.mark.parametrize(
@@ -59,24 +59,6 @@ def test_no_password_of_a_url_survives(password: str, prefix: str) -> None:
     assert password not in mask(f"{prefix}amqp://q:{password}@ho/vh").replace(
         "amqp://q:***@ho/vh", ""
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "beside", "environ", "expected"),
-    [
-        ("/run/x", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/run/x"),
-        ("store-url", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/run/cred/store-url"),
-        ("store-url", "/etc", {}, "/etc/store-url"),
-        ("keys/store-url", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/etc/keys/store-url"),
-        ("store-url", None, {}, "store-url"),
-    ],
-)
-def test_a_bare_name_is_a_credential_where_there_are_such(
-    name: str, beside: str | None, environ: dict[str, str], expected: str
-) -> None:
-    """Other relative paths start at the settings file's folder."""
-    found = secret_path(name, beside=None if beside is None else Path(beside), environ=environ)
-    assert found == Path(expected)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo", b"\xff\xfe", b"x" * 100_000, None])

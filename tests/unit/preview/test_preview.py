@@ -13,7 +13,6 @@ from unittest.mock import ANY
 import pytest
 
 from migrator.delays.routing import DelaysVersion
-from migrator.errors import UnknownEndpoint
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import BrokerLimits, Reason
@@ -209,12 +208,6 @@ def test_a_part_of_the_rows_says_that_it_is_one(
 def test_endpoints_are_chosen_by_name(names: list[str], expected: list[StoreEndpoint]) -> None:
     """In the order they were named, each once; all when none is named."""
     assert list(chosen_endpoints(Rows(), names)) == expected
-
-
-def test_an_unknown_endpoint_is_refused() -> None:
-    """With the names there are."""
-    with pytest.raises(UnknownEndpoint, match="Billing, Sales"):
-        chosen_endpoints(Rows(), ["Sales", "Nobody"])
 
 
 def test_what_is_never_claimed_is_told_with_the_reason() -> None:

@@ -88,12 +88,6 @@ def shares(*counts: int) -> list[Share]:
     return [Share(kind=f"k{n}", label=f"l{n}", count=count) for n, count in enumerate(counts)]
 
 
-def test_widths_are_in_proportion() -> None:
-    """Side by side, from the left."""
-    pieces = stacked(shares(50, 0, 25), most=100)
-    assert [(piece.x, piece.width) for piece in pieces] == [(0, 50), (50, 25)]
-
-
 @pytest.mark.parametrize("counts", [(1, 1_000_000), (1,) * 8 + (10**9,), (1,) * 200])
 def test_whatever_is_there_is_seen_and_fits(counts: tuple[int, ...]) -> None:
     """However little, and however many."""
