@@ -27,6 +27,16 @@ _BY_INDEX: Final = sa.text(
 MOST_IN_LIST: Final = 1000
 """Values in one ``IN``: Oracle takes no more (ORA-01795), SQL Server 2100 in a statement."""
 
+_MOST_LOCKED: Final = {"mssql": 2000}
+
+
+def locked_at_once(rows: int, dialect: str) -> int:
+    """Return how many of *rows* one transaction may change: all, but few on SQL Server.
+
+    From 5000 locks on, that server locks the whole table, and every lane would wait.
+    """
+    return min(rows, _MOST_LOCKED.get(dialect, rows))
+
 
 def prefer_indexes(connection: sa.Connection) -> None:
     """Have this transaction look rows up by their index, whatever statistics say.

@@ -22,7 +22,12 @@ from sqlalchemy import (
     update,
 )
 
-from migrator.database.portable import MOST_IN_LIST, for_update, prefer_indexes
+from migrator.database.portable import (
+    MOST_IN_LIST,
+    for_update,
+    locked_at_once,
+    prefer_indexes,
+)
 from migrator.database.types import database_now
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.operator_actions import count_purged
@@ -33,7 +38,7 @@ from migrator.ledger.work import Lease
 _PRUNE_BATCHES: Final = 200
 """Batches looked at per call of ``prune``."""
 _PRUNE_ROWS: Final = 20_000
-"""Rows forgotten per call of ``prune``; a single batch may have more."""
+"""Rows forgotten per call of ``prune``, fewer on SQL Server; a single batch may have more."""
 
 
 class DispatchedBatches(LedgerPart):
@@ -74,10 +79,10 @@ class DispatchedBatches(LedgerPart):
             .limit(_PRUNE_BATCHES)
         )
         chosen: list[Row[Any]] = []
-        rows = 0
+        rows, most = 0, locked_at_once(_PRUNE_ROWS, connection.dialect.name)
         for found in connection.execute(query):
             rows += found.size
-            if chosen and rows > _PRUNE_ROWS:
+            if chosen and rows > most:
                 break
             chosen.append(found)
         return chosen

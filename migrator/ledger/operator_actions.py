@@ -11,7 +11,13 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from migrator.database.portable import first_for_update, for_update, in_lists, prefer_indexes
+from migrator.database.portable import (
+    first_for_update,
+    for_update,
+    in_lists,
+    locked_at_once,
+    prefer_indexes,
+)
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.states import (
@@ -33,7 +39,7 @@ _OURS: Final = {BatchState.CLAIMING: Event.ALL_TAKEN, BatchState.RELEASING: Even
 WRITTEN_OFF: Final = "written-off"
 """The reason of rows whose store was gone before it could be asked what became of them."""
 _PURGE_ROWS: Final = 5000
-"""Rows deleted per transaction."""
+"""Rows deleted per transaction; fewer on SQL Server."""
 _SETTLED: Final = (BatchState.HANDED_OVER, BatchState.DISPATCHED, BatchState.RELEASED)
 
 
@@ -204,7 +210,8 @@ class OperatorActions(LedgerPart):
         if run is not None:
             query = query.where(batch.c.run_id == run)
         dialect = self._engine.dialect.name
-        return first_for_update(query, row, at_most=_PURGE_ROWS, dialect=dialect)
+        most = locked_at_once(_PURGE_ROWS, dialect)
+        return first_for_update(query, row, at_most=most, dialect=dialect)
 
     def _delete(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> None:
         row = self._tables.timeout

@@ -138,7 +138,7 @@ class _Cursor:
         self._rows = [tuple(row.values()) if isinstance(row, dict) else row for row in found]
         self.description = (
             [(name, None, None, None, None, None, True) for name in names]
-            if found or re.match(r"\W*(SELECT|WITH)\b", statement)
+            if found or re.search(r"^(SELECT|WITH)\b|\bOUTPUT\b", statement)
             else None
         )
         self.rowcount = len(found)

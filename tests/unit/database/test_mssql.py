@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from sqlalchemy.dialects import mssql, oracle
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import is_passing
-from migrator.database.portable import MOST_IN_LIST, among, not_among
+from migrator.database.portable import MOST_IN_LIST, among, locked_at_once, not_among
 from migrator.database.types import ColumnTime, exactly
+from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerError, RowRefused, StoreUnavailable
 from migrator.ledger import migrations
 from migrator.ledger.claims import too_long
@@ -382,3 +384,16 @@ def test_a_claim_past_held_destinations_locks_only_what_it_takes(
     assert "UPDLOCK, READPAST, ROWLOCK" in picked
     assert "NOT IN" not in picked
     assert ("INDEX([PK]), FORCESEEK" in picked) is has_key
+
+
+def test_a_dispatcher_forgets_too_few_rows_at_once_to_lock_the_ledger(
+    server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
+) -> None:
+    """With 20 000 as elsewhere, every lane would wait for it."""
+    server.answer("SELECT SYSUTCDATETIME", [(statements.NOW.replace(tzinfo=None),)])
+    server.answer("dispatched_at <", [{"id": n, "run_id": 7, "size": 1000} for n in range(9)])
+    server.answer(r"lease\.token", [(1,)])
+    DispatchedBatches(engine, ledger).prune(statements.LEASE, older_than=timedelta(days=1))
+    (forgotten,) = (values for said, values in server.said if said.startswith("DELETE"))
+    assert forgotten == (0, 1)
+    assert locked_at_once(20_000, "postgresql") == 20_000
