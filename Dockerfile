@@ -7,10 +7,10 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 # what changes seldom comes first, so that a change of the code installs nothing anew
 COPY requirements/run.txt requirements/build.txt requirements/
 RUN ["python", "-m", "venv", "/opt/build"]
-RUN ["/opt/build/bin/pip", "install", "--require-hashes", "--requirement", "requirements/build.txt"]
+RUN ["/opt/build/bin/pip", "install", "--no-deps", "--require-hashes", "--requirement", "requirements/build.txt"]
 RUN ["python", "-m", "venv", "--without-pip", "/opt/migrator"]
-RUN ["/opt/build/bin/pip", "--python", "/opt/migrator/bin/python", "install", "--require-hashes", \
-     "--requirement", "requirements/run.txt"]
+RUN ["/opt/build/bin/pip", "--python", "/opt/migrator/bin/python", "install", "--no-deps", \
+     "--require-hashes", "--requirement", "requirements/run.txt"]
 COPY pyproject.toml README.md LICENSE ./
 COPY dev/metadata.py dev/
 COPY alembic alembic

@@ -52,9 +52,11 @@ _build_venv() {
         "$python" -m venv .venv >&2 || fail "could not create .venv"
     fi
     say "installing the locked packages into .venv"
-    # most of it is never imported; what is, Python compiles then
+    # Nothing is resolved: the lock names all of it, and pip does not always see that a pinned package
+    # serves another that asks for it with an extra once there is a newer one.
+    # Most of it is never imported; what is, Python compiles then.
     .venv/bin/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --no-input \
-        --require-hashes --requirement requirements/dev.txt >&2 || fail "could not install requirements/dev.txt"
+        --no-deps --require-hashes --requirement requirements/dev.txt >&2 || fail "could not install requirements/dev.txt"
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-input \
         --no-build-isolation --no-deps --editable . >&2 || fail "could not install migrator itself"
     _venv_stamp >.venv/stamp
