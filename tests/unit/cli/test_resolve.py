@@ -182,6 +182,20 @@ def test_of_a_store_that_is_gone_one_batch_is_tried(
     assert program.rows(f"{STATE} ORDER BY id") == [("releasing",), ("claimed",), ("claimed",)]
 
 
+def test_a_store_that_is_gone_keeps_no_other_from_going_back(
+    program: Program, site: Raven4Site
+) -> None:
+    """Only a person can go on with what came from there; the batch behind it goes back."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    for _ in range(2):
+        site.claim(endpoint, lease, max_rows=1)
+    site.leases.surrender(lease)
+    program.change("UPDATE migrator_batch SET source = 'there/gone:Sales' WHERE id = 1")
+    found = program("rollback", "--yes", "--json", codes=[5]).document
+    assert (found["rows"], found["batches"], found["stuck"]) == (1, [2], [1])
+    assert len(site.legacy_rows()) == 1
+
+
 def test_a_store_that_does_not_answer_may_come_back(
     program: Program, half_claimed: Raven4Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
