@@ -283,7 +283,9 @@ class _Tally:
     def _count_destination(self, name: QueueName, column: str | None, rows: int) -> None:
         self.found.destinations[name] += rows
         if column is not None and "@" in column:
-            self.found.machine_addresses[column] += rows
+            queue = h.queue_part(column)
+            if queue and queue not in self._rules.destination_map:
+                self.found.machine_addresses[column] += rows
 
     def _count_offset(self, row: SurveyedRow) -> None:
         if row.due_at is not None:

@@ -122,7 +122,7 @@ class EndpointPreview:
 
     machine_addresses: Counter[str] = field(default_factory=Counter)
     """Rows that would be handed over and whose column names a machine (``Queue@MACHINE``), by
-    that; they go to the queue alone."""
+    that; they go to the queue alone. Those whose queue is renamed are not counted."""
 
     def count_due(self, *moments: datetime | None) -> None:
         """Take due times into the shortest and the longest."""

@@ -233,11 +233,13 @@ def test_the_queues_of_replies_are_counted() -> None:
 
 
 def test_addresses_that_name_a_machine_are_counted() -> None:
-    """As they are stored; the rows go to the queue before it, which may have another name now."""
-    places = ("Billing@APP01", "Billing@APP01", "Old@APP02", "Billing", "@APP03")
-    found = surveyed(*(row(destination=each) for each in places), destination_map={"Old": "New"})
-    assert found.machine_addresses == {"Billing@APP01": 2, "Old@APP02": 1}
-    assert found.destinations == {"Billing": 3, "New": 1}
+    """As they are stored, unless --map says where they go, or a header has to."""
+    places = ("Billing@APP01", "Billing@APP01", "Old@APP02", "Billing")
+    rows = [row(destination=each) for each in places]
+    rows.append(row(headers={h.ROUTE_EXPIRED_TO: "Billing"}, destination="@APP03"))
+    found = surveyed(*rows, destination_map={"Old": "New"})
+    assert found.machine_addresses == {"Billing@APP01": 2}
+    assert found.destinations == {"Billing": 4, "New": 1}
 
 
 @pytest.mark.parametrize(
