@@ -19,6 +19,7 @@ from migrator.errors import LedgerError, RowRefused, StoreUnavailable
 from migrator.ledger import migrations
 from migrator.ledger.claims import too_long
 from migrator.ledger.identity import identity_of
+from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -384,6 +385,15 @@ def test_a_claim_past_held_destinations_locks_only_what_it_takes(
     assert "UPDLOCK, READPAST, ROWLOCK" in picked
     assert "NOT IN" not in picked
     assert ("INDEX([PK]), FORCESEEK" in picked) is has_key
+
+
+def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
+    server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
+) -> None:
+    """They are locked when they are looked for."""
+    OperatorActions(engine, ledger).purge(before=statements.NOW)
+    (looked,) = (each for each in server.statements() if "UPDLOCK" in each)
+    assert looked.startswith("SELECT TOP 2000 ")
 
 
 def test_a_dispatcher_forgets_too_few_rows_at_once_to_lock_the_ledger(
