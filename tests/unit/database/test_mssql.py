@@ -381,7 +381,7 @@ def test_a_claim_past_held_destinations_locks_only_what_it_takes(
         assert dialect_for("mssql").move(connection, move) is None
     looked, picked = (each for each in server.statements() if "MAXDOP 1" in each)
     assert "UPDLOCK" not in looked
-    assert "INDEX([TimeIdx]), READPAST" in looked
+    assert "INDEX([TimeIdx]), READPAST, ROWLOCK, READCOMMITTEDLOCK" in looked
     assert "UPDLOCK, READPAST, ROWLOCK" in picked
     assert "NOT IN" not in picked
     assert ("INDEX([PK]), FORCESEEK" in picked) is has_key

@@ -43,8 +43,9 @@ from migrator.stores.sql.moving import (
 _NAME: Final = "mssql"
 _PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
 """The last one: where rows have versions, nobody may read past locks without it."""
-_SKIM: Final = "READPAST, READCOMMITTEDLOCK"
-"""Looks at what is committed and not locked, one row at a time."""
+_SKIM: Final = "READPAST, ROWLOCK, READCOMMITTEDLOCK"
+"""Looks at what is committed and not locked, one row at a time: READPAST passes over locked rows,
+and would wait for a page on which one is."""
 _LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
 """Also keeps rows that are not there from coming, until the end of the transaction."""
 _WITH_SNAPSHOTS: Final = frozenset({1, 3})
