@@ -48,9 +48,7 @@ def prefer_indexes(connection: sa.Connection) -> None:
         connection.execute(_BY_INDEX)
 
 
-def for_update(
-    query: S, table: sa.FromClause, *, shared: bool = False, skip_locked: bool = False
-) -> S:
+def for_update(query: S, table: sa.FromClause, *, shared: bool = False) -> S:
     """Return *query* so that the rows of *table* it finds stay as they are until the end.
 
     Args:
@@ -58,13 +56,11 @@ def for_update(
         table: Whose rows.
         shared: Only keep the key from changing, where a database can tell that from other
             changes (PostgreSQL); elsewhere the lock is exclusive, and so merely waits longer.
-        skip_locked: Leave out rows that somebody else holds, instead of waiting.
     """
-    hints = ["UPDLOCK", "ROWLOCK", *(["READPAST"] if skip_locked else [])]
     # Oracle wants a column, the others make a table of it
     column = next(iter(table.primary_key))
-    return query.with_hint(table, f"WITH ({', '.join(hints)})", "mssql").with_for_update(
-        of=column, read=shared, key_share=shared, skip_locked=skip_locked
+    return query.with_hint(table, "WITH (UPDLOCK, ROWLOCK)", "mssql").with_for_update(
+        of=column, read=shared, key_share=shared
     )
 
 
