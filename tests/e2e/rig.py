@@ -136,6 +136,11 @@ class Rig:
         """Return the ids that are still in the legacy table."""
         return {str(i) for (i,) in self.query(sql.SQL('SELECT "Id" FROM {}').format(self.table))}
 
+    def has_rows(self) -> bool:
+        """Return whether any are left there, without reading them."""
+        query = sql.SQL("SELECT EXISTS (SELECT 1 FROM {})").format(self.table)
+        return bool(self.query(query)[0][0])
+
     def stored(self) -> dict[str, tuple[Any, ...]]:
         """Return id → all columns of everything that is still in the legacy table."""
         found = self.query(sql.SQL("SELECT * FROM {}").format(self.table))
@@ -168,7 +173,7 @@ class Rig:
 
         A program that is told to end while its link is lost leaves what it claimed to the next run.
         """
-        return not self.stored_ids() and set(self.batch_states()) == {"handed_over"}
+        return not self.has_rows() and set(self.batch_states()) == {"handed_over"}
 
     def ledger_id(self) -> str:
         """Return the id that names the ledger's queues."""

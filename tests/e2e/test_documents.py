@@ -47,6 +47,10 @@ class DocumentRig(Rig):
         """Return a timeout as this store calls them."""
         return row(**changes)
 
+    def has_rows(self) -> bool:
+        """Return whether any are left there."""
+        return bool(self.stored_ids())
+
     def remove(self, id_: str) -> bool:
         """Remove a timeout as its manager does that is about to send it."""
         return bool(self.legacy.try_remove(id_))
