@@ -11,11 +11,12 @@ import ast
 import inspect
 import io
 import os
+import re
 import sys
 import tempfile
 import threading
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -29,6 +30,8 @@ CAPABILITIES: Final = {
     "dispatcher": ("dispatch", "satellite"),
 }
 """What the files of a capability have in their names, wherever they are."""
+_FAULT: Final = re.compile(r'fault\("([a-z_]+\.[a-z_]+)"\)')
+_POINT: Final = re.compile(r'"([a-z_]+\.(?!html")[a-z_]+)"')
 _NO_CODE: Final = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENCODING, tokenize.ENDMARKER,
@@ -82,7 +85,25 @@ def table(package: Path, tests: Path) -> Iterator[tuple[str, int | str]]:
             if any(mark in str(path.relative_to(package)) for mark in marks)
         }
         yield f"folders of {capability}, cli apart", len(folders - {"cli"})
-    yield "lines in tests", sum(len(each.read_text().splitlines()) for each in python_files(tests))
+    written = {path: path.read_text() for path in python_files(tests)}
+    yield "lines in tests", sum(len(each.splitlines()) for each in written.values())
+    rules = ast.walk(ast.parse(written[tests / "contract" / "rules.py"]))
+    yield (
+        "promises of stores",
+        sum(isinstance(node, ast.Call) and ast.unparse(node.func) == "Rule" for node in rules),
+    )
+    points = fault_points(sources.values())
+    tried = {name for each in written.values() for name in _POINT.findall(each)}
+    yield "steps at which a test may end the program", len(points)
+    yield "of them ended at in tests", len(points & tried)
+
+
+def fault_points(sources: Iterable[str]) -> set[str]:
+    """Return the names of all steps: those given to ``fault`` in place, and others like them."""
+    texts = [*sources]
+    kinds = {name.split(".")[0] for text in texts for name in _FAULT.findall(text)}
+    names = {name for text in texts for name in _POINT.findall(text)}
+    return {name for name in names if name.split(".")[0] in kinds}
 
 
 def longest(package: Path, count: int = 10) -> Iterator[tuple[str, int]]:
