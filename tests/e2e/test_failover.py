@@ -61,7 +61,10 @@ def failing(pair: Pair, vhost: Any, new_rig: NewRig) -> Rig:
 
 
 def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing: Rig) -> None:
-    """The daemon stops and names its batches; after they are settled, nothing is sent twice."""
+    """The daemon stops and names its batches; once they are settled, nothing is sent twice.
+
+    Also when settling is killed on the way: it changes nothing until its end.
+    """
     failing.prepare()
     rows = [row() for _ in range(ROWS)]
     failing.insert(rows)
@@ -79,7 +82,9 @@ def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing:
     assert "db adopt --after-failover" in refused.stderr
     told = json.loads(failing.must(*SETTLE, "--dry-run", "--json"))
     assert told["handed_over_from_store"] == ROWS
-    assert (failing.batch_states(), len(failing.stored_ids())) == ({}, ROWS)
+    for step in ("failover.found", "failover.taken_away"):
+        assert failing.run(*SETTLE, "--yes", fault=f"{step}:1").returncode == -9
+        assert (failing.batch_states(), len(failing.stored_ids())) == ({}, ROWS)
     settled = json.loads(failing.must(*SETTLE, "--yes", "--json"))
     assert settled == {**told, "is_done": True}
     assert (failing.batch_states(), failing.stored_ids()) == ({"handed_over": 3}, set())
