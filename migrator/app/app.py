@@ -34,7 +34,7 @@ from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.preflight.queries import LedgerFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy import Engine
 
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
     from migrator.delays.capacity import MeasuredCapacity
     from migrator.delays.destinations import Destinations
+    from migrator.handover.direct import DirectHandOver
+    from migrator.handover.holding import Holding
     from migrator.handover.link import RabbitLink
+    from migrator.handover.prepare import Preparer
     from migrator.ledger.batches import SqlBatches, SqlRuns
     from migrator.ledger.held_destinations import SqlHeldDestinations
     from migrator.ledger.leases import SqlLeases
@@ -249,6 +252,47 @@ class App:
         from migrator.stores.due_times import read_due_times
 
         return read_due_times(self.store, endpoint, self.clock, self.due_times)
+
+    # ── handing over ────────────────────────────────────────────────────────────────────────
+
+    def new_holding(self, renamed: Mapping[str, str]) -> Holding:
+        """Return what sends rows back into the store whose destination cannot be reached.
+
+        *renamed* are the destinations that have other names.
+        """
+        from migrator.app.stores import SqlBackend
+        from migrator.handover.holding import Holding
+
+        return Holding(
+            ledger=self.held_destinations,
+            batches=self.batches,
+            claims=self.side.claims if isinstance(self.side, SqlBackend) else None,
+            look_for=lambda names: self.new_destinations().unreachable(names),
+            forget=self.destinations.forget,
+            clock=self.clock,
+            renamed=renamed,
+        )
+
+    def new_preparer(self, holding: Holding) -> Preparer:
+        """Return what makes messages of rows; *holding* gets those that have no destination."""
+        from migrator.handover.prepare import Preparer
+
+        return Preparer(
+            batches=self.batches,
+            destinations=self.destinations,
+            holding=holding,
+            clock=self.clock,
+            rules=replace(self.rules, destination_map=holding.renamed),
+            own_queue_of=self.own_queue_of,
+        )
+
+    def new_direct(self, holding: Holding) -> DirectHandOver:
+        """Return what publishes batches straight into the levels; *holding* as above."""
+        from migrator.handover.direct import DirectHandOver
+
+        return DirectHandOver(
+            batches=self.batches, holding=holding, clock=self.clock, fault=self.fault
+        )
 
     # ── the ledger ──────────────────────────────────────────────────────────────────────────
 

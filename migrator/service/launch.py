@@ -20,17 +20,14 @@ import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
 from migrator.app.remaining import RemainingReader
-from migrator.app.stores import SqlBackend
 from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
 from migrator.errors import ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
-from migrator.handover.direct import DirectHandOver
-from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
 from migrator.handover.pace import Pacer
-from migrator.handover.prepare import Preparer, QuarantineLimit
+from migrator.handover.prepare import QuarantineLimit
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import LASTING, HeldRows, PauseReason, Signal
 from migrator.ledger.work import Batch, StoreEndpoint
@@ -56,6 +53,7 @@ from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
 
 for _name in (  # else they are imported when they are asked for
+    "migrator.app.stores",
     "migrator.config.loading",
     "migrator.delays.broker",
     "migrator.handover.link",
@@ -211,7 +209,7 @@ class _Daemon:
         self._signals = SignalThrottles()
 
         # the workers
-        self._holding = self._new_holding()
+        self._holding = app.new_holding(given.handover.destination_map)
         self._look = Look(
             app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
         )
@@ -399,19 +397,6 @@ class _Daemon:
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────
 
-    def _new_holding(self) -> Holding:
-        """Return what sends rows back into the store whose destination cannot be reached."""
-        app = self._app
-        return Holding(
-            ledger=app.held_destinations,
-            batches=app.batches,
-            claims=app.side.claims if isinstance(app.side, SqlBackend) else None,
-            look_for=lambda names: app.new_destinations().unreachable(names),
-            forget=app.destinations.forget,
-            clock=app.clock,
-            renamed=app.settings.handover.destination_map,
-        )
-
     def _new_setup(self, ends: ExitStack) -> LaneSetup:
         """Return what one thread of a lane hands over with; *ends* ends its pools."""
         app, given = self._app, self._app.settings.handover
@@ -435,17 +420,8 @@ class _Daemon:
                 not_for=self._holding.not_for,
                 fault=app.fault,
             ),
-            preparer=Preparer(
-                batches=app.batches,
-                destinations=app.destinations,
-                holding=self._holding,
-                clock=app.clock,
-                rules=app.rules,
-                own_queue_of=app.own_queue_of,
-            ),
-            direct=DirectHandOver(
-                batches=app.batches, holding=self._holding, clock=app.clock, fault=app.fault
-            ),
+            preparer=app.new_preparer(self._holding),
+            direct=app.new_direct(self._holding),
             claiming=one_by_one(ends, "claiming"),
             preparing=one_by_one(ends, "preparing"),
             pace=self._runtime.pace,
