@@ -36,6 +36,7 @@ from migrator.nservicebus.timeouts import (
     EndpointName,
     Lane,
     QueueName,
+    RunId,
 )
 
 
@@ -104,17 +105,19 @@ class LedgerQueries(LedgerPart):
         query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
         return [batch_of(row) for row in self._read(query, doing="listing open batches")]
 
-    def commits_of_others(self, delays: str) -> Sequence[OpenCommit]:
-        """Return the ``committing`` batches that cannot have been staged for *delays*.
+    def commits_of_others(
+        self, delays: str, state: BatchState = BatchState.COMMITTING
+    ) -> Sequence[OpenCommit]:
+        """Return the batches in *state* that cannot have been sent for *delays*.
 
-        The ledger does not say which run staged a batch. It was one that began when the batch was
+        The ledger does not say which run sent a batch. It was one that began when the batch was
         claimed, or later: where any of these was for *delays*, the batch is left out.
         """
         batch, run = self._tables.batch.c, self._tables.run.c
         query = (
             select(batch.id, batch.lane, run.options)
             .join_from(self._tables.batch, self._tables.run, run.id >= batch.run_id)
-            .where(batch.state == BatchState.COMMITTING)
+            .where(batch.state == state)
             .order_by(batch.id)
         )
         used = defaultdict[tuple[int, int], set[str]](set)
@@ -310,7 +313,7 @@ class SqlHandOvers(LedgerPart):
         """
         check_identity(self._engine, self._tables)
         merged: dict[QueueName, HandedOver] = {}
-        for renamed, of_runs in self._renamings():
+        for renamed, of_runs in self._of_renamings():
             found = self._by_column(
                 of_runs,
                 due_from=due_from,
@@ -329,13 +332,23 @@ class SqlHandOvers(LedgerPart):
                 )
         return [merged[name] for name in sorted(merged)]
 
-    def _renamings(self) -> Iterator[tuple[Mapping[str, str], Sequence[ColumnElement[bool]]]]:
-        """Yield how destinations were renamed, and which batches that is true of; the rest last."""
-        run, claimed_by = self._tables.run.c, self._tables.batch.c.run_id
+    def renamed_by(self, run: RunId) -> Mapping[str, str]:
+        """Return how *run* renamed destinations; if it renamed none, how they are renamed now."""
+        return self._renamings().get(run, self._renamed)
+
+    def _renamings(self) -> Mapping[int, Mapping[str, str]]:
+        """Return how runs renamed destinations, of those that did."""
+        run = self._tables.run.c
         query = select(run.id, run.options).where(run.options.like('%"map"%'))
+        found = self._read(query, doing="asking what runs renamed")
+        return {row.id: json.loads(row.options)["map"] for row in found}
+
+    def _of_renamings(self) -> Iterator[tuple[Mapping[str, str], Sequence[ColumnElement[bool]]]]:
+        """Yield how destinations were renamed, and which batches that is true of; the rest last."""
+        claimed_by = self._tables.batch.c.run_id
         runs = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
-        for row in self._read(query, doing="asking what runs renamed"):
-            runs[tuple(sorted(json.loads(row.options)["map"].items()))].append(row.id)
+        for run, kept in self._renamings().items():
+            runs[tuple(sorted(kept.items()))].append(run)
         for renamed, ids in runs.items():
             yield dict(renamed), [among(claimed_by, ids)]
         every = [each for ids in runs.values() for each in ids]

@@ -15,7 +15,7 @@ from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import EndpointName
+from migrator.nservicebus.timeouts import EndpointName, RunId
 from tests.contract.any_site import (
     NOW,
     AnySite,
@@ -255,14 +255,14 @@ def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> N
 def test_what_a_run_renamed_keeps_its_new_name(site: Site) -> None:
     """Whoever asks later need not say it again; what other runs handed over has its own names."""
     lease = site.lease()
-    _settled(site, lease, site.create(hours(2)))
+    batch = _settled(site, lease, site.create(hours(2)))
     run = site.tables.run
     told = json.dumps({"map": {"Billing": "Invoices"}, "mode": "staged"})
     with site.engine.begin() as connection:
         connection.execute(run.update().values(options=told))
-    for plain in (
-        SqlHandOvers(site.engine, site.tables, {}),
-        SqlHandOvers(site.engine, site.tables, {"Billing": "Another"}),
-    ):
+    for now in ({}, {"Billing": "Another"}):
+        plain = SqlHandOvers(site.engine, site.tables, now)
         found = plain.handed_over(due_from=NOW - timedelta(days=9))
         assert [(each.destination, each.rows) for each in found] == [("Invoices", 2)]
+        assert plain.renamed_by(batch.run) == {"Billing": "Invoices"}
+        assert plain.renamed_by(RunId(10**6)) == now
