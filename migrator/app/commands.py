@@ -20,15 +20,17 @@ from migrator.failover.settle import FailoverSettlement
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
+from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName, RunId
 from migrator.rabbitmq.names import staging_name
 from migrator.rabbitmq.server import find_queues
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
 from migrator.verify.verify import Verify
 
-if TYPE_CHECKING:  # only a rollback of what was staged needs it
-    from migrator.handover.settle import StagedSettlement
+if TYPE_CHECKING:  # only a rollback of what a kill cut off needs it
+    from migrator.handover.direct import DirectHandOver
+    from migrator.handover.prepare import Preparer
+    from migrator.handover.settle import Settlement
 
 
 def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_now) -> LevelAccess:
@@ -73,9 +75,9 @@ def new_recall(app: App) -> Recall:
     )
 
 
-def _new_settlement(app: App) -> StagedSettlement:
+def _new_settlement(app: App) -> Settlement:
     """Return what settles the lanes that nobody works on; raises what ``App.connection`` does."""
-    from migrator.handover.settle import StagedSettlement
+    from migrator.handover.settle import Settlement
 
     version = app.settings.broker.delays
 
@@ -84,7 +86,11 @@ def _new_settlement(app: App) -> StagedSettlement:
         found = find_queues(app.connection, lanes)
         return {lanes[name]: facts.ready for name, facts in found.items() if facts is not None}
 
-    return StagedSettlement(
+    def publishing(run: RunId) -> tuple[Preparer, DirectHandOver]:
+        holding = app.new_holding(app.hand_overs.renamed_by(run))
+        return app.new_preparer(holding), app.new_direct(holding)
+
+    return Settlement(
         batches=app.batches,
         leases=app.leases,
         lease_duration=app.settings.handover.lease,
@@ -95,6 +101,7 @@ def _new_settlement(app: App) -> StagedSettlement:
         staged_for_others=lambda: {
             each.batch for each in app.books.commits_of_others(str(version))
         },
+        publishing=publishing,
         fault=app.fault,
     )
 
@@ -103,7 +110,8 @@ def new_rollback(app: App) -> Rollback:
     """Return what undoes a migration."""
     has_broker = app.settings.broker.url is not None
     return Rollback(
-        settle=(lambda lanes: _new_settlement(app).settle(lanes)) if has_broker else None,
+        settle=(lambda *given: _new_settlement(app).settle(*given)) if has_broker else None,
+        delays=str(app.settings.broker.delays),
         claims=app.claims,
         leases=app.leases,
         batches=app.batches,

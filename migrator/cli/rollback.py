@@ -102,6 +102,9 @@ def rollback(
     there and keep their time. With --run, rows in quarantine stay. Stop every `migrator run`
     first. After a crash, the same command goes on.
 
+    A batch that was being published directly when its process was killed is published once more
+    first, because nobody can tell how far it got; what is due of it goes to its destination.
+
     With --only-handed-over, which --destination, --due-from and --due-until imply: only the
     second part, so that claimed rows and those in quarantine stay where they are.
 
@@ -150,6 +153,7 @@ def rollback(
 
 def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     if scope.only_handed_over:
+        yield from _republished_lines(report)
         if report.recall is not None:
             yield from recalled_lines(report.recall)
         return
@@ -161,19 +165,17 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
             f"others stay in quarantine, as their store is gone: {report.left_in_quarantine}; "
             "`migrator db resolve` shows those that were on their way"
         )
+    yield from _republished_lines(report)
     for batches, text in (
         (
-            report.untouched,
-            "batches {} may have reached the broker; "
-            + (
-                "a rollback finds out of which that is true"
-                if report.is_dry
-                else "`migrator run --once` hands them over, after which they can be recalled"
-            ),
+            [each for each in report.untouched if each not in report.dispatching],
+            "batches {} may have reached the broker; a rollback settles them that has the "
+            "`broker.url` and `broker.delays` with which they were handed over",
         ),
         (
             report.dispatching,
-            "of these, {} want a dispatcher: leave the endpoint's mode as it was until then",
+            "batches {} were being sent by a dispatcher, and only a dispatcher settles them: start "
+            "`migrator run` with the endpoint's mode as it was",
         ),
         (
             report.stuck,
@@ -197,6 +199,20 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"
         yield from recalled_lines(report.recall)
+
+
+def _republished_lines(report: RollbackReport) -> Iterator[str]:
+    if not report.republished:
+        return
+    batches = ", ".join(map(str, report.republished))
+    yield (
+        f"batches {batches} were being published when their process was killed: nobody can tell "
+        f"how far, so they {'would be' if report.is_dry else 'were'} published once more, and "
+        "count as handed over"
+    )
+    if report.republished_due:
+        went = "are due, and would go" if report.is_dry else "were due, and went"
+        yield f"{report.republished_due} rows of these {went} to their destinations, maybe again"
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -2,7 +2,8 @@
 
 Of the first half, only batches of lanes that nobody works on are touched, lanes of dispatchers
 included. Of a commit that was cut off, the broker is asked whether it happened; a batch that was
-being published is left alone: `run` finishes it.
+being published is published once more, so that it belongs to the second half. What a dispatcher
+was sending is left alone: `run` finishes it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class RollbackReport:
     quarantined: int
     """Rows of settled batches that were in quarantine, back in their tables."""
     untouched: Sequence[BatchId]
-    """Batches that may have reached the broker: their lane's next owner settles them."""
+    """Batches that may have reached the broker, and are not settled."""
     dispatching: Sequence[BatchId]
     """Those of *untouched* that only a dispatcher settles."""
     busy: Sequence[tuple[Lane, str]]
@@ -90,6 +91,10 @@ class RollbackReport:
     """Batches whose store is gone: of each source one was tried, and the others left alone."""
     doubtful: Sequence[BatchId] = ()
     """Batches of which nobody can tell where their rows are."""
+    republished: Sequence[BatchId] = ()
+    """Batches that were being published directly: now once more, and so they are handed over."""
+    republished_due: int = 0
+    """Rows of those that are due, so that they are with their destinations, maybe twice."""
     is_open: bool = False
     """Whether batches that are meant are still claimed, by somebody or on their way."""
     recall: RecallReport | None = None
@@ -123,6 +128,8 @@ class RollbackReport:
             "batches": list(self.batches),
             "quarantined": self.quarantined,
             "untouched": list(self.untouched),
+            "republished": list(self.republished),
+            "republished_due": self.republished_due,
             "stuck": list(self.stuck),
             "left_in_quarantine": self.left_in_quarantine,
             "doubtful": list(self.doubtful),
@@ -160,12 +167,17 @@ class Rollback:
     """Called when there is something to recall; raises when no broker is named."""
     held: SqlHeldDestinations
     """Destinations for which rows wait."""
-    settle: Callable[[Collection[Lane]], int] | None
-    """``handover.settle.StagedSettlement.settle``; None: no broker is named."""
+    settle: Callable[[Collection[Lane], Collection[Batch]], int] | None
+    """``handover.settle.Settlement.settle``; None: no broker is named."""
+    delays: str
+    """The generation of delays that is gone through."""
 
     def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
         """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
         report = _NOTHING(is_dry=True) if scope.only_handed_over else self._forecast(scope)
+        busy = {lane for lane, _ in self._busy()}
+        again = [each for each in self._interrupted(scope) if each.lane not in busy]
+        self._note_republished(report, again)
         report.doubtful = self._doubtful(scope)
         if terms is not None:
             report.recall = self._expected(scope, terms)
@@ -191,12 +203,12 @@ class Rollback:
             expected = self._expected(scope, terms)
             if expected.expected.may_find:
                 recall = self.new_recall()
-        cut_off = self._cut_off(scope)
+        cut_off, interrupted = self._cut_off(scope), self._interrupted(scope)
         report = _NOTHING() if scope.only_handed_over else self.release(scope)
         report.recall = expected
         try:
-            if cut_off or (recall is not None and not self.leases.holders()):
-                self._settle(scope, report, cut_off)
+            if cut_off or interrupted or (recall is not None and not self.leases.holders()):
+                self._settle(scope, report, cut_off, interrupted)
         except MigratorError as exc:
             report.stopped_by = exc
         self._conclude_release(scope, report)
@@ -212,14 +224,34 @@ class Rollback:
         return report
 
     def _settle(
-        self, scope: RollbackScope, report: RollbackReport, lanes: Collection[Lane]
+        self,
+        scope: RollbackScope,
+        report: RollbackReport,
+        lanes: Collection[Lane],
+        interrupted: Collection[Batch],
     ) -> None:
-        """Have the broker asked what became of *lanes*, and give back what never left them."""
+        """Have the broker asked what became of *lanes*, and give back what never left them.
+
+        Of the *interrupted* batches it cannot be asked: they are published once more.
+        """
         if self.settle is None:
             return
-        report.left_staged = self.settle(lanes)
-        if lanes and not scope.only_handed_over:
+        try:
+            report.left_staged = self.settle(lanes, interrupted)
+        finally:
+            found = [self.batches.find(each.id) for each in interrupted]
+            done = [each for each in found if each and each.state is BatchState.HANDED_OVER]
+            self._note_republished(report, done)
+        if (lanes or interrupted) and not scope.only_handed_over:
             report.add(self.release(scope))
+
+    def _note_republished(self, report: RollbackReport, batches: Sequence[Batch]) -> None:
+        now, ids = self.clock.now(), [batch.id for batch in batches]
+        report.republished = ids
+        report.untouched = [each for each in report.untouched if each not in ids]
+        report.republished_due = sum(
+            row.due_at <= now for batch in batches for row in self.batches.rows(batch)
+        )
 
     def _conclude_release(self, scope: RollbackScope, report: RollbackReport) -> None:
         if not scope.only_handed_over:
@@ -255,6 +287,25 @@ class Rollback:
             and batch.state not in HALF_DONE
             and meant.may_mean(batch.source, batch.run)
         }
+
+    def _interrupted(self, scope: RollbackScope) -> Sequence[Batch]:
+        """Return the batches that are meant and were being published directly.
+
+        Those published into other delays than ours are left out: they would be found there only.
+        """
+        if self.settle is None:
+            return ()
+        meant = scope.handed_over
+        publishing = BatchState.PUBLISHING
+        elsewhere = {each.batch for each in self.books.commits_of_others(self.delays, publishing)}
+        return [
+            batch
+            for batch in self.books.open_batches()
+            if batch.mode is not Mode.DISPATCH  # one of `staged` that has no message is published
+            and batch.state is publishing
+            and batch.id not in elsewhere
+            and meant.may_mean(batch.source, batch.run)
+        ]
 
     # ── what was not handed over ────────────────────────────────────────────────────────────
 
@@ -332,7 +383,7 @@ class Rollback:
 
     def _forecast(self, scope: RollbackScope) -> RollbackReport:
         """Return what would be released now; takes no lane, so that nothing at all is written."""
-        busy = [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
+        busy = self._busy()
         lanes = {lane for lane, _ in busy}
         batches = [
             each
@@ -350,6 +401,9 @@ class Rollback:
             dispatching=_dispatching(untouched),
             busy=busy,
         )
+
+    def _busy(self) -> Sequence[tuple[Lane, str]]:
+        return [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
 
     def _in_quarantine(self, scope: RollbackScope) -> int:
         if scope.endpoint is not None:

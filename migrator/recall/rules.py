@@ -133,8 +133,8 @@ def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
     sent = [batch.id for batch in meant if batch.state not in _IN_LEDGER]
     if sent:
         raise PreflightRefused(
-            f"batches {', '.join(map(str, sent))} may be on their way to the broker; "
-            "`migrator run --once` hands them over, then try again"
+            f"batches {', '.join(map(str, sent))} may be on their way to the broker, and are not "
+            "settled; run it again, with `broker.delays` as it was when they were handed over"
         )
     if meant:
         raise PreflightRefused(

@@ -288,6 +288,20 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(rig: DocumentRig, ste
     assert rig.contents() == {key: found for key, found in before.items() if key not in sent}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rig", ["azure"], indirect=True)
+def test_a_rollback_takes_back_what_was_being_published(rig: DocumentRig) -> None:
+    """It publishes the batch once more, from the ledger, and takes both copies away."""
+    rig.prepare("Billing")
+    rig.insert([rig.new_row(due_in=timedelta(hours=2)) for _ in range(BATCH)])
+    before = rig.contents()
+    killed = rig.run("run", "--endpoint", "Sales", "--mode", "direct", fault="direct.confirmed")
+    assert killed.returncode == KILLED, killed.stderr
+    rig.must("rollback", "--endpoint", "Sales", "--yes")
+    assert rig.contents() == before
+    assert rig.drain_levels() == []
+
+
 @pytest.mark.parametrize("rig", ["azure", slow("ravendb"), slow("ravendb-3.5")], indirect=True)
 def test_there_and_back_by_the_commands(rig: DocumentRig) -> None:
     """Listed, previewed, checked, handed over, verified, and recalled as it was."""

@@ -256,6 +256,18 @@ def staged_copies(rig: Rig) -> int:
     return 0  # nothing was ever staged
 
 
+def open_elsewhere(rig: Rig, mode: str, state: str) -> None:
+    """Have another endpoint have a batch under way, in a lane of its own."""
+    with rig.sql() as connection:
+        columns = "run_id, attempt, size, body_bytes, lease_token, claimed_at"
+        connection.execute(
+            f"INSERT INTO migrator.batch (endpoint, source, lane, mode, state, {columns})"
+            f" SELECT 'Other', 'public.Other_TimeoutData', 7, %s, %s, {columns}"
+            " FROM migrator.batch LIMIT 1",
+            (mode, state),
+        )
+
+
 @pytest.mark.parametrize(
     "fault",
     ["claim.done", "staged.publishing", "staged.confirmed", "staged.committing", "staged.nacked"],
@@ -273,13 +285,7 @@ def test_a_rollback_settles_what_a_kill_cut_off(rig: Rig, fault: str) -> None:
     killed = rig.run("run", "--endpoint", "Sales", "--cutoff", "0s", fault=f"{fault}:3")
     assert killed.returncode == -9
     assert len(rig.stored()) < 1000
-    with rig.sql() as connection:
-        columns = "run_id, mode, attempt, size, body_bytes, lease_token, claimed_at"
-        connection.execute(
-            f"INSERT INTO migrator.batch (endpoint, source, lane, state, {columns})"
-            f" SELECT 'Other', 'public.Other_TimeoutData', 7, 'committing', {columns}"
-            " FROM migrator.batch LIMIT 1"
-        )
+    open_elsewhere(rig, "staged", "committing")
     back = ("rollback", "--endpoint", "Sales", "--yes", "--json")
     if fault in ("staged.publishing", "staged.committing"):
         assert rig.run(*back, fault="settle.resolved").returncode == -9
@@ -290,3 +296,65 @@ def test_a_rollback_settles_what_a_kill_cut_off(rig: Rig, fault: str) -> None:
     assert done["rows"] + recalled_rows < 1000
     assert (done["left_staged"], staged_copies(rig), left_of_ours(rig)) == (0, 0, 0)
     assert [found.timeout_id for found in rig.drain("Billing")] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "queue", "then"),
+    [
+        ("direct.begun", "Billing", "direct.confirmed"),
+        ("direct.publishing", "Billing", "direct.publishing"),
+        ("direct.confirmed", "Invoices", "direct.handed_over"),
+    ],
+)
+def test_a_rollback_takes_back_what_was_being_published(
+    rig: Rig, fault: str, queue: str, then: str
+) -> None:
+    """One command, killed and run again: all rows are what they were, and no copy is left.
+
+    Nothing new is claimed, and what another endpoint is publishing is in nobody's way. Where the
+    messages went to is remembered, if the run was told to rename destinations.
+    """
+    rig.settings = {"MIGRATOR_HANDOVER__BATCH_SIZE": "100"}
+    rig.management_url = None  # whose counts would have to be waited for
+    rig.prepare(queue)
+    ours(rig, 1000)
+    before = rig.stored()
+    renamed = () if queue == "Billing" else ("--map", f"Billing={queue}")
+    run = ("run", "--endpoint", "Sales", "--mode", "direct", "--cutoff", "0s", *renamed)
+    assert rig.run(*run, fault=f"{fault}:3").returncode == -9
+    assert len(rig.stored()) < 1000
+    open_elsewhere(rig, "direct", "publishing")
+    claimed = rig.query("SELECT id FROM migrator.batch ORDER BY id")
+    back = ("rollback", "--endpoint", "Sales", "--json")
+    foretold = json.loads(rig.must(*back, "--dry-run"))
+    assert (foretold["untouched"], foretold["republished_due"]) == ([], 0)
+    assert rig.run(*back, "--yes", fault=then).returncode == -9
+    done = json.loads(rig.must(*back, "--yes"))
+    assert rig.stored() == before
+    assert done["republished"] == ([] if then == "direct.handed_over" else foretold["republished"])
+    assert (done["left_staged"], staged_copies(rig), left_of_ours(rig)) == (0, 0, 0)
+    assert [found.timeout_id for found in rig.drain(queue)] == []
+    assert rig.query("SELECT id FROM migrator.batch ORDER BY id") == claimed
+    opened = "SELECT endpoint FROM migrator.batch WHERE state IN ('claimed', 'publishing')"
+    assert rig.query(opened) == [("Other",)]
+
+
+def test_what_is_due_by_then_goes_to_its_destination(rig: Rig) -> None:
+    """Whether it was there already, nobody can tell: so it is there, maybe twice, and not lost."""
+    rig.management_url = None
+    rig.prepare("Billing")
+    rig.insert(row(timedelta(seconds=-5)) for _ in range(20))
+    overdue = rig.stored_ids()
+    ours(rig, 100)
+    before = rig.stored()
+    run = ("run", "--endpoint", "Sales", "--cutoff", "0s")
+    assert rig.run(*run, fault="direct.confirmed").returncode == -9
+    told = rig.run("rollback", "--dry-run").stderr
+    assert "were being published when their process was killed" in told
+    assert "20 rows of these are due, and would go to their destinations, maybe again" in told
+    done = json.loads(rig.must("rollback", "--yes", "--json"))
+    assert (len(done["republished"]), done["republished_due"]) == (1, 20)
+    assert done["handed_over"]["expected"]["left"] == 20
+    assert rig.stored() == {key: each for key, each in before.items() if key not in overdue}
+    assert left_of_ours(rig) == 0
+    assert Counter(found.timeout_id for found in rig.drain("Billing")) == dict.fromkeys(overdue, 2)

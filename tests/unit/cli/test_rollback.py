@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -119,8 +120,9 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
         ("state = 'doubtful'", "batches 1 are doubtful; `migrator db resolve`"),
         (
             "lane = 1000, mode = 'dispatch', state = 'publishing'",
-            "of these, 1 want a dispatcher",
+            "batches 1 were being sent by a dispatcher, and only a dispatcher settles them",
         ),
+        ("mode = 'direct', state = 'publishing'", "batches 1 may have reached the broker"),
         ("lane = 5", ""),
     ],
 )
@@ -132,6 +134,36 @@ def test_what_is_left_alone_is_told(claimed: Program, changes: str, said: str) -
     assert said in ended.err
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
     assert len(claimed.rows(ROWS)) == 10
+
+
+def test_what_was_being_published_is_foretold(claimed: Program) -> None:
+    """Where a broker is named, and only for the delays into which it was published.
+
+    When it cannot be published, it stays as it is, and is told among what is left alone.
+    """
+    claimed.change(
+        "UPDATE migrator_batch SET mode = 'direct', state = 'publishing', attempt = 1",
+        "UPDATE migrator_timeout SET due = '2026-01-01 00:00:00.000000' WHERE row_index < 3",
+    )
+    broker = ("--broker-url", "amqp://guest:guest@127.0.0.1:1/")
+    dry = ("rollback", "--dry-run", "--json")
+    keys = ("untouched", "republished", "republished_due")
+
+    def told(*args: str, codes: Sequence[int] = (0,)) -> tuple[Any, ...]:
+        document = claimed(*args, codes=codes).document
+        return tuple(document[key] for key in keys)
+
+    assert told(*dry) == ([1], [], 0)
+    assert told(*broker, *dry, "--only-handed-over") == ([], [1], 3)
+    assert told(*broker, "rollback", "--yes", "--json", codes=[4]) == ([1], [], 0)
+    assert told(*broker, *dry, "--delays", "v1") == ([], [1], 3)
+    claimed.change("""UPDATE migrator_run SET options = '{"delays": "v2"}'""")
+    assert told(*broker, *dry, "--delays", "v1") == ([1], [], 0)
+    assert told(*broker, *dry) == ([], [1], 3)
+    claimed.change("UPDATE migrator_batch SET mode = 'staged'")  # with no message to stage
+    assert told(*broker, *dry) == ([], [1], 3)
+    claimed.change(LANES, "UPDATE migrator_batch SET lane = 5")
+    assert told(*broker, *dry) == ([], [], 0)
 
 
 HANDED_OVER = (
