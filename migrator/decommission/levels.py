@@ -98,7 +98,10 @@ class DelaysFound:
                 "`migrator decommission` takes them away"
             )
         for queue, count in self.staged.items():
-            yield f"{queue} holds {count} messages on their way; `migrator run --once` moves them"
+            yield (
+                f"{queue} holds {count} messages on their way; `migrator run --once` hands them "
+                "over, `migrator rollback` puts them back"
+            )
         delivery = delivery_exchange(self.version)
         # nothing of NServiceBus binds to a level, so nobody but the owner could do it again
         if at_levels := [each for each in self.bound if each.source != delivery]:
