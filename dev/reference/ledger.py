@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from dev.reference import words
 from dev.reference.markdown import page, table, word
 from migrator.database.engine import open_engine
-from migrator.database.types import KeyText, LongBytes, LongText
+from migrator.database.types import AsciiText, KeyText, LongBytes, LongText
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.states import NEXT, RAISES_ATTEMPT, BatchState, RowState
 from migrator.ledger.tables import BATCH_TIMES, build_tables, ledger_names, names_for
@@ -79,7 +79,7 @@ def _ledger_table(found: sa.Table, noun: str) -> str:
 def _sql_type(column: sa.Column[Any]) -> str:
     kinds: Sequence[tuple[Any, str]] = (
         (sa.Integer, "number"),
-        (sa.String | LongText | KeyText, "text"),
+        (sa.String | LongText | KeyText | AsciiText, "text"),
         (LongBytes, "bytes"),
     )
     name = next((name for kind, name in kinds if isinstance(column.type, kind)), "time")

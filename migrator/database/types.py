@@ -79,6 +79,27 @@ class KeyText(TypeDecorator[str]):
         return dialect.type_descriptor(found)
 
 
+class AsciiText(TypeDecorator[str]):
+    """Short text of ASCII alone: VARCHAR, on SQL Server also for values.
+
+    There a value of NVARCHAR has the server convert the column, where its collation is one of
+    ``SQL_…``: it looks at each row to find one, and waits for whoever holds any of them.
+    """
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, chars: int) -> None:
+        """Have room for *chars*."""
+        super().__init__(chars)
+        self.chars = chars
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the column type of *dialect*."""
+        # as it is: what ``type_descriptor`` makes of VARCHAR is bound like any other text
+        return sa.VARCHAR(self.chars) if dialect.name == "mssql" else sa.String(self.chars)
+
+
 class Line(LongText):
     """Text of a row that is compared and grouped by: Oracle does neither with a CLOB."""
 

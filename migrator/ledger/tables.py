@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import prefer_indexes
-from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
+from migrator.database.types import BYTES, LINE, LONG_TEXT, AsciiText, UtcDateTime, key_text
 from migrator.errors import LedgerError
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.timeouts import Lane
@@ -197,7 +197,7 @@ def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
 
 def _ledger() -> _Items:
     return [
-        sa.Column("id", sa.String(40), primary_key=True),
+        sa.Column("id", AsciiText(40), primary_key=True),
         _key("identity"),
         _time("created_at", nullable=False),
     ]
@@ -325,7 +325,7 @@ def _only(names: LedgerNames, rows: sa.ColumnElement[bool], *dialects: str) -> d
 
 def _lease() -> _Items:
     return [
-        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("name", AsciiText(100), primary_key=True),
         _key("owner", nullable=True),
         sa.Column("token", sa.BigInteger, nullable=False),
         _time("until", nullable=False),

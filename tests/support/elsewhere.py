@@ -42,6 +42,7 @@ from sqlalchemy.types import TIMESTAMP, Text
 from sqlglot import expressions as e
 from sqlglot.errors import SqlglotError
 
+from migrator.database.types import AsciiText
 from migrator.ledger.tables import PREFIX
 from migrator.stores.sql.local_time import LocalTime
 from tests.support.statements import kind_of
@@ -301,9 +302,14 @@ def _of_sql_server(tree: Any) -> Iterator[str]:
 
 
 def _of_narrow_text(element: ClauseElement) -> Iterator[str]:
-    """Yield text whose letters SQL Server would look up in a code page; no column here has one."""
+    """Yield text whose letters SQL Server would look up in a code page; no column here has one.
+
+    But those that are ASCII alone.
+    """
     compiled: Any = element.compile(dialect=KINDS["mssql"])
     for parameter, name in compiled.bind_names.items():
+        if isinstance(parameter.type, AsciiText):
+            continue
         told: Any = parameter.type._unwrapped_dialect_impl(KINDS["mssql"])
         if "SQL_VARCHAR" in str(told.get_dbapi_type(_Names())):
             yield f"binds {name} as VARCHAR"

@@ -145,6 +145,20 @@ def test_what_is_compared_with_a_varchar_column_is_bound_as_it_is(
     assert [size[0] for size in server.sizes] == [fake_odbc.VARCHAR]
 
 
+def test_text_is_bound_as_what_its_column_in_the_ledger_is(
+    engine: sa.Engine, ledger: LedgerTables
+) -> None:
+    """Else letters are lost, or a lane that is renewed looks at the rows of all, and waits."""
+    dialect: Any = engine.dialect
+    kinds = {"VARCHAR": fake_odbc.VARCHAR, "NVARCHAR": fake_odbc.WVARCHAR}
+    for column in (each for table in ledger.metadata.tables.values() for each in table.columns):
+        kind = str(column.type.compile(dialect)).partition("(")[0]
+        if kind in kinds:
+            bound: Any = column.type.dialect_impl(dialect).get_dbapi_type(dialect.dbapi)
+            told = bound[0] if isinstance(bound, tuple) else bound
+            assert (str(column), told) == (str(column), kinds[kind])
+
+
 def test_names_that_are_written_out_are_national_text(engine: sa.Engine) -> None:
     """A list too long for parameters says N'…', with or without a type of its own."""
     names = [f"{_WROCLAW}.{n}" for n in range(MOST_IN_LIST + 1)]
