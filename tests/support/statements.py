@@ -141,8 +141,12 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
         yield store.copying(move)
         yield reading_content(legacy, [ID])
     yield removing(legacy, [ID])
-    nobody: Any = None
-    yield store.looking(nobody, legacy.table, [ID])
+    if isinstance(store, MssqlDialect):
+        yield store.keeping_out(legacy.table, [ID])
+        yield store.keeping_out(legacy.table, [ID], seeking("PK 100 %"))
+    else:
+        nobody: Any = None
+        yield store.looking(nobody, legacy.table, [ID])
 
 
 def _put_back(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:

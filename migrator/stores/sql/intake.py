@@ -26,7 +26,7 @@ from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS, ClearTimeouts
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
+from migrator.stores.sql.moving import guid_text, in_ledger, is_storable, row_by_row
 
 PERSISTENCE_VERSION: Final = "6.6.5.0"
 """What the last persistence with a timeout table writes; informational (reference 1.3)."""
@@ -104,7 +104,7 @@ class SqlIntake:
                     known += len(values) - inserted
                 else:
                     clearing = sa.delete(legacy.table).where(legacy.table.c.SagaId.in_(values))
-                    cleared += connection.execute(clearing).rowcount
+                    cleared += connection.execute(row_by_row(clearing)).rowcount
         return Applied(stored=stored, known=known, cleared=cleared)
 
     def _insert(
@@ -129,7 +129,7 @@ class SqlIntake:
         known = sa.delete(table).where(
             table.c.Id.in_(written), in_ledger(legacy, self._ledger).is_not(None)
         )
-        removed = connection.execute(known).rowcount if written else 0
+        removed = connection.execute(row_by_row(known)).rowcount if written else 0
         return len(written) - removed
 
 

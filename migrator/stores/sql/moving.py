@@ -317,8 +317,15 @@ def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> 
 
 
 def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
-    """Return what removes rows; SQL Server takes no other hint for what is deleted."""
-    removal = sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+    """Return what removes rows."""
+    return row_by_row(sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids)))
+
+
+def row_by_row(removal: sa.Delete) -> sa.Delete:
+    """Return *removal*, which locks rows and no pages on SQL Server.
+
+    Claims read past locked rows, not past locked pages. It takes no other hint for what is deleted.
+    """
     return removal.with_hint("WITH (ROWLOCK)", dialect_name="mssql")
 
 

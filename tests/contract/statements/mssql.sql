@@ -919,20 +919,20 @@ UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- stores/sql/intake.py SqlIntake._insert
-DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
+DELETE FROM [public].timeoutentity WITH (ROWLOCK) WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake._insert
-DELETE FROM timeouts WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
+DELETE FROM timeouts WITH (ROWLOCK) WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake.apply
-DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.sagaid IN (:SagaId_1);
+DELETE FROM [public].timeoutentity WITH (ROWLOCK) WHERE [public].timeoutentity.sagaid IN (:SagaId_1);
 
 -- stores/sql/intake.py SqlIntake.apply
-DELETE FROM timeouts WHERE timeouts.[SagaId] IN (:SagaId_1);
+DELETE FROM timeouts WITH (ROWLOCK) WHERE timeouts.[SagaId] IN (:SagaId_1);
 
 -- stores/sql/nhibernate.py NHibernateStore._in_ledger
 SELECT migrator.batch.source, max(migrator.batch.endpoint) AS max_1

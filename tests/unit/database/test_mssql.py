@@ -22,9 +22,11 @@ from migrator.ledger.identity import identity_of
 from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName
+from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
+from migrator.nservicebus.timeouts import NO_SAGA, EndpointName, TimeoutId
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import has_index
+from migrator.stores.sql.intake import SqlIntake
 from migrator.stores.sql.legacy_table import LATEST
 from migrator.stores.sql.moving import Move
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
@@ -408,6 +410,33 @@ def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
     OperatorActions(engine, ledger).purge(before=statements.NOW)
     (looked,) = (each for each in server.statements() if "UPDLOCK" in each)
     assert looked.startswith("SELECT TOP 2000 ")
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_what_a_dispatcher_stores_locks_rows_by_their_ids(
+    has_key: bool, server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """A plan that reads the whole table would lock all of it, so that no row may come."""
+    _, legacy, ledger = statements.tables("mssql")
+    server.answer(r"lease\.token", [(1,)])
+    server.answer("sys.index_columns", [("PK", "Id")] if has_key else [])
+    endpoint = StoreEndpoint(name=EndpointName("Sales.Orders"), source=legacy.source)
+    new = DelayedMessage(
+        id=TimeoutId(statements.ID),
+        native_id="m-1",
+        destination="Billing",
+        saga_id=NO_SAGA,
+        due_at=statements.NOW,
+        headers={},
+        headers_text="{}",
+        body=b"",
+    )
+    intake = SqlIntake(engine, ledger, lambda _source: legacy)
+    intake.apply(endpoint, [new, ClearTimeouts(saga_id=statements.ID)], statements.LEASE)
+    (looked,) = (each for each in server.statements() if "HOLDLOCK" in each)
+    assert ("(INDEX([PK]), FORCESEEK, UPDLOCK, HOLDLOCK, ROWLOCK)" in looked) is has_key
+    removed = [each for each in server.statements() if each.startswith("DELETE")]
+    assert ["WITH (ROWLOCK)" in each for each in removed] == [True, True]
 
 
 def test_a_dispatcher_forgets_too_few_rows_at_once_to_lock_the_ledger(

@@ -46,7 +46,7 @@ _PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
 _SKIM: Final = "READPAST, ROWLOCK, READCOMMITTEDLOCK"
 """Looks at what is committed and not locked, one row at a time: READPAST passes over locked rows,
 and would wait for a page on which one is."""
-_LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
+_LOOK: Final = "UPDLOCK, HOLDLOCK, ROWLOCK"
 """Also keeps rows that are not there from coming, until the end of the transaction."""
 _WITH_SNAPSHOTS: Final = frozenset({1, 3})
 """On, and about to be."""
@@ -90,9 +90,9 @@ class MssqlDialect(LookingDialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
         legacy = move.legacy
-        indexes = _indexes(connection, legacy)
-        in_order = walking(beginning_with(indexes, _names(legacy, due_order(legacy))))
-        by_id = seeking(beginning_with(indexes, _names(legacy, ["Id"])))
+        indexes = _indexes(connection, legacy.table)
+        due = [legacy.table.c[key].name for key in due_order(legacy)]
+        in_order, by_id = walking(beginning_with(indexes, due)), _by_id(indexes, legacy.table)
         how = in_order if move.request.only is None else by_id
         if move.request.not_for:
             ids = connection.scalars(self.passing_over(move, how)).all()
@@ -165,9 +165,17 @@ class MssqlDialect(LookingDialect):
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return what finds those of *ids* that are there, and keeps the others from coming."""
+        """Return what finds those of *ids* that are there, and keeps the others from coming.
+
+        By the index on the id: to keep rows from coming, a plan that reads the whole table would
+        lock all of it.
+        """
+        return self.keeping_out(table, ids, _by_id(_indexes(connection, table), table))
+
+    def keeping_out(self, table: sa.Table, ids: Sequence[str], how: str = "") -> sa.Select[Any]:
+        """Return the query of ``looking``, which finds rows by the index of *how*."""
         query = sa.select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
-        return query.with_hint(table, _LOOK, _NAME)
+        return query.with_hint(table, f"WITH ({how}{_LOOK})", _NAME)
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
@@ -197,12 +205,12 @@ class MssqlDialect(LookingDialect):
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the server counts along."""
-        found = connection.execute(_ESTIMATE, {"name": _quoted(connection, legacy)}).scalar()
+        found = connection.execute(_ESTIMATE, {"name": _quoted(connection, legacy.table)}).scalar()
         return int(found or 0)
 
     def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
         """Return which."""
-        names = {"name": _quoted(connection, legacy)}
+        names = {"name": _quoted(connection, legacy.table)}
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right for right, is_granted in rights.items() if not is_granted]
 
@@ -289,9 +297,9 @@ def snapshots_unknown(database: str) -> StoreRemark:
     )
 
 
-def _indexes(connection: sa.Connection, legacy: LegacyTable) -> Sequence[tuple[str, str]]:
+def _indexes(connection: sa.Connection, table: sa.Table) -> Sequence[tuple[str, str]]:
     """Return each index of all rows with each of its columns, in their order."""
-    found = connection.execute(_INDEXES, {"name": _quoted(connection, legacy)})
+    found = connection.execute(_INDEXES, {"name": _quoted(connection, table)})
     return [(index, column) for index, column in found]
 
 
@@ -309,8 +317,8 @@ def seeking(index: str | None) -> str:
     return "" if index is None else f"{walking(index)}FORCESEEK, "
 
 
-def _names(legacy: LegacyTable, keys: Sequence[str]) -> Sequence[str]:
-    return [legacy.table.c[key].name for key in keys]
+def _by_id(indexes: Sequence[tuple[str, str]], table: sa.Table) -> str:
+    return seeking(beginning_with(indexes, [table.c.Id.name]))
 
 
 def _escaped(name: str) -> str:
@@ -318,5 +326,5 @@ def _escaped(name: str) -> str:
     return "[" + name.replace("]", "]]").replace("%", "%%") + "]"
 
 
-def _quoted(connection: sa.Connection, legacy: LegacyTable) -> str:
-    return connection.dialect.identifier_preparer.format_table(legacy.table).replace("%%", "%")
+def _quoted(connection: sa.Connection, table: sa.Table) -> str:
+    return connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")

@@ -41,3 +41,7 @@ SELECT lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS anon_1
 FROM dbo.[Sales_Orders_TimeoutData] WITH (UPDLOCK, HOLDLOCK, ROWLOCK) 
 WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
 
+SELECT lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS anon_1 
+FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([PK 100 %]), FORCESEEK, UPDLOCK, HOLDLOCK, ROWLOCK) 
+WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
+

@@ -47,6 +47,10 @@ SELECT lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS anon_1
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, HOLDLOCK, ROWLOCK) 
 WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
 
+SELECT lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS anon_1 
+FROM dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, UPDLOCK, HOLDLOCK, ROWLOCK) 
+WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
+
 INSERT INTO dbo.[TimeoutEntity] ([Id], [SagaId], [State], [Time]) SELECT CAST(migrator.timeout.store_id AS UNIQUEIDENTIFIER) AS store_id, CAST(migrator.timeout.saga_id AS UNIQUEIDENTIFIER) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME) AS due 
 FROM migrator.timeout 
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL;
