@@ -6,14 +6,20 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import sqlalchemy as sa
 
 from migrator.database.engine import reading, writing
-from migrator.database.portable import among, first_for_update, flag, prefer_indexes
+from migrator.database.portable import (
+    MOST_IN_LIST,
+    among,
+    first_for_update,
+    flag,
+    prefer_indexes,
+)
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_batch, hold_lease, insert_trial_run, open_batch, under_lease
@@ -75,11 +81,7 @@ class SqlClaims:
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         """Look without a lock or a transaction id; see ``Claims``."""
-        return [
-            each
-            for start in range(0, len(requests), _LOOKED_AT_ONCE)
-            for each in self._promising(requests[start : start + _LOOKED_AT_ONCE])
-        ]
+        return [each for some in _at_once(requests) for each in self._promising(some)]
 
     def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         doing = "looking for rows to claim"
@@ -272,6 +274,19 @@ class SqlClaims:
                 if not ids:
                     return released
                 released += self.put_back(connection, legacy, row.c.id.in_(ids))
+
+
+def _at_once(requests: Sequence[ClaimRequest]) -> Iterator[Sequence[ClaimRequest]]:
+    """Yield *requests* in parts that one statement takes, with the destinations they leave out."""
+    some, names = list[ClaimRequest](), 0
+    for each in requests:
+        names += len(each.not_for)
+        if some and (len(some) == _LOOKED_AT_ONCE or names > MOST_IN_LIST):
+            yield some
+            some, names = [], len(each.not_for)
+        some.append(each)
+    if some:
+        yield some
 
 
 def trial_claim(

@@ -24,6 +24,7 @@ from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA, EndpointName, TimeoutId
+from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import has_index
 from migrator.stores.sql.intake import SqlIntake
@@ -410,6 +411,23 @@ def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
     OperatorActions(engine, ledger).purge(before=statements.NOW)
     (looked,) = (each for each in server.statements() if "UPDLOCK" in each)
     assert looked.startswith("SELECT TOP 2000 ")
+
+
+def test_a_look_at_many_endpoints_has_no_more_parameters_than_the_server_takes(
+    server: FakeOdbc, engine: sa.Engine
+) -> None:
+    """Each endpoint has its held destinations; with 2100 in one statement it fails (8003)."""
+    _, legacy, ledger = statements.tables("mssql")
+    held = [frozenset(f"Billing.{n}" for n in range(many)) for many in (*[300] * 50, 0, 1000, 1001)]
+    asked = [statements.request(legacy, not_for=names) for names in held]
+    server.answer("EXISTS", lambda: [(1,) * server.statements()[-1].count("EXISTS")])
+    found = SqlClaims(engine, ledger, lambda _source: legacy).promising(asked)
+    assert list(found) == asked
+    looks = [
+        (said.count("EXISTS"), len(values)) for said, values in server.said if "EXISTS" in said
+    ]
+    assert sum(endpoints for endpoints, _ in looks) == len(asked)
+    assert max(values for _, values in looks) < 2100
 
 
 @pytest.mark.parametrize("has_key", [True, False])
