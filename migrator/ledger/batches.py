@@ -78,7 +78,7 @@ class SqlBatches(LedgerPart):
             rows = connection.execute(for_update(query.order_by(batch.c.id), batch)).all()
             connection.execute(
                 update(batch)
-                .where(batch.c.id.in_([row.id for row in rows]))
+                .where(among(batch.c.id, [row.id for row in rows]))
                 .values(lease_token=lease.token, owner=lease.owner)
             )
         return [batch_of(row) for row in rows]

@@ -17,6 +17,7 @@ from migrator.database.types import ColumnTime, exactly
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerError, RowRefused, StoreUnavailable
 from migrator.ledger import migrations
+from migrator.ledger.batches import SqlBatches
 from migrator.ledger.claims import too_long
 from migrator.ledger.identity import identity_of
 from migrator.ledger.operator_actions import OperatorActions
@@ -428,6 +429,20 @@ def test_a_look_at_many_endpoints_has_no_more_parameters_than_the_server_takes(
     ]
     assert sum(endpoints for endpoints, _ in looks) == len(asked)
     assert max(values for _, values in looks) < 2100
+
+
+def test_any_number_of_batches_is_taken_over_from_an_operator(
+    server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
+) -> None:
+    """A retry of a large quarantine makes as many; they would be taken over never (8003)."""
+    given = {"run_id": 7, "lane": 0, "mode": "direct", "state": "claimed", "size": 1}
+    row = dict.fromkeys(ledger.batch.c.keys()) | given
+    server.answer("FROM migrator.batch", [row | {"id": n} for n in range(2200)])
+    server.answer(r"lease\.token", [(1,)])
+    taken = SqlBatches(engine, ledger).put_in(statements.LEASE)
+    assert len(taken) == 2200
+    (values,) = (values for said, values in server.said if said.startswith("UPDATE"))
+    assert len(values) < 2100
 
 
 @pytest.mark.parametrize("has_key", [True, False])
