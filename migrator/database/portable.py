@@ -33,7 +33,8 @@ _MOST_LOCKED: Final = {"mssql": 2000}
 def locked_at_once(rows: int, dialect: str) -> int:
     """Return how many of *rows* one transaction may change: all, but few on SQL Server.
 
-    From 5000 locks on, that server locks the whole table, and every lane would wait.
+    From 5000 locks on, that server locks a whole table, and every lane would wait. The ledger's is
+    made with LOCK_ESCALATION = DISABLE, which its documentation promises for most cases only.
     """
     return min(rows, _MOST_LOCKED.get(dialect, rows))
 
