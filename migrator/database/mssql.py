@@ -56,9 +56,15 @@ a server or DSN may set them off. With NOCOUNT nobody would be told how many row
 """
 _PASSING_STATES: Final = ("08", "40001", "HYT")
 """Connection exceptions, deadlock, timeouts of a login, a statement or a lock."""
+_LOCK_TIMEOUT: Final = 1222
 _PASSING: Final = frozenset(
     {
-        *(1205, 1222, -2, 3960),  # deadlock, lock timeout, statement timeout, changed meanwhile
+        *(
+            1205,
+            _LOCK_TIMEOUT,
+            -2,
+            3960,
+        ),  # deadlock, lock timeout, statement timeout, changed meanwhile
         *(701, 1105, 1204, 8645, 8651, 9002, 10928, 10929),  # out of memory, disk, locks, log
         # Azure: moves, busy, not available, not open yet for logins, more requests than it takes
         *(615, 926, 4060, 4221, 10936, 40197, 40501, 40540, 40613, 42108, 42109),
@@ -187,6 +193,13 @@ def is_passing(exc: DBAPIError) -> bool:
     if not _PASSING.isdisjoint(_numbers(exc.orig)):
         return True
     return (state_of(exc) or "").startswith(_PASSING_STATES)
+
+
+def is_lock_timeout(error: BaseException | None) -> bool:
+    """Return whether somebody held a lock for longer than a session of ours waits."""
+    if not isinstance(error, DBAPIError) or state_of(error) is None:
+        return False
+    return _LOCK_TIMEOUT in _numbers(error.orig)
 
 
 def _numbers(error: BaseException | None) -> Sequence[int]:

@@ -12,6 +12,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from migrator.database import mssql
 from migrator.database.engine import reading, writing
 from migrator.database.portable import (
     MOST_IN_LIST,
@@ -90,7 +91,9 @@ class SqlClaims:
             with reading(self._engine, StoreError, doing=doing) as connection:
                 prefer_indexes(connection)
                 found = connection.execute(query).one()
-        except StoreUnavailable:
+        except StoreUnavailable as exc:
+            if mssql.is_lock_timeout(exc.__cause__):
+                return requests  # a claim reads past what this waited for
             raise
         except StoreError:  # one table is gone: a claim says which, and the others have their turn
             return requests

@@ -445,6 +445,18 @@ def test_any_number_of_batches_is_taken_over_from_an_operator(
     assert len(values) < 2100
 
 
+def test_a_lock_that_somebody_keeps_holds_up_no_claim(server: FakeOdbc, engine: sa.Engine) -> None:
+    """Without row versions the look waits for it, and does not know what a claim would find."""
+    _, legacy, ledger = statements.tables("mssql")
+    asked, claims = [statements.request(legacy)], SqlClaims(engine, ledger, lambda _source: legacy)
+    locked = "Lock request time out period exceeded. (1222) (SQLExecDirectW)"
+    server.answer("EXISTS", fake_odbc.error("42000", locked))
+    assert claims.promising(asked) == asked
+    server.answer("EXISTS", fake_odbc.error("08S01", "Communication link failure (0) (SQL"))
+    with pytest.raises(StoreUnavailable, match="link failure"):
+        claims.promising(asked)
+
+
 @pytest.mark.parametrize("has_key", [True, False])
 def test_what_a_dispatcher_stores_locks_rows_by_their_ids(
     has_key: bool, server: FakeOdbc, engine: sa.Engine
