@@ -24,7 +24,7 @@ verbs = new_group()
 def decommission(
     context: typer.Context,
     endpoint: Annotated[
-        str, typer.Option(metavar="NAME", help="The endpoint; as its input queue is spelled.")
+        str, typer.Option(metavar="NAME", help="One endpoint, as its input queue is spelled.")
     ],
     dry_run: DryRun = False,
     drop_table: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from migrator.cli.lazy import new_group
-from migrator.cli.options import Yes
+from migrator.cli.options import Endpoints, Yes
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
@@ -30,27 +30,32 @@ verbs = new_group("Rows kept aside with a reason: list, show, retry, export, dis
 
 _BODY_SHOWN_BYTES: Final = 2000
 
-Endpoint = Annotated[
-    str | None, typer.Option("--endpoint", metavar="NAME", help="Only of this endpoint.")
-]
 ReasonCode = Annotated[
     str | None, typer.Option("--reason", metavar="CODE", help="Only with this reason.")
 ]
 Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this timeout.")]
 
 
-def _filter(endpoint: str | None, reason: str | None, timeout_id: str | None) -> QuarantineFilter:
+def _filter(
+    endpoints: Sequence[str] | None, reason: str | None, timeout_id: str | None
+) -> QuarantineFilter:
     from migrator.ledger.report import QuarantineFilter
 
     if reason is not None and reason not in set(Reason):
         raise ConfigError(f"--reason {reason!r} must be one of {', '.join(Reason)}")
-    return QuarantineFilter(endpoint=endpoint, reason=reason, timeout_id=timeout_id)
+    return QuarantineFilter(endpoints=endpoints or None, reason=reason, timeout_id=timeout_id)
+
+
+def _detail(which: QuarantineFilter, rows: int) -> Mapping[str, object]:
+    """Return what the audit trail keeps of an action on *rows* rows."""
+    endpoints = None if which.endpoints is None else ", ".join(sorted(which.endpoints))
+    return {"endpoint": endpoints, "reason": which.reason, "id": which.timeout_id, "rows": rows}
 
 
 @verbs.command("list")
 def list_rows(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     reason: ReasonCode = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
 ) -> None:
@@ -58,7 +63,7 @@ def list_rows(
 
     Examples:
       migrator quarantine list
-      migrator quarantine list --endpoint Sales --reason destination-unknown --json
+      migrator quarantine list --endpoint Sales --endpoint Billing --json
     """
     session = session_of(context)
     which = _filter(endpoint, reason, None)
@@ -78,7 +83,7 @@ def list_rows(
 def show(
     context: typer.Context,
     timeout_id: Annotated[str, typer.Argument(metavar="ID", help="The timeout's id.")],
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
 ) -> None:
     """Show one row with its headers and its body.
 
@@ -103,7 +108,7 @@ def show(
 @verbs.command()
 def retry(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     reason: ReasonCode = None,
     timeout_id: Id = None,
 ) -> None:
@@ -121,8 +126,7 @@ def retry(
     with session.opened(with_ledger=True) as app:
         returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
         count = returned + app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
-        detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
-        app.runs.record("quarantine_retried", detail=detail, batch=None)
+        app.runs.record("quarantine_retried", detail=_detail(which, count), batch=None)
     session.tell(
         "quarantine-retry",
         {"rows": count},
@@ -135,7 +139,7 @@ def retry(
 @verbs.command()
 def export(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     reason: ReasonCode = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there instead of stdout.")
@@ -186,7 +190,7 @@ def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
 @verbs.command()
 def discard(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: Endpoints = None,
     reason: ReasonCode = None,
     timeout_id: Id = None,
     yes: Yes = False,
@@ -205,8 +209,7 @@ def discard(
     confirmed(yes=yes, what="these rows of the quarantine would never be sent")
     with session.opened(with_ledger=True) as app:
         count = app.quarantine.discard(which)
-        detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
-        app.runs.record("quarantine_discarded", detail=detail, batch=None)
+        app.runs.record("quarantine_discarded", detail=_detail(which, count), batch=None)
     session.tell("quarantine-discard", {"rows": count}, f"{counted(count, 'row')} discarded")
 
 

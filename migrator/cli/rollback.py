@@ -21,6 +21,7 @@ from migrator.cli.options import (
     DryRun,
     DueFrom,
     DueUntil,
+    Endpoints,
     Margin,
     MaxDepth,
     MaxHold,
@@ -72,9 +73,7 @@ def watched() -> Iterator[Callable[[WalkProgress], None]]:
 @settings("delays")
 def rollback(
     context: typer.Context,
-    endpoint: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only rows of this endpoint.")
-    ] = None,
+    endpoint: Endpoints = None,
     run: Run = None,
     only_handed_over: Annotated[
         bool,
@@ -120,6 +119,7 @@ def rollback(
     from migrator.app.commands import new_rollback
     from migrator.recall.rollback import RollbackScope
     from migrator.service.hooks import fire_rollback, hooked
+    from migrator.stores.endpoints import chosen_endpoints
 
     session = session_of(context)
     terms = terms_of(margin, max_hold, max_depth)
@@ -131,7 +131,7 @@ def rollback(
         confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
     with session.opened(with_ledger=True) as app:
         scope = RollbackScope(
-            endpoint=app.store.find(endpoint) if endpoint else None,
+            endpoints=chosen_endpoints(app.store, endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
             only_handed_over=is_part,
             destination=destination,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from migrator.database.portable import first_for_update, prefer_indexes
+from migrator.database.portable import among, first_for_update, prefer_indexes
 from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import inserted_id
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
@@ -228,8 +228,10 @@ def in_quarantine(
     """
     row = timeout.c
     found: list[sa.ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
-    wanted = {"endpoint": which.endpoint, "reason": which.reason, "store_id": which.timeout_id}
+    wanted = {"reason": which.reason, "store_id": which.timeout_id}
     found += [row[name] == value for name, value in wanted.items() if value is not None]
+    if which.endpoints is not None:
+        found.append(among(row.endpoint, which.endpoints))
     if which.mode is not None:
         of_mode = batch.alias("of_mode")
         found.append(row.batch_id.in_(sa.select(of_mode.c.id).where(of_mode.c.mode == which.mode)))

@@ -5,7 +5,7 @@ The ledger's read side fills them; the command line, metrics and the web page sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -146,11 +146,19 @@ class Progress:
 class QuarantineFilter:
     """Which rows in quarantine; None means any."""
 
-    endpoint: str | None = None
+    endpoints: Collection[str] | None = None
     reason: str | None = None
     timeout_id: str | None = None
     mode: Mode | None = None
     """Of the batch the row was claimed with."""
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint that is meant, where no more than one can be; None: any."""
+        if self.endpoints is None:
+            return None
+        (only,) = self.endpoints
+        return only
 
 
 ANY_QUARANTINED: Final = QuarantineFilter()

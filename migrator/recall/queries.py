@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import reading
-from migrator.database.portable import flag, for_update, pair_in, prefer_indexes
+from migrator.database.portable import among, flag, for_update, pair_in, prefer_indexes
 from migrator.database.types import byte_length
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
@@ -197,8 +197,8 @@ class Forecaster:
 def of_batches(batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
     """Return what *scope* demands of a batch."""
     found: list[ColumnElement[bool]] = []
-    if scope.source is not None:
-        found.append(batch.source == scope.source)
+    if scope.sources is not None:
+        found.append(among(batch.source, scope.sources))
     if scope.run is not None:
         found.append(batch.run_id == scope.run)
     return found

@@ -38,7 +38,7 @@ RELEASABLE: Final = frozenset({BatchState.CLAIMED, BatchState.STAGING, *HALF_DON
 class RollbackScope:
     """Which rows to give back."""
 
-    endpoint: StoreEndpoint | None
+    endpoints: Sequence[StoreEndpoint] | None
     """None: of every endpoint."""
     run: RunId | None
     """None: of every run, and what is in quarantine, too."""
@@ -54,14 +54,18 @@ class RollbackScope:
     def covers(self, batch: Batch) -> bool:
         """Return whether *batch*, which is not handed over, is meant."""
         is_run = self.run in (None, batch.run) and not self.only_handed_over
-        return is_run and (self.endpoint is None or batch.source == self.endpoint.source)
+        return is_run and (self.sources is None or batch.source in self.sources)
+
+    @property
+    def sources(self) -> Collection[str] | None:
+        """Where the endpoints' rows come from; None: of every endpoint."""
+        return None if self.endpoints is None else {each.source for each in self.endpoints}
 
     @property
     def handed_over(self) -> RecallScope:
         """The same of what was handed over."""
-        source = None if self.endpoint is None else self.endpoint.source
         return RecallScope(
-            source=source,
+            sources=self.sources,
             run=self.run,
             destination=self.destination,
             due_from=self.due_from,
@@ -218,7 +222,7 @@ class Rollback:
                     self._recall(scope, terms, recall, report, watched)
                 is_all = scope.run is None and not scope.only_handed_over
                 if is_all and report.is_whole and not report.busy:
-                    self._forget_held(scope.endpoint)
+                    self._forget_held(scope.sources)
             except MigratorError as exc:
                 report.stopped_by = exc
         return report
@@ -376,10 +380,15 @@ class Rollback:
     def _release_quarantined(self, scope: RollbackScope) -> tuple[int, str | None]:
         if scope.run is not None:
             return 0, None
-        try:
-            return self.claims.release_quarantined(scope.endpoint), None
-        except SomeGone as exc:
-            return exc.back, str(exc)
+        wanted: Sequence[StoreEndpoint | None] | None = scope.endpoints
+        back, left = 0, list[str]()
+        for endpoint in [None] if wanted is None else wanted:
+            try:
+                back += self.claims.release_quarantined(endpoint)
+            except SomeGone as exc:
+                back += exc.back
+                left.append(str(exc))
+        return back, "; ".join(left) or None
 
     def _forecast(self, scope: RollbackScope) -> RollbackReport:
         """Return what would be released now; takes no lane, so that nothing at all is written."""
@@ -406,8 +415,8 @@ class Rollback:
         return [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
 
     def _in_quarantine(self, scope: RollbackScope) -> int:
-        if scope.endpoint is not None:
-            return self.books.quarantined([scope.endpoint])
+        if scope.endpoints is not None:
+            return self.books.quarantined(scope.endpoints)
         return sum(endpoint.quarantined for endpoint in self.books.progress().endpoints)
 
     # ── what was ────────────────────────────────────────────────────────────────────────────
@@ -421,10 +430,10 @@ class Rollback:
         found = (self.batches.find(each.batch) for each in self.books.progress().doubtful)
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]
 
-    def _forget_held(self, wanted: StoreEndpoint | None) -> None:
+    def _forget_held(self, sources: Collection[str] | None) -> None:
         """Have `status` list no destination any more for which nobody is to hand over rows."""
         for each in self.books.held():
-            if wanted is None or each.source == wanted.source:
+            if sources is None or each.source in sources:
                 endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
                 self.held.free(endpoint, [each.destination])
 

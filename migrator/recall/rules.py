@@ -5,7 +5,7 @@ Source: design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -69,7 +69,7 @@ class Sighting:
 class RecallScope:
     """Which handed-over timeouts are to come back; None means any."""
 
-    source: str | None = None
+    sources: Collection[str] | None = None
     run: RunId | None = None
     destination: str | None = None
     """As in the Destination column."""
@@ -80,7 +80,8 @@ class RecallScope:
 
     def may_mean(self, source: str, run: RunId) -> bool:
         """Return whether rows of a batch of *source* and *run* may be meant."""
-        return self.source in (None, source) and self.run in (None, run)
+        is_source = self.sources is None or source in self.sources
+        return is_source and self.run in (None, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

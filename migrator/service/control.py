@@ -251,7 +251,9 @@ class Control:
                 "later"
             )
         which = QuarantineFilter(
-            endpoint=command.endpoint, reason=command.reason, timeout_id=command.id
+            endpoints=None if command.endpoint is None else [command.endpoint],
+            reason=command.reason,
+            timeout_id=command.id,
         )
         if isinstance(command, Retry):
             work, kind, done = self._try_again, RETRIED, "tried again"

@@ -91,7 +91,8 @@ def filter_of(given: Mapping[str, str]) -> QuarantineFilter:
     reason = given.get("reason") or None
     if reason is not None and reason not in set(Reason):
         raise HTTPException(400, "there is no such reason")
-    return QuarantineFilter(endpoint=given.get("endpoint") or None, reason=reason)
+    endpoint = given.get("endpoint")
+    return QuarantineFilter(endpoints=[endpoint] if endpoint else None, reason=reason)
 
 
 def number_of(given: Mapping[str, str], key: str) -> int:

@@ -196,4 +196,4 @@ def test_a_dispatchers_quarantine_goes_back_to_the_store_to_be_tried_again(site:
     assert site.legacy_rows() == hours(1, start=1)
     assert site.ids(site.claim(endpoint, ours, mode=Mode.DISPATCH)) == [timeout_id(1)]
     assert site.claims.release_quarantined(endpoint, QuarantineFilter(mode=Mode.DISPATCH)) == 1
-    assert site.claims.release_quarantined(None, QuarantineFilter(endpoint="Other")) == 0
+    assert site.claims.release_quarantined(None, QuarantineFilter(endpoints=["Other"])) == 0

@@ -111,7 +111,7 @@ def test_the_quarantine_is_listed_page_by_page(site: Site) -> None:
     odd = site.quarantine.page(QuarantineFilter(reason="no-destination"))
     assert [row.timeout_id for row in odd] == [timeout_id(1), timeout_id(3)]
     assert (odd[0].detail, odd[0].destination, odd[0].body_bytes) == ("row 1", "Billing", 7)
-    assert site.quarantine.page(QuarantineFilter(endpoint="Other")) == []
+    assert site.quarantine.page(QuarantineFilter(endpoints=["Other"])) == []
     (full,) = site.quarantine.full(QuarantineFilter(timeout_id=broken.id))
     assert (full.body, full.headers_text, full.saga_id) == (None, "{broken", broken.saga_id)
     assert full.persistence_version == "6.6.5.0"

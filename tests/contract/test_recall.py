@@ -132,7 +132,7 @@ def expected_of(
 ) -> tuple[int, int, int]:
     """Return the counts that are foretold *hours_on* after ``NOW``, with an hour's margin."""
     now = NOW + timedelta(hours=hours_on)
-    by_rows = RecallScope(due_from=NOW, source=scope.source, run=scope.run)
+    by_rows = RecallScope(due_from=NOW, sources=scope.sources, run=scope.run)
     found, read = (
         site.recalls().forecast(each, now=now, not_before=now + timedelta(hours=1))
         for each in (scope, by_rows)

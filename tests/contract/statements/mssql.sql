@@ -416,7 +416,7 @@ WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_i
 -- ledger/quarantine.py SqlQuarantine._found
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
 FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint IN (:endpoint_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
 -- ledger/quarantine.py SqlQuarantine._found
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
@@ -880,7 +880,7 @@ WHERE migrator.timeout.state = :state_1;
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1;
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint IN (:endpoint_1);
 
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source

@@ -411,7 +411,7 @@ WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_i
 -- ledger/quarantine.py SqlQuarantine._found
 SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
 FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint IN (:endpoint_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
 -- ledger/quarantine.py SqlQuarantine._found
@@ -853,7 +853,7 @@ WHERE migrator_timeout.state = :state_1;
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1;
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint IN (:endpoint_1);
 
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source

@@ -83,11 +83,11 @@ class Program:
         self("db", "upgrade")
         self("seed", "--yes", "--endpoint", "Sales", "--count", str(count), "--seed", "1", *options)
 
-    def claimed(self, rows: int) -> None:
-        """Let a run whose owner is gone claim so many *rows* of Sales as batch 1."""
+    def claimed(self, rows: int, name: str = "Sales") -> None:
+        """Let a run whose owner is gone claim so many *rows* of an endpoint as the next batch."""
         site = Site(open_engine(self.url))
         lease = site.lease()
-        endpoint = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
+        endpoint = StoreEndpoint(name=EndpointName(name), source=f"{name}_TimeoutData")
         site.claim(endpoint, lease, due_until=datetime.max.replace(tzinfo=UTC), max_rows=rows)
         site.leases.surrender(lease)
         site.engine.dispose()

@@ -50,6 +50,7 @@ def test_rows_are_listed(aside: Program) -> None:
     [
         (["--reason", "unroutable"], 1),
         (["--endpoint", "Billing"], 0),
+        (["--endpoint", "Billing", "--endpoint", "Sales"], 2),
         (["--limit", "1"], 1),
     ],
 )
@@ -87,6 +88,21 @@ def test_rows_are_tried_again(aside: Program) -> None:
         "schema": "migrator/quarantine-retry/1",
         "rows": 1,
     }
+
+
+def test_rows_of_several_endpoints_are_meant_at_once(aside: Program) -> None:
+    """By each verb; the audit trail says of which, and others stay as they are."""
+    for name, number in (("Billing", 3), ("Shipping", 4)):
+        aside.change(_row(number, "unroutable").replace("'Sales", f"'{name}"))
+    both = ("--endpoint", "Billing", "--endpoint", "Sales")
+    assert "3 rows written" in aside("quarantine", "export", *both).err
+    found = aside("quarantine", "show", "id-3", *both, "--json").document["rows"]
+    assert [each["endpoint"] for each in found] == ["Billing"]
+    assert aside("quarantine", "retry", *both, "--id", "id-3", "--json").document["rows"] == 1
+    assert aside("quarantine", "discard", *both, "--yes", "--json").document["rows"] == 2
+    assert aside("quarantine", "list").err == "1 row\n"
+    details = [json.loads(text) for (text,) in aside.rows("SELECT detail FROM migrator_event")]
+    assert [each["endpoint"] for each in details] == ["Billing, Sales"] * 2
 
 
 def test_rows_of_a_dispatcher_go_back_into_their_table(aside: Program) -> None:

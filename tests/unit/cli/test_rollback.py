@@ -91,6 +91,35 @@ def test_only_what_is_meant_goes_back(claimed: Program) -> None:
     assert len(claimed.rows(ROWS)) == 13
 
 
+def test_several_endpoints_go_back_at_once(claimed: Program) -> None:
+    """What is claimed, in quarantine and handed over, of each that is named and of no other."""
+    for name in ("Billing", "Shipping"):
+        claimed("seed", "--yes", "--endpoint", name, "--count", "4", "--seed", "2")
+        claimed.claimed(4, name)
+    claimed.claimed(3)
+    claimed.change(
+        "UPDATE migrator_batch SET state = 'handed_over' WHERE id IN (2, 3, 4)",
+        "UPDATE migrator_timeout SET state = 'quarantined', reason = 'unroutable'"
+        " WHERE batch_id <> 1 AND row_index = 0",
+        *(
+            "INSERT INTO migrator_held_destination (source, destination, endpoint, reason, detail,"
+            f" tries, since, next_try_at) VALUES ('{name}_TimeoutData', 'Gone', '{name}',"
+            " 'destination-unknown', '-', 1, '2026-01-01', '2026-01-01')"
+            for name in ("Billing", "Shipping")
+        ),
+    )
+    chosen = ("--endpoint", "Billing", "--endpoint", "Sales", "--endpoint", "Billing")
+    told = claimed("rollback", *chosen, "--dry-run", "--json").document
+    assert (told["batches"], told["rows"], told["quarantined"]) == ([1], 10, 2)
+    by_ledger = told["handed_over"]["expected"]
+    assert sum(by_ledger[name] for name in ("in_levels", "too_near", "left")) == 5
+    done = claimed("rollback", *chosen, "--keep-handed-over", "--yes", "--json").document
+    assert (done["batches"], done["rows"], done["quarantined"]) == ([1], 10, 2)
+    aside = "SELECT endpoint FROM migrator_timeout WHERE state = 'quarantined'"
+    assert claimed.rows(aside) == [("Shipping",)]
+    assert claimed.rows("SELECT endpoint FROM migrator_held_destination") == [("Shipping",)]
+
+
 def test_a_dry_run_only_tells(claimed: Program) -> None:
     """Quarantined rows are counted, too."""
     claimed.change(

@@ -31,7 +31,7 @@ def batch(number: int, state: BatchState, *, run: int = 1, source: str = SALES) 
 
 @pytest.mark.parametrize("state", sorted(OPEN))
 @pytest.mark.parametrize(
-    "scope", [RecallScope(), RecallScope(source=SALES), RecallScope(run=RunId(1))]
+    "scope", [RecallScope(), RecallScope(sources=[SALES]), RecallScope(run=RunId(1))]
 )
 def test_an_open_batch_that_is_meant_is_settled_first(
     state: BatchState, scope: RecallScope
@@ -44,5 +44,5 @@ def test_an_open_batch_that_is_meant_is_settled_first(
 @pytest.mark.parametrize("state", sorted(OPEN))
 def test_others_are_in_nobodys_way(state: BatchState) -> None:
     """What another endpoint, or another run, sends into the levels meanwhile is left there."""
-    scope = RecallScope(source=SALES, run=RunId(1))
+    scope = RecallScope(sources=[SALES], run=RunId(1))
     demand_settled([batch(7, state, source=BILLING), batch(7, state, run=2)], scope)

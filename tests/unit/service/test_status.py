@@ -204,7 +204,7 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
         finish=unused,
         jobs=[],
     )
-    found = status.quarantine(QuarantineFilter(endpoint=SALES), after=after, limit=3)
+    found = status.quarantine(QuarantineFilter(endpoints=[SALES]), after=after, limit=3)
     assert ([*map(str, found.rows)], found.has_more) == (rows, has_more)
     error.append(LedgerError("reading the quarantine: gone"))
     assert status.quarantine(QuarantineFilter(), after=0, limit=3).trouble == str(error[0])
