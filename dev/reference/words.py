@@ -232,8 +232,9 @@ CHECKS: Final[Mapping[str, str]] = {
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
     "reply-queues": "Create the queue until these rows have arrived; for rows of version 5 without "
     "an address, set the endpoint's `queue` in `[[endpoints]]`.",
-    "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; enter the name "
-    "of the endpoint in rows that have none; mend or remove timeouts that are never claimed.",
+    "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; give the "
+    "endpoint's own name with `--endpoint` or in `[[endpoints]]`; enter the name of the endpoint "
+    "in rows that have none; mend or remove timeouts that are never claimed.",
     "policies": "Narrow the policy's pattern so that it leaves these queues and exchanges alone; "
     "make an exchange that names an alternate exchange itself anew.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "

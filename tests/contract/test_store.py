@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -51,6 +52,51 @@ def test_configured_names_are_shown_as_written(build_site: Callable[..., Site]) 
     assert [endpoint.name for endpoint in site.store.endpoints()] == ["Sales.Orders"]
 
 
+def own(name: str, number: int, destination: str | None = None) -> LegacyRow:
+    """Return a row that *name* sent, to itself unless *destination* is given."""
+    headers = json.dumps({"NServiceBus.OriginatingEndpoint": name})
+    return LegacyRow(id=timeout_id(number), destination=destination or name, headers=headers)
+
+
+@pytest.mark.own_table
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        ([own("Sales.Orders", 1), own("Billing", 2)], "Sales.Orders"),
+        ([own("Sales.Orders", 1, "Sales.Orders@APP01")], "Sales.Orders"),
+        ([own("Sales_Orders", 1)], "Sales_Orders"),
+        ([own("Sales.Orders", 1), own("Sales_Orders", 2)], None),
+        ([own("Sales.Orders", 1, "Sales_Orders"), own("Billing", 2, "Sales.Orders")], None),
+        ([own("Billing", 1), LegacyRow(id=timeout_id(2), headers="{"), own("", 3, "@M")], None),
+        ([], None),
+    ],
+    ids=["its own", "a machine", "no dots", "contradictory", "half", "of others", "none"],
+)
+def test_rows_tell_the_name_of_their_endpoint(
+    site: Site, rows: list[LegacyRow], name: str | None
+) -> None:
+    """If they were sent by it and to it; a name that is not certain is the table's, with a hint."""
+    source = site.create(rows).source
+    (found,) = site.store.endpoints()
+    spelled = "SALES_ORDERS" if site.kind == "oracle" else "Sales_Orders"
+    assert (found.name, found.source) == (name or spelled, source)
+    remarks = [each for each in site.store.remarks() if "is called" in each.text]
+    assert [each.subject for each in remarks] == ([] if name or not rows else [source])
+    assert site.open_store().find(spelled).name == spelled
+
+
+@pytest.mark.own_table
+def test_an_endpoint_keeps_its_name_when_its_rows_are_gone(site: Site) -> None:
+    """The ledger knows it from a run, whatever rows say later; this process, if it was named."""
+    endpoint = site.create([own("Sales.Orders", 1)])
+    site.claim(endpoint, site.lease(), max_rows=1)
+    for rows in ([], [own("Sales_Orders", 2)]):
+        site.insert(rows)
+        assert [each.name for each in site.open_store().endpoints()] == ["Sales.Orders"]
+    site.store.find("Sales_Orders")
+    assert [each.name for each in site.store.endpoints()] == ["Sales_Orders"]
+
+
 @pytest.mark.every_store
 def test_discovery_tells_whose_timeouts_there_are(site: AnySite) -> None:
     """Sorted by name, each once; one that nobody knows is refused with the names there are."""
@@ -60,10 +106,10 @@ def test_discovery_tells_whose_timeouts_there_are(site: AnySite) -> None:
     names = [str(each.name) for each in site.store.endpoints()]
     assert names == sorted(set(names))
     assert {"Billing", names[-1]} <= set(names)
-    assert site.store.find(site.endpoint_name).source == site.source
     with pytest.raises(UnknownEndpoint) as caught:
         site.store.find("Sale.Orders")
     assert caught.value.known == tuple(names)
+    assert site.store.find(site.endpoint_name).source == site.source
     other.close()
 
 

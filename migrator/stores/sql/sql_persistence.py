@@ -1,11 +1,14 @@
 """NServiceBus.Persistence.Sql: one table per endpoint, its name made from the endpoint's.
 
+The way back loses dots. An endpoint is called as the operator calls it; else as the ledger does, so
+that its name stays; else as its rows do, where nothing contradicts; else as its table is.
+
 Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,9 +17,15 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import NoSuchTableError
 
-from migrator.errors import StoreError, UnknownEndpoint
+from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.headers import (
+    ORIGINATING_ENDPOINT,
+    UnreadableHeaders,
+    parse_headers,
+    queue_part,
+)
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.dialects import dialect_for
@@ -35,6 +44,8 @@ from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE
 T = TypeVar("T")
 
 SUFFIX: Final = "TimeoutData"
+_SAMPLED: Final = 50
+"""Rows of a table that are asked for its endpoint's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +83,71 @@ class SqlStore(TableStore):
         self._options = options
         self._schema = self._schema_of(options.schema)
         self._tables: dict[str, LegacyTable] = {}
+        self._names: dict[str, EndpointName] = {}
+        """Of endpoints, by source; one that was told stays, whatever rows say later."""
+        self._unsure: set[str] = set()
+        """Sources whose rows were asked for a name, in vain."""
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return every endpoint that has a timeouts table; see ``Store``."""
-        suffix = self._dialect.table_suffix
         placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
         found = {legacy.source: legacy for legacy in self._discovered()}
         for source in placed:
             if source not in found and (legacy := self._table_at(source)):
                 found[source] = legacy
         self._tables.update(found)
+        self._names.update(placed)
+        if found.keys() - self._names.keys():
+            self._names = self._names_in_ledger(found) | self._names
         return sorted(
             (
-                StoreEndpoint(
-                    name=placed.get(source, endpoint_of(legacy.table.name, suffix)), source=source
-                )
+                StoreEndpoint(name=self._name_of(legacy), source=source)
                 for source, legacy in found.items()
             ),
             key=lambda endpoint: endpoint.name,
         )
+
+    def _name_of(self, legacy: LegacyTable) -> EndpointName:
+        """Return what the endpoint of *legacy* is called; as its table, if nothing else is sure."""
+        source = legacy.source
+        if source not in self._names:
+            told = self._names_in_rows(legacy)
+            sure = {name for name in told if name is not None}
+            if told and len(sure) != 1:
+                self._unsure.add(source)
+            spelled = endpoint_of(legacy.table.name, self._dialect.table_suffix)
+            self._names[source] = sure.pop() if len(sure) == 1 else spelled
+        return self._names[source]
+
+    def _names_in_ledger(self, sources: Collection[str]) -> dict[str, EndpointName]:
+        """Return by which names runs worked on *sources*, the latest of each."""
+        run = self._ledger.run
+        latest = sa.select(sa.func.max(run.c.id)).group_by(run.c.source)
+        query = sa.select(run.c.source, run.c.endpoint).where(run.c.id.in_(latest))
+
+        def names() -> Sequence[Any]:
+            if not self._has_ledger():
+                return ()
+            return self._asked("reading the names of endpoints", lambda c: c.execute(query).all())
+
+        return {
+            source: EndpointName(name)
+            for source, name in _if_allowed(names)
+            if source in sources and self.source_of(name) == source
+        }
+
+    def _names_in_rows(self, legacy: LegacyTable) -> Sequence[EndpointName | None]:
+        """Return of some rows who sent them to itself, if the table is what it would have.
+
+        Neither the sender alone tells: a retried message keeps that of another endpoint. Nor does
+        the queue alone: it may be anybody's.
+        """
+        row = legacy.table.c
+        query = sa.select(row.Destination, row.Headers).order_by(row.Id).limit(_SAMPLED)
+        rows: Sequence[Any] = _if_allowed(lambda: self._read(legacy, query))
+        senders = [_own_name(destination, headers) for destination, headers in rows]
+        known = {name for name in {*senders} if name and self.source_of(name) == legacy.source}
+        return [EndpointName(name) if name and name in known else None for name in senders]
 
     def find(self, name: str) -> StoreEndpoint:
         """Return the endpoint an operator means; see ``Store``."""
@@ -98,6 +155,8 @@ class SqlStore(TableStore):
         legacy = self._table_at(source)
         if legacy is not None:
             self._tables[source] = legacy
+            self._names[source] = EndpointName(name)
+            self._unsure.discard(source)
             return StoreEndpoint(name=EndpointName(name), source=source)
         known = self.endpoints()
         for endpoint in known:
@@ -110,8 +169,19 @@ class SqlStore(TableStore):
 
         See ``Store``.
         """
-        tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
+        endpoints = self.endpoints()
+        tables = [self.legacy_table(endpoint.source) for endpoint in endpoints]
         wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
+        unsure = [
+            StoreRemark(
+                subject=each.source,
+                text=f"its endpoint is called {each.name} here, as its table is, where a dot is "
+                "an underscore; the rows that were looked at do not tell its name",
+                remedy="if that is not its name, give it with --endpoint or in [[endpoints]]",
+            )
+            for each in endpoints
+            if each.source in self._unsure and "_" in each.name
+        ]
 
         def look(inspector: sa.Inspector) -> list[StoreRemark]:
             return [
@@ -121,7 +191,7 @@ class SqlStore(TableStore):
             ]
 
         of_database = self._asked("asking what the database allows", self._dialect.remarks)
-        return [*self._inspected(look), *of_database]
+        return [*unsure, *self._inspected(look), *of_database]
 
     def legacy_table(self, source: str) -> LegacyTable:
         """Return the table that *source* names.
@@ -210,6 +280,25 @@ class SqlStore(TableStore):
 
     def _inspected(self, look: Callable[[sa.Inspector], T]) -> T:
         return self._asked("looking for timeouts tables", lambda c: look(sa.inspect(c)))
+
+
+def _if_allowed(read: Callable[[], Sequence[T]]) -> Sequence[T]:
+    """Return what *read* returns; nothing, if the database refuses that."""
+    try:
+        return read()
+    except StoreUnavailable:
+        raise
+    except StoreError:  # a check says which right is missing
+        return ()
+
+
+def _own_name(destination: str | None, headers_text: str | None) -> str | None:
+    """Return the endpoint that sent a row to itself; None: it went elsewhere, or nobody knows."""
+    try:
+        sender = parse_headers(headers_text).get(ORIGINATING_ENDPOINT)
+    except UnreadableHeaders:
+        return None
+    return sender if sender and sender == queue_part(destination) else None
 
 
 def default_table(endpoint: str, suffix: str = SUFFIX) -> str:

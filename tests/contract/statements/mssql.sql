@@ -980,6 +980,12 @@ FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint = :Endpoint_1) AS anon_1;
 
+-- stores/sql/sql_persistence.py SqlStore._names_in_ledger.<locals>.names.<locals>.<lambda>
+SELECT migrator.run.source, migrator.run.endpoint
+FROM migrator.run
+WHERE migrator.run.id IN (SELECT max(migrator.run.id) AS max_1
+FROM migrator.run GROUP BY migrator.run.source);
+
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
@@ -1005,6 +1011,10 @@ WHERE timeouts.[Id] > :param_3 ORDER BY timeouts.[Id];
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
+FROM timeouts ORDER BY timeouts.[Id];
+
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
+SELECT TOP :param_1 timeouts.[Destination], timeouts.[Headers]
 FROM timeouts ORDER BY timeouts.[Id];
 
 -- stores/sql/summary.py TableSummary.__init__

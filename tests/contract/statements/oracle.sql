@@ -959,6 +959,12 @@ INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Endpoint",
 -- stores/sql/seeding.py _write
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") VALUES (:Id, :Destination, :SagaId, :State, :Time, :Headers, :PersistenceVersion);
 
+-- stores/sql/sql_persistence.py SqlStore._names_in_ledger.<locals>.names.<locals>.<lambda>
+SELECT migrator_run.source, migrator_run.endpoint
+FROM migrator_run
+WHERE migrator_run.id IN (SELECT max(migrator_run.id) AS max_1
+FROM migrator_run GROUP BY migrator_run.source);
+
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
@@ -974,6 +980,11 @@ WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", l
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_2 ROWS ONLY;
+
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
+SELECT timeouts."Destination", timeouts."Headers"
+FROM timeouts ORDER BY timeouts."Id"
+ FETCH FIRST :param_1 ROWS ONLY;
 
 -- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1

@@ -49,6 +49,20 @@ def test_a_preview_may_go_into_a_file(program: Program, monkeypatch: pytest.Monk
     assert "absent/preview.txt cannot be written" in ended.err
 
 
+def test_a_name_with_dots_is_told_by_the_rows(program: Program) -> None:
+    """Its table has lost them; where rows do not tell, a warning says so until it is named."""
+    program("db", "upgrade")
+    program("seed", "--yes", "--endpoint", "Billing.Eu", "--count", "3")
+    found = program("preview", "--offline", "--all-endpoints", "--json").document["endpoints"]
+    assert [each["endpoint"] for each in found] == ["Billing.Eu"]
+    program.change("UPDATE Billing_Eu_TimeoutData SET Destination = 'Audit'")
+    told = program("preview", "--offline", "--all-endpoints").out
+    assert "its endpoint is called Billing_Eu here" in " ".join(told.split())
+    named = program("preview", "--offline", "--endpoint", "Billing.Eu").out
+    assert "is called" not in named
+    assert "Billing.Eu" in named
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
