@@ -146,6 +146,19 @@ class LevelLook:
         self.ours: Counter[LevelKey] = Counter()
         """Messages of rows that the ledger has, by generation and level; so far."""
         self._all: Counter[LevelKey] = Counter()
+        self._whole: set[LevelKey] = set()
+        """Levels of which every message was seen."""
+
+    def total(self, delays: DelaysVersion, step: LevelDepth) -> int | None:
+        """Return how many messages a level has, as of when they were seen; None: nobody could look.
+
+        The broker's counts are seconds old: beside what was seen they would be of another time.
+        They count for a level that was not seen whole, and for what it holds back.
+        """
+        where = (delays.value, step.level)
+        if where in self._whole:
+            return self._all[where] + (step.held or 0)
+        return None if step.ready is None else max(step.known, self._all[where])
 
     @property
     def foreign(self) -> Counter[LevelKey]:
@@ -171,16 +184,19 @@ class LevelLook:
             self._sightings.add(ours)
 
         for (delays, level), why in self._sweep(range(BITS), keep).items():
-            self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
+            if why:
+                self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
+            else:
+                self._whole.add((delays, level))
         self._sightings.sort()
 
     def _sweep(self, levels: Container[int], keep: Keep) -> Mapping[LevelKey, str]:
-        """Show every message of *levels* to *keep*; return the levels not gone through, with why.
+        """Show every message of *levels* to *keep*; return why not all of each; empty: it was.
 
         *keep* is called while some messages of one level are held: with the level, how many there
         are, and those that bear the mark of a row of ours.
         """
-        unread: dict[LevelKey, str] = {}
+        gone: dict[LevelKey, str] = {}
         for generation in self.generations().depths:
             which = set[int]()
             for step in generation.steps:
@@ -190,14 +206,14 @@ class LevelLook:
                     which.add(step.level)
                 else:
                     why = f"it holds {step.known} messages; --max-depth allows more"
-                    unread[generation.version, step.level] = why
-            unread |= self._sweep_generation(generation.version, which, keep)
-        return unread
+                    gone[generation.version, step.level] = why
+            gone |= self._sweep_generation(generation.version, which, keep)
+        return gone
 
     def _sweep_generation(
         self, version: DelaysVersion, which: Collection[int], keep: Keep
     ) -> Mapping[LevelKey, str]:
-        parts, unread, seen = self._parts, dict[LevelKey, str](), Counter[int]()
+        parts, gone, seen = self._parts, dict[LevelKey, str](), Counter[int]()
 
         def meet(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
             known = (_sighted(version, level, each, parts.ledger_id) for each in found)
@@ -208,9 +224,8 @@ class LevelLook:
 
         with parts.access.open(version) as queues:
             for found in walk(queues, which, self._plan.scan, meet, leaves_worn=True):
-                if gap := _gap(found, seen[found.level]):
-                    unread[version, found.level] = gap
-        return unread
+                gone[version, found.level] = _gap(found, seen[found.level])
+        return gone
 
     # ── judging ─────────────────────────────────────────────────────────────────────────────
 
@@ -272,14 +287,14 @@ class LevelLook:
         soonest = min(map(self._due_in, unseen.values()))
         wanted = {(line.batch, line.row_index, line.timeout_id) for line in unseen.values()}
         levels = [level for level in range(BITS) if can_be_in(level, due_in=soonest)]
-        unread = self._sweep(
+        gone = self._sweep(
             levels,
             lambda _where, _count, found: self._sightings.add(
                 each for each in found if each[:3] in wanted
             ),
         )
         changes, still = self._looked_at_again([*unseen.values()])
-        lost, hidden = self._decided(still, unread)
+        lost, hidden = self._decided(still, [where for where, why in gone.items() if why])
         for line in lost:
             detail = f"handed over, due {line.due_at:%Y-%m-%d %H:%M:%S} UTC, and in no level"
             if staged:
@@ -338,7 +353,7 @@ class LevelLook:
         return known
 
     def _decided(
-        self, lines: Sequence[EvidenceRecord], unread: Mapping[LevelKey, str]
+        self, lines: Sequence[EvidenceRecord], unread: Collection[LevelKey]
     ) -> tuple[Sequence[EvidenceRecord], int]:
         """Return which of *lines* are missing, and of how many nobody can tell."""
         if not lines:
@@ -465,10 +480,10 @@ def _sighted(
     )
 
 
-def _gap(found: LevelPass, seen: int) -> str | None:
-    """Return why not all of a level was seen; None: it was."""
+def _gap(found: LevelPass, seen: int) -> str:
+    """Return why not all of a level was seen; empty: it was."""
     if found.is_whole:
-        return None
+        return ""
     if found.problem is not None:
         return str(found.problem)
     if found.end is ScanEnd.SHARED:

@@ -160,7 +160,8 @@ class LevelBalance:
     delays: DelaysVersion
     level: int
     total: int | None
-    """Messages of everybody, by the broker; None: nobody could look."""
+    """Messages of everybody: those that were seen, if all were, and what the level holds back; else
+    what the broker counts. None: nobody could look."""
     ours: int | None
     """Messages that were seen and bear the mark of a row of ours; None: nobody looked at each."""
     foreign: int | None

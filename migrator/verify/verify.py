@@ -193,7 +193,7 @@ class Verifier:
             LevelBalance(
                 delays=delays,
                 level=step.level,
-                total=None if step.ready is None else step.known,
+                total=look.total(delays, step),
                 ours=ours[delays, step.level] if is_scan else None,
                 foreign=foreign[delays, step.level] if is_scan else None,
             )

@@ -411,6 +411,28 @@ def test_what_is_gone_when_asked_again_is_not_reported() -> None:
     assert counts(world) == {}
 
 
+def test_a_level_is_counted_when_its_messages_are_seen() -> None:
+    """The broker's counts are seconds old: after a rollback they tell messages that are gone."""
+    world = healthy()
+    (level,) = {level for level, messages in world.levels.items() if messages}
+    world.put(world.add(timedelta(hours=1)), level=5, app_id="Sales")
+    world.untold.update({level: 4, 5: -400, 3: -37})
+    world.held[2] = 7
+    told = {e.level: (e.total, e.ours, e.foreign) for e in world.verified().levels if e.total}
+    assert told == {level: (5, 5, 0), 5: (1, 0, 1), 2: (7, 0, 0)}
+
+
+def test_a_level_that_was_not_seen_whole_has_the_count_of_the_broker() -> None:
+    """Never less than was seen of it."""
+    world = healthy()
+    (level,) = {level for level, messages in world.levels.items() if messages}
+    world.window = 3
+    for untold, total in ((1, 4), (3, 3)):
+        world.untold[level] = untold
+        (found,) = (each for each in world.verified().levels if each.level == level)
+        assert (found.total, found.ours) == (total, 3)
+
+
 @pytest.mark.parametrize("is_scan", [True, False])
 def test_every_generation_that_exists_is_looked_into(is_scan: bool) -> None:
     """A ledger may have used both; without one of them, nothing is concluded."""
