@@ -182,6 +182,21 @@ class LedgerQueries(LedgerPart):
         doing = "counting what was settled lately"
         return {EndpointName(name): int(rows) for name, rows in self._read(query, doing=doing)}
 
+    def settled_lately(self, since: datetime, *, at_most: int) -> Sequence[tuple[datetime, int]]:
+        """Return when batches were handed over or dispatched since then, and with how many rows.
+
+        Only the latest *at_most* batches are looked at, by their numbers: there is no index by
+        time, and there may be millions.
+        """
+        batch = self._tables.batch.c
+        times = (batch.handed_over_at, batch.dispatched_at)
+        latest = select(*times, batch.size).order_by(batch.id.desc()).limit(at_most).subquery().c
+        query = select(latest.handed_over_at, latest.dispatched_at, latest.size).where(
+            (latest.handed_over_at >= since) | (latest.dispatched_at >= since)
+        )
+        found = self._read(query, doing="asking what was settled lately", by_index=True)
+        return [(row.handed_over_at or row.dispatched_at, row.size) for row in found]
+
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
         view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)
         query = select(view.endpoint, view.state, view.rows)

@@ -54,6 +54,9 @@ _SHORTEST_SPAN_S: Final = 5.0
 _EVENTS: Final = 50
 MINUTES: Final = 60
 """Of which the throughput is remembered."""
+_MINUTE: Final = timedelta(minutes=1)
+_LATEST_BATCHES: Final = 20_000
+"""That are looked at for what was done before the start: of an hour at 5000 rows/s."""
 _NOT_TOLD: Final = (PROBED, PAUSE)
 """Kinds of events that have a place of their own, or come with a command."""
 
@@ -160,9 +163,36 @@ class StatusPoller:
         self._done.append((now_s, done))
         while now_s - self._done[0][0] > _RATE_SPAN_S:
             self._done.popleft()
+        if not self._minutes:
+            self._minutes.extend(self._minutes_before(progress.taken_at, now_s, sum(done.values())))
         if not self._minutes or self._minutes[-1][0] != now_s // 60:
             self._minutes.append((int(now_s // 60), sum(done.values())))
         return {"progress": progress, "at_s": now_s}
+
+    def _minutes_before(self, now: datetime, now_s: float, done: int) -> Sequence[tuple[int, int]]:
+        """Return what was done when each of the last minutes began, by the batches of the ledger.
+
+        Empty where it does not tell; a row that was set aside counts with its batch.
+        """
+        this = int(now_s // 60)
+        began = now - timedelta(seconds=now_s - this * 60)
+        try:
+            batches = self._app.books.settled_lately(
+                began - MINUTES * _MINUTE, at_most=_LATEST_BATCHES
+            )
+        except MigratorError:
+            return ()
+        rows = Counter[int]()
+        for at, size in batches:
+            if at <= now:  # *done* knows of no later ones
+                rows[this + (at - began) // _MINUTE] += size
+        # of more batches than were looked at, those of the first minute are not complete
+        first = min(rows, default=this) + 1 if len(batches) == _LATEST_BATCHES else this - MINUTES
+        found = list[tuple[int, int]]()
+        for minute in range(this, first - 1, -1):
+            done -= rows[minute]
+            found.insert(0, (minute, done))
+        return found
 
     def _counts(self) -> Mapping[str, object]:
         chosen = self._selection()

@@ -61,6 +61,9 @@ def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
     lately = progress.taken_at - timedelta(minutes=5)
     assert site.queries.settled_since(lately) == {endpoint.name: 5}
     assert site.queries.settled_since(progress.taken_at + timedelta(minutes=5)) == {}
+    ((at, count),) = site.queries.settled_lately(lately, at_most=2)
+    assert (count, lately < at <= progress.taken_at) == (5, True)
+    assert site.queries.settled_lately(progress.taken_at + timedelta(minutes=5), at_most=2) == []
     (run,) = site.queries.latest_runs()
     assert run.endpoint == endpoint
     assert [(lane.lane, lane.owner, lane.open_batches) for lane in progress.lanes] == [(0, "me", 1)]

@@ -149,6 +149,8 @@ def test_no_statement_reads_more_than_it_is_about(
 
     progress = asking(site.queries.progress)
     assert sum(each.rows for each in progress.quarantine) == QUARANTINED + 2
+    asking(lambda: site.queries.settled_lately(now - timedelta(hours=2), at_most=50))
+    assert max(read.found)[0] <= 50
     asking(lambda: site.queries.quarantined([endpoint]))
     asking(lambda: site.queries.doubtful([endpoint]))
     recalls, until = site.recalls(), now + timedelta(minutes=1)

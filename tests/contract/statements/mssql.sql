@@ -515,6 +515,12 @@ FROM migrator.run GROUP BY migrator.run.endpoint);
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYSUTCDATETIME() AS anon_1;
 
+-- ledger/queries.py LedgerQueries.settled_lately
+SELECT anon_1.handed_over_at, anon_1.dispatched_at, anon_1.size
+FROM (SELECT TOP :param_1 migrator.batch.handed_over_at AS handed_over_at, migrator.batch.dispatched_at AS dispatched_at, migrator.batch.size AS size
+FROM migrator.batch ORDER BY migrator.batch.id DESC) AS anon_1
+WHERE anon_1.handed_over_at >= :handed_over_at_1 OR anon_1.dispatched_at >= :dispatched_at_1;
+
 -- ledger/queries.py LedgerQueries.settled_since
 SELECT migrator.batch.endpoint, sum(migrator.batch.size) AS sum_1
 FROM migrator.batch

@@ -515,6 +515,13 @@ FROM migrator_run GROUP BY migrator_run.endpoint);
 -- ledger/queries.py LedgerQueries.progress
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
+-- ledger/queries.py LedgerQueries.settled_lately
+SELECT anon_1.handed_over_at, anon_1.dispatched_at, anon_1."size"
+FROM (SELECT migrator_batch.handed_over_at AS handed_over_at, migrator_batch.dispatched_at AS dispatched_at, migrator_batch."size" AS "size"
+FROM migrator_batch ORDER BY migrator_batch.id DESC
+ FETCH FIRST :param_1 ROWS ONLY) anon_1
+WHERE anon_1.handed_over_at >= :handed_over_at_1 OR anon_1.dispatched_at >= :dispatched_at_1;
+
 -- ledger/queries.py LedgerQueries.settled_since
 SELECT migrator_batch.endpoint, sum(migrator_batch."size") AS sum_1
 FROM migrator_batch

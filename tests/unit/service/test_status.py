@@ -25,6 +25,8 @@ from migrator.stores.endpoints import Selection
 from tests.support.panel import some_remaining
 
 SALES = EndpointName("Sales")
+TAKEN_AT = datetime(2026, 3, 1, tzinfo=UTC)
+"""40 s into a minute of the world's clock."""
 
 
 class World:
@@ -38,6 +40,8 @@ class World:
         self.store_error: StoreUnavailable | None = None
         self.broker_error: TargetUnavailable | None = None
         self.polled: list[Progress] = []
+        self.settled: list[tuple[datetime, int]] = []
+        self.settled_error: LedgerError | None = None
         self.settings = Settings()
         self.books = self.broker_facts = self.store = self
         app: Any = self
@@ -60,7 +64,7 @@ class World:
             raise self.store_error
         rows = {str(BatchState.HANDED_OVER): self.handed_over}
         return Progress(
-            taken_at=datetime(2026, 3, 1, tzinfo=UTC),
+            taken_at=TAKEN_AT,
             endpoints=[EndpointProgress(endpoint=SALES, rows=rows)],
             quarantine=(),
             doubtful=(),
@@ -70,6 +74,11 @@ class World:
 
     def latest_events(self, *, limit: int, without: Sequence[str]) -> Sequence[AuditEvent]:
         return []
+
+    def settled_lately(self, since: datetime, *, at_most: int) -> list[tuple[datetime, int]]:
+        if self.settled_error is not None:
+            raise self.settled_error
+        return [each for each in self.settled if each[0] >= since][:at_most]
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:
         self.asked.append("ladder")
@@ -176,6 +185,33 @@ def test_the_rate_is_that_of_the_last_minute(world: World) -> None:
         world.now_s += 2
         poller.poll()
     assert poller.rate_per_s(SALES) == 0.0
+
+
+def test_the_last_hour_begins_before_the_daemon_did(world: World) -> None:
+    """By the ledger; from then on by what is seen, and a minute of both is whole."""
+    world.handed_over = 100_000
+    ago = ((59 * 60 + 50, 6), (61 * 60, 600), (39, 300), (41, 120), (42, 60), (-1, 9000))
+    world.settled = [(TAKEN_AT - timedelta(seconds=s), rows) for s, rows in ago]
+    world.poller.poll()
+    assert world.poller.throughput() == [0.1, *[0.0] * 58, 3.0]
+    world.now_s += 20
+    world.handed_over += 600
+    world.poller.poll()
+    assert world.poller.throughput() == [*[0.0] * 58, 3.0, 15.0]
+
+
+def test_what_the_ledger_does_not_tell_of_the_last_hour_is_not_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has more batches than are looked at, or no answer."""
+    monkeypatch.setattr(module, "_LATEST_BATCHES", 3)
+    world.settled = [(TAKEN_AT - timedelta(minutes=n), 60) for n in range(1, 6)]
+    world.poller.poll()
+    assert world.poller.throughput() == [None] * 58 + [1.0, 1.0]
+    again = World()
+    again.settled_error = LedgerError("no answer")
+    again.poller.poll()
+    assert (again.poller.throughput(), again.poller.store_error) == ([None] * 60, None)
 
 
 @pytest.mark.parametrize(
