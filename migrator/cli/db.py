@@ -10,6 +10,7 @@ from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Run, Yes
 from migrator.cli.session import confirmed, duration, session_of
 from migrator.nservicebus.timeouts import RunId
+from migrator.text import counted
 
 
 class Verbs(LazyGroup):
@@ -110,4 +111,4 @@ def purge(
         count = app.upkeep.purge(before=before, run=None if run is None else RunId(run))
         detail = {"before": before.isoformat(), "run": run, "rows": count}
         app.runs.record("ledger_purged", detail=detail, batch=None)
-    session.tell("db-purge", {"before": before, "rows": count}, f"{count} rows deleted")
+    session.tell("db-purge", {"before": before, "rows": count}, f"{counted(count, 'row')} deleted")

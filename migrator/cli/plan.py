@@ -211,19 +211,20 @@ def _late(found: Preview) -> Iterator[str]:
 def _warnings(found: EndpointPreview) -> Iterator[str]:
     for offset, count in sorted(found.zone_offsets.items()):
         hours = offset.total_seconds() / 3600
-        of = f" of {found.sample.rows} sampled" if found.sample else ""
+        of = f", of {grouped(found.sample.rows)} sampled," if found.sample else ""
         yield (
-            f"{count}{of} rows have a due column {hours:+g} h from their own header: "
+            f"{counted(count, 'row')}{of} with a due column {hours:+g} h from its own header: "
             "was local time written where UTC belongs? The column counts"
         )
     for why, entry in sorted(found.unclaimable.items()):
-        yield f"{entry.count} rows are never claimed, {why}; such as {', '.join(entry.examples)}"
+        such = ", ".join(entry.examples)
+        yield f"{counted(entry.count, 'row')} never claimed, {why}; such as {such}"
     if without := found.without_due_time - sum(e.count for e in found.unclaimable.values()):
-        yield f"{without} rows have no due time that a timeout manager would reach"
+        yield f"{counted(without, 'row')} without a due time that a timeout manager would reach"
     if found.in_ledger:
-        yield f"{found.in_ledger} rows are in the ledger already, and are not claimed again"
+        yield f"{counted(found.in_ledger, 'row')} in the ledger already, not claimed again"
     if found.unmeasured:
         yield (
-            f"of {found.unmeasured} rows nobody knows how large their bodies are: they are not in "
-            "the sum, and one that is too large for the broker will go to quarantine"
+            f"of {counted(found.unmeasured, 'row')} nobody knows how large the body is: it is not "
+            "in the sum, and one that is too large for the broker will go to quarantine"
         )

@@ -26,6 +26,7 @@ from migrator.errors import (
 from migrator.ledger.states import HALF_DONE, BatchState, RowState
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert
@@ -113,8 +114,8 @@ def resolve(
     if session.wants_json:
         write_json("db-resolve", told)
     elif not dry_run:
-        what = f"{told['rows']} rows of batch {batch} are" if going else f"batch {batch} is"
-        say(f"{what} {outcome} now")
+        rows = f"{counted(int(str(told['rows'])), 'row')} of " if going else ""
+        say(f"now {outcome}: {rows}batch {batch}")
 
 
 def _list_unresolved(session: Session) -> None:
@@ -236,8 +237,9 @@ class _Closing:
             "rows": going.rows,
             "evidence": evidence,
         }
-        say(f"{going.rows} rows of batch {going.batch} go back to {going.source}: {evidence}")
-        if (event := self._agreed(told, f"{going.rows} rows")) is not None:
+        rows = counted(going.rows, "row")
+        say(f"going back to {going.source}: {rows} of batch {going.batch}; {evidence}")
+        if (event := self._agreed(told, rows)) is not None:
             self._app.upkeep.close_going_back(going, decided, evidence=evidence, event=event)
         return told
 

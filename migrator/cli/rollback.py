@@ -34,6 +34,7 @@ from migrator.cli.session import confirmed, duration, session_of
 from migrator.errors import ConfigError, ExitCode
 from migrator.nservicebus.timeouts import RunId
 from migrator.recall.rules import RecallOutcome
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
     from migrator.delays.walk import WalkProgress, WalkTerms
@@ -157,9 +158,10 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
         if report.recall is not None:
             yield from recalled_lines(report.recall)
         return
-    verb = "would go back" if report.is_dry else "are back in their tables"
-    yield f"not handed over: {report.rows} rows of {len(report.batches)} batches {verb}"
-    yield f"{report.quarantined} rows in quarantine {verb}"
+    verb = "would go back" if report.is_dry else "back in their tables"
+    of_batches = counted(len(report.batches), "batch", "batches")
+    yield f"not handed over: {counted(report.rows, 'row')} of {of_batches} {verb}"
+    yield f"in quarantine: {counted(report.quarantined, 'row')} {verb}"
     if report.left_in_quarantine is not None:
         yield (
             f"others stay in quarantine, as their store is gone: {report.left_in_quarantine}; "
@@ -193,8 +195,8 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
         yield f"lane {lane} was left alone: {owner} works on it; stop that first"
     if report.left_staged:
         yield (
-            f"{report.left_staged} copies of rows lie in migrator's staging queues, from which "
-            "nobody sends them; the lane's next owner removes them"
+            f"in migrator's staging queues: {counted(report.left_staged, 'copy', 'copies')} of "
+            "rows, from where nobody sends; the lane's next owner removes what is there"
         )
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"
@@ -226,17 +228,18 @@ def recalled_lines(report: RecallReport) -> Iterator[str]:
     """Yield what a person is told about it."""
     expected, counts = report.expected, report.counts
     yield (
-        f"by the ledger, {expected.in_levels} are in the levels, {expected.too_near} are due too "
-        f"soon to be touched, {expected.left} have left already"
+        f"by the ledger: {grouped(expected.in_levels)} in the levels, "
+        f"{grouped(expected.too_near)} due too soon to be touched, "
+        f"{grouped(expected.left)} gone already"
     )
     if expected.possible_until is not None:
         yield f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
     if report.outcomes is None:
         return
-    yield f"{counts[RecallOutcome.RESTORED]} rows are back in their tables"
+    yield f"back in their tables: {counted(counts[RecallOutcome.RESTORED], 'row')}"
     for outcome, text in _REMARKS.items():
         if count := counts[outcome]:
-            yield f"{count} messages {text}"
+            yield f"{counted(count, 'message')} {text}"
     for level in report.unfinished:
         yield (
             f"level {level:02d} was not seen to its end: it holds too much for --max-hold, or "
@@ -244,16 +247,16 @@ def recalled_lines(report: RecallReport) -> Iterator[str]:
         )
     if report.not_found:
         yield (
-            f"{report.not_found} that the ledger expects were met nowhere; run it again, and see "
-            "what `migrator delays show` says"
+            f"met nowhere: {counted(report.not_found, 'message')} that the ledger expects; run it "
+            "again, and see what `migrator delays show` says"
         )
 
 
 _REMARKS: Final = {
-    RecallOutcome.LEFTOVER: "were copies of rows that are back already, and are gone now",
-    RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
-    RecallOutcome.TAKEN: "were left: their tables have their ids again",
-    RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator db resolve`)",
-    RecallOutcome.STORE_GONE: "were left: the store they came from is gone (the log says which)",
-    RecallOutcome.DIFFERENT: "bear our mark but not our content, and were left",
+    RecallOutcome.LEFTOVER: "removed: copies of rows that were back already",
+    RecallOutcome.TOO_NEAR: "left to the broker: due too soon",
+    RecallOutcome.TAKEN: "left: ids that their tables have again",
+    RecallOutcome.UNSETTLED: "left: of batches that are not settled (`migrator db resolve`)",
+    RecallOutcome.STORE_GONE: "left: from a store that is gone (the log says which)",
+    RecallOutcome.DIFFERENT: "left: with our mark, but not our content",
 }

@@ -28,7 +28,7 @@ from migrator.cli.output import (
 from migrator.cli.session import Session, duration, session_of
 from migrator.errors import ConfigError
 from migrator.reports import plain
-from migrator.text import span_text
+from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
     from migrator.web.ledger import LedgerReader
@@ -241,8 +241,8 @@ def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         elif each["left"]:
             sender = _SENDERS.get(each["sent_by"], "who sends them is not known")
             yield (
-                f"{each['endpoint']}: {each['left']} are due too soon to be moved, "
-                f"{each['overdue']} overdue; {sender}"
+                f"{each['endpoint']}: {grouped(each['left'])} due too soon to be moved, "
+                f"{grouped(each['overdue'])} overdue; {sender}"
             )
 
 
@@ -256,8 +256,9 @@ def _way_back(expected: Mapping[str, Any] | None) -> Iterator[str]:
         return
     about = "" if expected["is_exact"] else "about "
     yield (
-        f"handed over: {about}{expected['in_levels']} in the levels, {expected['too_near']} due "
-        f"too soon to come back, {about}{expected['left']} have left"
+        f"handed over: {about}{grouped(expected['in_levels'])} in the levels, "
+        f"{grouped(expected['too_near'])} due too soon to come back, "
+        f"{about}{grouped(expected['left'])} gone already"
     )
     if expected["possible_until"] is not None:
         until = _time(expected["possible_until"])
@@ -275,10 +276,11 @@ def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
         yield "the ledger is empty: nothing was claimed yet"
     age_s = found["oldest_open_age_s"]
     if age_s is not None and age_s > _OLD_S:
-        yield f"the oldest open batch was claimed {age_s:.0f} s ago"
+        yield f"the oldest open batch was claimed {span_text(int(age_s))} ago"
     claimed = sum(each["rows"].get("claimed", 0) for each in found["endpoints"])
     if claimed and not any(lane["is_alive"] for lane in found["lanes"]):
-        yield f"{claimed} claimed rows wait, but nobody works: start `migrator run`"
+        waiting = counted(claimed, "claimed row")
+        yield f"waiting: {waiting}, but nobody works; start `migrator run`"
 
 
 # ── what a running daemon says of itself ────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from migrator.cli.session import Session, confirmed, session_of
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
     from migrator.app import App
@@ -224,17 +225,17 @@ def _show(outcome: Outcome, request: TransferRequest) -> None:
 
 
 def _remarks(outcome: Outcome, request: TransferRequest) -> Iterator[str]:
-    would = "would be" if request.is_dry else "were"
-    yield f"{outcome.moved} messages {would} moved to the delays {request.target}"
+    would = " would be" if request.is_dry else ""
+    yield f"{counted(outcome.moved, 'message')}{would} moved to the delays {request.target}"
     if outcome.left:
-        yield f"{outcome.left} messages {would} left where they are; mend it and run again"
+        yield f"{counted(outcome.left, 'message')}{would} left in place; mend it and run again"
     if outcome.poison:
-        yield f"{outcome.poison} messages {would} put into {request.poison_queue}"
+        yield f"{counted(outcome.poison, 'message')}{would} put into {request.poison_queue}"
     if outcome.uncertain:
         largest_s = outcome.largest_uncertainty.total_seconds()
         yield (
-            f"of {outcome.uncertain} messages the headers cannot be believed: they come late "
-            f"rather than early, by {largest_s:.0f} s at most"
+            f"of {counted(outcome.uncertain, 'message')} the headers cannot be believed: late "
+            f"rather than early, by {grouped(round(largest_s))} s at most"
         )
     for level in outcome.unfinished:
         yield f"level {level:02d} was not seen to its end: run again, or mend what is left first"

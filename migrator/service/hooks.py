@@ -40,6 +40,7 @@ from migrator.ledger.report import EndpointProgress, PauseReason, Progress
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.logs import masked
+from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ class HookEvents:
             ]
             rows = sum(more.values())
             facts = {"rows": rows, "endpoints": more, "now": now}
-            self._fire(HookEvent.QUARANTINE, f"{rows} rows went into quarantine", facts)
+            self._fire(HookEvent.QUARANTINE, f"{counted(rows, 'row')} went into quarantine", facts)
 
     def _mine(self, progress: Progress) -> Sequence[EndpointProgress]:
         return [each for each in progress.endpoints if each.endpoint in self._names]

@@ -41,6 +41,7 @@ from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.service.throttle import Throttle
 from migrator.service.worker import WorkerPool
+from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
@@ -287,7 +288,7 @@ class PurgeTask:
             return
         more = rows >= _MOST_PURGED
         detail = {"before": before.isoformat(), "run": None, "rows": rows, "is_all": not more}
-        text = f"{rows} rows settled and due before {before:%Y-%m-%d %H:%M} UTC deleted"
+        text = f"{counted(rows, 'row')} settled and due before {before:%Y-%m-%d %H:%M} UTC deleted"
         self.job.report("done", f"{text}; there are more" if more else text, detail, is_fine=True)
         _log.info("settled rows were purged", extra={"action": PURGED, **detail})
         if rows:

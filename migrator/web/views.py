@@ -24,7 +24,7 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
-from migrator.text import about, grouped, span_words
+from migrator.text import about, counted, grouped, span_words
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {
@@ -56,10 +56,10 @@ _SENTENCES: Final = {
     "hold_began": "Nothing new{of} is claimed. {signal}: {observed}{fine}",
     "hold_ended": "Rows{of} are claimed again. Over: {signal}: {observed}",
     "recheck": "The checks of the broker, made again: {text}",
-    "quarantine_retried": "{rows} rows in quarantine{of}{why} were tried again, by {actor}",
-    "quarantine_discarded": "{rows} rows in quarantine{of}{why} were discarded, by {actor}",
+    "quarantine_retried": "{rows} in quarantine{of}{why} tried again, by {actor}",
+    "quarantine_discarded": "{rows} in quarantine{of}{why} discarded, by {actor}",
     "batch_resolved": "{actor} resolved batch {batch} as {as}",
-    "ledger_purged": "{rows} old rows were deleted from the ledger, by {actor}",
+    "ledger_purged": "{rows} purged from the ledger, by {actor}",
     "panic": "A critical limit was passed, and the daemon ends: {reason}",
 }
 """Kinds of events that are told as sentences."""
@@ -200,13 +200,13 @@ def _not_ready(reasons: Sequence[str]) -> State:
 def _figures(snapshot: Snapshot) -> Iterator[tuple[int | str, str]]:
     """Yield the numbers that one sees first, with what they are."""
     names = {view.endpoint for view in snapshot.endpoints}
-    counted = [each for each in snapshot.progress.endpoints if each.endpoint in names]
+    known = [each for each in snapshot.progress.endpoints if each.endpoint in names]
     modes = {view.mode for view in snapshot.endpoints}
     moved = [view for view in snapshot.endpoints if view.mode == _MIGRATE]
     if moved or not modes:
-        yield sum(each.handed_over for each in counted), "handed over"
+        yield sum(each.handed_over for each in known), "handed over"
     if modes - {_MIGRATE}:
-        yield sum(each.dispatched for each in counted), "sent when due"
+        yield sum(each.dispatched for each in known), "sent when due"
     stored = _sum(view.in_store for view in snapshot.endpoints)
     yield "not known" if stored is None else stored, "still in the tables"
     rate = _sum(view.rate_per_s for view in snapshot.endpoints)
@@ -390,6 +390,8 @@ def event_text(event: AuditEvent) -> str:
 def _sentence(event: AuditEvent, facts: Mapping[str, object]) -> str:
     said = defaultdict(str, {key: str(value) for key, value in facts.items()})
     said |= {"actor": event.actor, "batch": str(event.batch or "")}
+    if isinstance(rows := facts.get("rows"), int):
+        said["rows"] = counted(rows, "row")
     said["of"] = f" of {said['endpoint']}" if said["endpoint"] else ""
     said["why"] = f" ({said['reason']})" if said["reason"] else ""
     said["fine"] = f" ({said['limit']})" if said["limit"] else ""

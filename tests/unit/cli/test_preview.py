@@ -131,8 +131,8 @@ def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
     for said in (
         "Sales dispatch",
         "2 rows due too soon will be sent by migrator when due",
-        "1 rows have no due time",
-        "1 rows have a due column +2 h from their own header",
+        "1 row without a due time",
+        "1 row with a due column +2 h from its own header",
     ):
         assert said in shown
     assert "left to its timeout manager" not in shown

@@ -55,7 +55,7 @@ def test_rows_go_back_byte_for_byte(program: Program, batch: str) -> None:
     assert "add --yes" in program("rollback", codes=[2]).err
     assert len(program.rows(ROWS)) == 10
     ended = program("rollback", "--yes")
-    assert "not handed over: 10 rows of 1 batches are back in their tables" in ended.err
+    assert "not handed over: 10 rows of 1 batch back in their tables" in ended.err
     assert ended.out == ""
     assert program.rows(ROWS) == before
     assert ("rolled_back",) in program.rows("SELECT kind FROM migrator_event")
@@ -206,7 +206,7 @@ def test_what_was_handed_over_is_foretold_without_the_broker(claimed: Program) -
     """By the ledger: how many, and until when; only that half is out of reach."""
     claimed.change(*HANDED_OVER)
     ended = claimed("rollback", "--dry-run")
-    assert "by the ledger, 10 are in the levels, 0 are due too soon" in ended.err
+    assert "by the ledger: 10 in the levels, 0 due too soon" in ended.err
     expected = claimed("rollback", "--dry-run", "--json").document["handed_over"]["expected"]
     assert expected["in_levels"] == 10
     assert expected["possible_until"].startswith("2097-12-31T23:59")
@@ -265,7 +265,7 @@ def test_a_part_of_what_was_handed_over_leaves_the_rest_alone(claimed: Program) 
             "leaves nothing"
             in claimed("rollback", "--dry-run", "--keep-handed-over", *options, codes=[2]).err
         )
-    assert claimed("rollback", "--only-handed-over", "--yes").err.startswith("by the ledger, 0 ")
+    assert claimed("rollback", "--only-handed-over", "--yes").err.startswith("by the ledger: 0 ")
     assert len(claimed.rows(ROWS)) == 10
     claimed.change(*HANDED_OVER)
     found = claimed("rollback", "--due-from", "2098-06-01", "--dry-run", "--json").document
@@ -299,13 +299,13 @@ def test_what_stayed_is_said_with_its_reason(
     assert report.is_whole is is_whole
     said = "\n".join(rollback.recalled_lines(report))
     for text, is_said in (
-        ("by the ledger, 9 are in the levels, 1 are due too soon", True),
+        ("by the ledger: 9 in the levels, 1 due too soon", True),
         ("\nall of them can come back until 2026-03-10 09:30:00 UTC", True),
-        (f"\n{outcomes.get(RecallOutcome.RESTORED, 0)} rows are back in their tables", True),
-        ("\n1 messages were copies of rows that are back", RecallOutcome.LEFTOVER in outcomes),
-        ("\n1 messages are due too soon", RecallOutcome.TOO_NEAR in outcomes),
+        (f"\nback in their tables: {outcomes.get(RecallOutcome.RESTORED, 0)} rows", True),
+        ("\n1 message removed: copies of rows that were back", RecallOutcome.LEFTOVER in outcomes),
+        ("\n1 message left to the broker: due too soon", RecallOutcome.TOO_NEAR in outcomes),
         ("\nlevel 07 was not seen to its end", "unfinished" in more),
-        ("\n3 that the ledger expects were met nowhere", "not_found" in more),
+        ("\nmet nowhere: 3 messages that the ledger expects", "not_found" in more),
     ):
         assert (text in said) is is_said
 

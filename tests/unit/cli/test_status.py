@@ -98,7 +98,7 @@ def test_what_is_left_is_told_in_a_hundred_columns(capsys: pytest.CaptureFixture
     views = [replace(views[0], phase=Phase.MOVING)]
     found = {**status_document(progress, views, ()), **more}
     status.show(json.loads(json.dumps(found, default=plain)))
-    assert "1234567 are due too soon to be moved, 863 overdue; nobody sends them" in (
+    assert "1 234 567 due too soon to be moved, 863 overdue; nobody sends them" in (
         capsys.readouterr().out
     )
 
@@ -130,8 +130,8 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     status.show(told(PROGRESS, expected))
     shown = capsys.readouterr().out
     for text in (
-        *("no-destination", "doubtful batch", "lane 0", "300 s ago", "nobody works"),
-        "handed over: 800 in the levels, 6 due too soon to come back, 194 have left",
+        *("no-destination", "doubtful batch", "lane 0", "5m ago", "nobody works"),
+        "handed over: 800 in the levels, 6 due too soon to come back, 194 gone already",
         "`migrator rollback` can bring back all that are in the levels until 2026-03-10",
     ):
         assert text in shown

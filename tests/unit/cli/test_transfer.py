@@ -82,7 +82,7 @@ def test_nothing_happens_without_yes(program: Program, ready: Ready) -> None:
     program(*URL, "delays", "migrate", "--dry-run", "--distrust-headers")
     ready.outcome.levels[16] = LevelOutcome(moved=5)
     ended = program(*URL, "delays", "migrate", "--yes")
-    assert "5 messages were moved to the delays v2" in ended.err
+    assert "5 messages moved to the delays v2" in ended.err
     assert "running again" in ended.err
     dry, request = ready.requests
     assert (dry.is_dry, dry.believe_headers) == (True, False)
@@ -99,10 +99,10 @@ def test_what_was_left_is_said_with_reasons(program: Program, ready: Ready) -> N
     rows = [line.split()[0] for line in ended.out.splitlines()]
     assert rows == ["level", "16", "destination", "My.Sales", "Sales"]
     for text in (
-        "2 messages were left where they are",
-        "1 messages were put into migrator.poison.migrate",
+        "2 messages left in place",
+        "1 message put into migrator.poison.migrate",
         "of 2 messages the headers cannot be believed",
-        "by 65536 s at most",
+        "by 65 536 s at most",
         "level 16 was not seen to its end",
         "messages for My.Sales reach Sales as well",
         "clock is not this machine's",

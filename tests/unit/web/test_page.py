@@ -221,7 +221,7 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         (
             "quarantine_discarded",
             {"rows": 3, "reason": "no-destination", "id": None},
-            "3 rows in quarantine of Sales (no-destination) were discarded, by alice",
+            "3 rows in quarantine of Sales (no-destination) discarded, by alice",
         ),
         ("batch_resolved", {"as": "claimed"}, "alice resolved batch 7 as claimed"),
         ("rolled_back", {"rows": 5}, "rolled back batch 7, by alice: endpoint Sales, rows 5"),
