@@ -168,8 +168,7 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
 def legacy_table(context: Context) -> Iterator[Finding]:
     """Can the legacy tables be worked with as they are? A missing index makes each claim slow.
 
-    Warn of missing indexes, of rows that belong to no endpoint, of those nobody can claim, and of
-    an endpoint whose name may have lost its dots.
+    Warn of missing indexes, unsure names of endpoints, rows of no endpoint and unclaimable ones.
     """
     found = context.store.remarks()
     for each in found:
