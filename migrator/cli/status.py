@@ -49,6 +49,8 @@ _SENDERS: Final = {
     "timeout_manager": "the timeout manager sends them",
     "nobody": "nobody sends them",
 }
+_LEDGER_PARTS: Final = ("endpoints", "quarantine", "doubtful", "held")
+"""Of what a document has of each endpoint."""
 _OLD_S: Final = 60.0
 """Of an open batch; there may be a reason."""
 
@@ -91,7 +93,7 @@ def status(
     if daemon or socket is not None:
         client = client_of(session, socket)
         for _ in _looks(pause_s, is_repeated=watch):
-            found = client.status()
+            found = _only_working_on(client.status(), endpoint or ())
             if session.wants_json:
                 _write_json(found, is_repeated=watch)
             else:
@@ -120,14 +122,31 @@ def _only(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: Nothing is known of one of them.
     """
-    known = [each["endpoint"] for each in found["endpoints"]]
+    _demand_known(names, found["endpoints"])
+    of_all: dict[str, Any] = {"rollback": None, "oldest_open_age_s": None} if names else {}
+    return found | of_all | _of(names, found, (*_LEDGER_PARTS, "holds"))
+
+
+def _only_working_on(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the same of what a daemon says of itself; raises as ``_only`` does."""
+    _demand_known(names, found["working_on"])
+    ledger = found["ledger"] | _of(names, found["ledger"], _LEDGER_PARTS)
+    return found | _of(names, found, ("working_on", "holds")) | {"ledger": ledger}
+
+
+def _demand_known(names: Sequence[str], endpoints: Sequence[Mapping[str, Any]]) -> None:
+    known = [each["endpoint"] for each in endpoints]
     for name in names:
         if name not in known:
             raise ConfigError(f"status has no endpoint {name!r}; it has: {', '.join(known)}")
-    parts = ("endpoints", "quarantine", "doubtful", "held", "holds") if names else ()
+
+
+def _of(names: Sequence[str], found: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """Return of *parts* what is of one of *names* or of everybody; nothing if none is named."""
     wanted = (*names, None)
-    return found | {
-        part: [each for each in found[part] if each["endpoint"] in wanted] for part in parts
+    return {
+        part: [each for each in found[part] if each["endpoint"] in wanted]
+        for part in (parts if names else ())
     }
 
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,28 @@ def test_the_daemon_tells_what_it_does(program: Program, panel: MemoryPanel) -> 
     assert row.split() == [*("Sales", "migrate", "5", "000", "50.0", "1m", "40s"), *row.split()[7:]]
     assert row.endswith("paused, broker_alarm")
     assert program("status", "--daemon", "--json").document["schema"] == "migrator/daemon/1"
+
+
+def test_the_daemon_tells_of_the_endpoints_that_are_named_alone(
+    program: Program, panel: MemoryPanel
+) -> None:
+    """And of what concerns all; one that it does not work on is no empty answer."""
+    shown = some_snapshot(holds=[hold(Signal.PAUSED, SALES), hold(Signal.ALARM)])
+    (one, *_) = shown.endpoints
+    other = replace(one, endpoint=EndpointName("Billing"))
+    panel.shown = replace(shown, endpoints=[one, other])
+    names = ("--endpoint", "Billing")
+    out = program("status", "--daemon", *names).out
+    assert [line.split()[0] for line in out.splitlines() if "migrate" in line] == ["Billing"]
+    assert "Sales waits" not in out
+    assert "everything waits" in out
+    found = program("status", "--daemon", *names, "--json").document
+    assert [each["endpoint"] for each in found["working_on"]] == ["Billing"]
+    assert {each["endpoint"] for each in found["ledger"]["endpoints"]} <= {"Billing"}
+    assert (
+        "has no endpoint 'Sale'"
+        in program("status", "--daemon", "--endpoint", "Sale", codes=[2]).err
+    )
 
 
 # ── status, of a daemon that nobody named ───────────────────────────────────────────────────────

@@ -116,8 +116,14 @@ def test_without_a_daemon_the_tables_are_counted(program: Program) -> None:
     assert program("status", "--endpoint", "Sales", "--json").document["endpoints"] == [
         found | {"rate_per_s": pytest.approx(found["rate_per_s"], rel=0.5)}
     ]
+    program("seed", "--yes", "--endpoint", "Billing", "--count", "4")
+    program.claimed(4, "Billing")
+    assert "in the levels" in program("status").out
+    assert "Billing" in program("status", "--endpoint", "Sales", "--endpoint", "Billing").out
+    named = program("status", "--endpoint", "Sales")  # a sum of all would be read as its own
+    assert ("in the levels" in named.out, "Billing" in named.out) == (False, False)
     assert (
-        "has no endpoint 'Sale'; it has: Sales"
+        "has no endpoint 'Sale'; it has: Billing, Sales"
         in program("status", "--endpoint", "Sale", codes=(2,)).err
     )
 
