@@ -44,8 +44,8 @@ def ledger() -> str:
         "A row has the state of its batch, unless it has one of its own:\n\n"
         + _states(RowState, words.ROW_STATES),
         "## Steps of a batch\n\nThere are no others.\n"
-        "A step with an asterisk raises the attempt, so that whatever an older pass left in a "
-        "staging queue is waste.\n\n" + "\n".join(_steps()),
+        "A step with an asterisk raises the attempt number, so that whatever an older attempt left "
+        "in a staging queue is waste.\n\n" + "\n".join(_steps()),
     )
 
 

@@ -39,7 +39,7 @@ def manual() -> str:
         ".SH DESCRIPTION",
         *_help(whole),
         ".SH GLOBAL OPTIONS",
-        "They may stand before the command and after it.",
+        "They may stand before or after the command.",
         *_options(whole, context, everywhere=True),
         ".SH COMMANDS",
     ]

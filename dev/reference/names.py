@@ -27,8 +27,8 @@ def cli() -> str:
     return page(
         "Command line",
         "What `--help` prints, for the program and each of its verbs.",
-        "The options of the program itself are global: they may stand before the verb and after "
-        "it, `migrator --config FILE status` is `migrator status --config FILE`.",
+        "The options of the program itself are global: they may stand before or after the "
+        "verb, `migrator --config FILE status` is `migrator status --config FILE`.",
         *(_text_block(" ".join(path), text) for path, text in helps()),
     )
 

@@ -28,7 +28,7 @@ def settings() -> str:
     return page(
         "Settings",
         "Defaults, then `migrator.toml`, then `MIGRATOR_*` variables, then options; "
-        "each wins over those before it.",
+        "each overrides those before it.",
         "A `migrator.toml` that was not named with `--config` or `MIGRATOR_CONFIG` counts only if "
         "it belongs to root or the caller, and nobody else may write it.",
         "A file with a secret (`…_file`) must not be readable by every user of the machine.",

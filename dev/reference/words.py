@@ -17,126 +17,144 @@ from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES
 from migrator.web.server import MOST_CONNECTIONS
 
 HTTP_CODES: Final[Mapping[int, str]] = {
-    400: "The body is no command.",
+    400: "The body is not a command.",
     401: "The token is missing or wrong.",
     403: "No token is set, the page is of another origin, or the host name is not one of this "
     "machine.",
     404: "There is no such path, or `place` is another ledger's; 401 or 403 without a token.",
-    405: "The path is not asked by this method; 401 or 403 without a token.",
+    405: "The path does not support this method; 401 or 403 without a token.",
     408: f"The body did not come within {BODY_PATIENCE_S:g} s.",
     413: f"The body is larger than {LARGEST_BODY_BYTES // 1024} KiB.",
-    415: "The body is no JSON.",
-    429: f"The token is wrong, and {MOST_WRONG} other wrong ones wait for their answer, of which "
-    f"there is one in {WRONG_S:g} s; the right one is always taken, at once.",
+    415: "The body is not JSON.",
+    429: f"The token is wrong, and {MOST_WRONG} other wrong ones already wait for their answer, "
+    f"one of which is sent every {WRONG_S:g} s; the right token is always accepted, at once.",
     500: "A bug; the log has `web_failed`.",
-    503: "Another command is under way, and this one was not begun; or the ledger cannot be read; "
-    f"or more than {MOST_CONNECTIONS} connections are open.",
-    504: f"The daemon did not answer within {PATIENCE_S:g} s, and may still do it.",
+    503: "Another command is under way, and this one was not started; or the ledger cannot be "
+    f"read; or more than {MOST_CONNECTIONS} connections are open.",
+    504: f"The daemon did not answer within {PATIENCE_S:g} s, and may still carry the command out.",
 }
 """Why a daemon does not answer what was asked."""
 
 LOG_ACTIONS: Final[Mapping[str, str]] = {
     "adoption_failed": "a lane of a dead owner could not be finished now; it is tried again",
-    "alarm_watch_refused": "the broker user may have no exchange of ours; alarms are seen late",
-    "audit_delayed": "the ledger does not take events now; they wait, and the log has them",
-    "audit_lost": "events are in the log, but the ledger did not take them before the end",
+    "alarm_watch_refused": "the broker user may not declare migrator's exchange; alarms are seen "
+    "late",
+    "attempt_abandoned": "an attempt was given up before its commit; the batch is staged again",
+    "audit_delayed": "the ledger does not accept events now; they are in the log and are written "
+    "later",
+    "audit_lost": "events are in the log, but the ledger did not accept them before the process "
+    "ended",
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
-    "batch_recovered": "a batch that an earlier process left was taken up again",
-    "batches_made_smaller": "a pass took long to reach the levels; fewer rows at a time now",
-    "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
-    "broker_node": "several nodes are set: the one that connections go to from now on",
-    "capacity_known": "how fast the delay levels let go: the pace of hand-over keeps to that",
-    "capacity_unknown": "how fast the levels let go is not known; the usual is taken, and says why",
+    "batch_recovered": "a batch that an earlier process left open was taken over",
+    "batches_made_smaller": "an attempt took long to reach the levels; fewer rows at a time now",
+    "bindings_unknown": "the management API did not say where an exchange leads; work continues",
+    "broker_node": "several nodes are set: the one that connections use from now on",
+    "capacity_known": "how fast the delay levels let messages go: the pace of hand-over follows it",
+    "capacity_unknown": "how fast the delay levels let messages go is not known; the usual speed "
+    "is assumed; the line says why",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "claim_resumed": "a claim or release that a crash left half-done is finished",
-    "claim_stuck": "a half-done claim or release waits for a person: its store is gone",
-    "clock_believed": "the database's clock jumped, and is believed: who says that it is right",
-    "command_given": "an operator's command, with who gave it and what came of it",
-    "commit_resolved": "what became of a commit that a crash interrupted is known now",
+    "claim_stuck": "a half-done claim or release needs a decision: its store is gone",
+    "clock_believed": "the database's clock jumped, and its new time is trusted; the line says on "
+    "whose word",
+    "command_given": "an operator's command: who gave it, and the answer",
+    "commit_resolved": "the outcome of a commit that a crash interrupted is known now",
     "database_failed_over": "another database server took over, and nothing committed is missing",
     "destination_held": "a destination cannot be reached; its timeouts wait in the store",
-    "destination_reached": "a held destination can be reached again; its timeouts go on",
-    "destinations_bound_again": "destinations lost their way from the delays, and have it again",
+    "destination_reached": "a held destination can be reached again; its timeouts are handed over",
+    "destinations_bound_again": "destinations had lost their binding to the delays, and are bound "
+    "again",
     "dispatcher_active": "this process sends an endpoint's timeouts from now on",
     "dispatcher_crashed": "a bug ended a dispatcher; the process ends",
-    "dispatcher_critical": "a dispatcher has not worked for too long; nothing is lost, all is late",
-    "dispatcher_degraded": "a dispatcher met an outage; it begins again after a pause",
+    "dispatcher_critical": "a dispatcher has not worked for too long; nothing is lost, its "
+    "timeouts are late",
+    "dispatcher_degraded": "a dispatcher met an outage; it starts again after a pause",
     "dispatcher_gave_up": "a dispatcher ended, because an outage lasted too long",
     "dispatcher_lost": "a dispatcher lost its lease; it is a standby now",
     "dispatcher_recovered": "a dispatcher works again after an outage",
     "dispatcher_standby": "another process is the dispatcher; this one waits to take over",
-    "dispatcher_work_failed": "background work of a dispatcher failed as its link went away",
-    "endpoint_finished": "nothing is left to move of an endpoint; the text says what stays in the "
+    "dispatcher_work_failed": "background work of a dispatcher failed because its connection was "
+    "lost",
+    "endpoint_finished": "nothing of an endpoint is left to move; the text says what stays in the "
     "store and who sends it, a warning if nobody does or rows are in quarantine",
-    "endpoint_not_finished": "there are rows to move again of an endpoint that was finished",
+    "endpoint_not_finished": "an endpoint that was finished has rows to move again",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "error_queue_missing": "the error queue does not exist; a failed message stays where it is",
     "evidence_left": "what a document store kept for recovery could not be removed; harmless",
     "finished_not_known": "whether endpoints are finished could not be read now; it is tried again",
-    "held_not_counted": "what waits in the store could not be counted as `--once` ended; code 5",
-    "held_not_looked_at": "the broker did not say whether held destinations exist; tried again",
-    "hold_began": "nothing new is claimed, of one endpoint or of all; it says why",
-    "hold_ended": "a reason for which nothing was claimed is gone",
-    "hook_dropped": "an event was told to no hook, since too many wait or the process ends",
-    "hook_failed": "a hook could not be started, or ended with a status other than 0; work goes on",
-    "hook_ran": "a hook was run, and ended well",
-    "hook_said": "the end of what a hook wrote (debug)",
+    "held_not_counted": "what waits in the store could not be counted when `--once` ended; exit "
+    "code 5",
+    "held_not_looked_at": "the broker did not say whether held destinations exist; it is asked "
+    "again",
+    "hold_began": "nothing new is claimed, for one endpoint or for all; the line says why",
+    "hold_ended": "a reason for which nothing was claimed has ended",
+    "hook_dropped": "an event was dropped without running its hook: too many wait, or the process "
+    "ends",
+    "hook_failed": "a hook could not be started, or ended with a status other than 0; work "
+    "continues",
+    "hook_ran": "a hook was run, and ended with status 0",
+    "hook_said": "the end of the output of a hook (debug)",
     "hook_timed_out": "a hook did not end in time, and was killed with all it started",
-    "job_failed": "a bug in something scheduled; it is tried again at its next time",
-    "job_missed": "something scheduled did not happen in time; how often since the last line",
+    "job_failed": "a bug in a scheduled job; it is tried again at its next time",
+    "job_missed": "a scheduled job did not run in time; how often since the last line",
     "lane_crashed": "a bug ended a lane; the process ends",
-    "lane_doubtful": "nobody can tell whether a batch was handed over; its lane stops",
+    "lane_doubtful": "it is not known whether a batch was handed over; its lane stops",
     "lane_gave_up": "a lane kept failing and was given up",
-    "lane_lost": "somebody else took a lane; work on it stopped at once",
-    "lane_trouble": "something failed; the lane begins again after a pause",
-    "lane_unguarded": "the broker user may not declare a lane's guard queue; work goes on without",
-    "lease_lost": "a lease could not be kept, because somebody else has it",
-    "ledger_adopted": "somebody adopted the ledger while this process worked for it; it ends",
-    "ledger_behind": "a database that failed over lacks what was committed; the process ends",
+    "lane_lost": "another process took a lane; work on it stopped at once",
+    "lane_trouble": "something failed; the lane starts again after a pause",
+    "lane_unguarded": "the broker user may not declare a lane's guard queue; work continues "
+    "without",
+    "lease_lost": "a lease could not be kept, because another process has it",
+    "ledger_adopted": "the ledger was adopted while this process worked for it; the process ends",
+    "ledger_behind": "a database that failed over lacks what this process committed; the process "
+    "ends",
     "ledger_purge_failed": "settled rows could not be purged; it is tried again at its next time",
-    "ledger_purged": "rows settled long ago lost their content, as the settings say; how many",
-    "message_failed": "a message can not be dealt with; it goes to the error queue",
-    "message_renewed": "a message came back so often that the broker may drop it; a copy took over",
+    "ledger_purged": "bodies and headers of rows settled long ago were deleted, as set; how many",
+    "message_failed": "a message cannot be processed; it goes to the error queue",
+    "message_renewed": "a message came back so often that the broker may drop it; a copy replaces "
+    "it",
     "message_retried": "a message failed; it comes back from a retry queue after a while",
-    "messages_taken_in": "messages of a .Timeouts queue were stored, passed on or cleared (debug)",
-    "notify_failed": "the service manager could not be told how this process is; work goes on",
-    "pace_full": "nothing keeps hand-over to what the delay levels let go of; timeouts may be late",
-    "paced": "the delay levels let go of no more: how long batches waited since the last line",
+    "messages_taken_in": "messages of a .Timeouts queue were stored, forwarded or cleared (debug)",
+    "notify_failed": "the service manager could not be notified; work continues",
+    "pace_full": "hand-over is not limited to what the delay levels let go of; timeouts may be "
+    "late",
+    "paced": "hand-over waits for the delay levels: how long batches waited since the last line",
     "panic": "a panic limit was passed; the process finishes what it has and ends",
-    "pass_abandoned": "a staging pass was given up before its commit; it is done again",
-    "pause_kept": "an endpoint was paused before this start, and is still; who, why and since when",
-    "preflight_finding": "a check found something to know, or could not look",
-    "probe_failed": "the delays could not be probed; that is tried again at the next time",
-    "probe_late": "probes through the delay levels are late, early or lost; it names the levels",
+    "pause_kept": "an endpoint was paused before this start and still is; who, why and since when",
+    "preflight_finding": "a check found something to know, or could not check",
+    "probe_failed": "the delays could not be probed; it is tried again at the next time",
+    "probe_late": "probes through the delay levels are late, early or lost; the line names the "
+    "levels",
     "probe_measured": "probes came back through the delay levels in time",
     "quarantine_limit_passed": (
         "`run --once` left an endpoint: too many of its rows went to quarantine; it says how many"
     ),
     "recall_stuck": "handed-over timeouts stay with the broker: the store they came from is gone",
-    "receipt_late": "a receipt takes long: it names the batch, since when and until when, and binds"
-    " the levels again",
-    "recheck_changed": "the broker's checks, made again, find something else; it says what",
-    "reload_refused": "the settings that were read anew are wrong; nothing was changed",
-    "reloaded": "the settings were read anew; it names what changed, and what needs a restart",
+    "receipt_late": "a receipt takes long: the line names the batch, since when and until when it "
+    "is awaited, and the levels are bound again",
+    "recheck_changed": "repeating the broker's checks gave another result; the line says what",
+    "reload_refused": "the settings that were reloaded are wrong; nothing was changed",
+    "reloaded": "the settings were reloaded; the line names what changed, and what needs a restart",
     "remains_left": "a blob or an entry of a claimed timeout could not be removed; harmless",
     "renew_failed": "a lease could not be renewed this time; it is tried again",
     "rows_held": "how many timeouts wait in the store for a destination, when `--once` ends",
-    "rows_refused": "the broker refuses rows of a direct batch, again and again; is a queue full?",
-    "run_end_failed": "how a run ended could not be written into the ledger",
+    "rows_refused": "the broker refuses rows of a direct batch repeatedly; is a queue full?",
+    "run_end_failed": "the end of a run could not be recorded in the ledger",
     "sagas_cleared": "timeouts of completed sagas were removed from the store",
-    "sizes_unknown": "the bodies in Azure Storage may not be listed; a preview says so",
+    "sizes_unknown": "this user may not list bodies in Azure Storage; a preview says so",
     "stop_requested": "a signal asked the process to end",
-    "store_busy": "the store takes requests more slowly; they are repeated when it says so",
+    "store_busy": "the store is busy and takes requests more slowly; they are repeated when it "
+    "says so",
     "surrender_failed": "a lease could not be given back; it expires by itself",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
-    "web_crashed": "a bug ended the web side; the work goes on, without status and control",
+    "web_crashed": "a bug ended the web server; work continues, without status and control",
     "web_failed": "a bug: an HTTP request could not be answered",
-    "web_listening": "status, metrics and control can be asked for, at these addresses",
-    "web_login": "somebody gave the token to the status page, from this address",
+    "web_listening": "status, metrics and control are available, at these addresses",
+    "web_login": "somebody logged in to the status page, from this address",
     "web_login_refused": "somebody gave a wrong token to the status page, from this address",
-    "web_socket_missing": "the usual control socket cannot be had; work goes on without",
-    "worker_hangs": "a thread does not go on; the service manager gets no sign of life any more",
+    "web_socket_missing": "the default control socket cannot be used; work continues without it",
+    "worker_hangs": "a thread hangs; the systemd watchdog is no longer fed",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
 
@@ -145,7 +163,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ExitCode.BUG: ("a bug", "run it again with `-vv` and report what it prints"),
     ExitCode.USAGE: (
         "usage or settings; nothing was started",
-        "correct what the message lists; `migrator config` tells where each value came from",
+        "correct what the message lists; `migrator config` shows where each value came from",
     ),
     ExitCode.PREFLIGHT_REFUSED: (
         "preflight or a running daemon refused; nothing was changed, or the message lists what was",
@@ -153,7 +171,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ),
     ExitCode.UNREACHABLE: (
         "store, broker or daemon unreachable, or it did not do what was asked",
-        "put it right and run again; the ledger knows where it was",
+        "fix the cause and run it again; the ledger knows where it stopped",
     ),
     ExitCode.QUARANTINED: (
         "done, but rows are in quarantine, or wait in the store for a destination that cannot be "
@@ -162,31 +180,33 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "names the destinations",
     ),
     ExitCode.DOUBTFUL: (
-        "the outcome of a batch is doubtful, or `verify` found what does not agree",
+        "the outcome of a batch is doubtful, or `verify` found contradictions",
         "`migrator db resolve`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
     ),
     ExitCode.INTERRUPTED: (
         "`run --once` was stopped by a signal before it was done",
-        "run it again; it goes on where it was",
+        "run it again; it continues where it stopped",
     ),
 }
 """Meaning, and what to do."""
 
 BATCH_STATES: Final[Mapping[BatchState, str]] = {
-    BatchState.CLAIMING: "of a document store: being taken out of it",
-    BatchState.CLAIMED: "taken out of the store, nothing sent",
+    BatchState.CLAIMING: "of a document store: being removed from it",
+    BatchState.CLAIMED: "removed from the store, nothing sent",
     BatchState.STAGING: "being published to the lane's staging queue",
     BatchState.COMMITTING: "may be on its way from the staging queue into the levels",
     BatchState.PUBLISHING: "being published straight into the levels, or to its destinations",
-    BatchState.HANDED_OVER: "with the broker, by its own answer",
+    BatchState.HANDED_OVER: "with the broker, as it confirmed",
     BatchState.DISPATCHED: "sent to its destinations when due, as the timeout manager would",
-    BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator db resolve`",
+    BatchState.DOUBTFUL: (
+        "it is not known whether it was handed over; an operator decides with `migrator db resolve`"
+    ),
     BatchState.RELEASING: "of a document store: being put back",
     BatchState.RELEASED: "back in the store; or gone with it, if its rows say `written-off`",
 }
 
 ROW_STATES: Final[Mapping[RowState, str]] = {
-    RowState.QUARANTINED: "kept aside with a reason",
+    RowState.QUARANTINED: "in quarantine, with a reason",
     RowState.DISPATCHED: "not used in this version",
     RowState.RELEASED: "back in the store, though its batch is not",
     RowState.RECALLED: "handed over, and back in the store by `migrator rollback`",
@@ -194,16 +214,16 @@ ROW_STATES: Final[Mapping[RowState, str]] = {
 }
 
 EVENTS: Final[Mapping[Event, str]] = {
-    Event.ALL_TAKEN: "a document store gave up what is in the batch, or is gone and an operator "
+    Event.ALL_TAKEN: "a document store removed every row of the batch, or is gone and an operator "
     "said `claimed`",
-    Event.BEGIN_STAGING: "a staged pass begins",
-    Event.BEGIN_PUBLISHING: "a direct pass or a dispatch begins, or begins again after a crash",
-    Event.BEGIN_COMMIT: "the one nack that moves the pass may be sent from now on",
+    Event.BEGIN_STAGING: "a staged attempt begins",
+    Event.BEGIN_PUBLISHING: "a direct attempt or a dispatch begins, or starts again after a crash",
+    Event.BEGIN_COMMIT: "the one nack that moves the attempt may be sent from now on",
     Event.RECEIPT: "the receipt came through, or an operator said `handed-over`",
     Event.ALL_SETTLED: "the broker answered for every row",
     Event.ALL_DISPATCHED: "the broker confirmed every row that was not given back",
-    Event.ABANDON: "the pass is given up, or an operator said `claimed`",
-    Event.ALL_REDELIVERED: "the whole pass came back: it was never moved",
+    Event.ABANDON: "the attempt is given up, or an operator said `claimed`",
+    Event.ALL_REDELIVERED: "every message of the attempt came back: it was never moved",
     Event.GIVE_UP: "no proof came in time",
     Event.BEGIN_RELEASE: "`migrator rollback` begins, with a document store",
     Event.RELEASE: "`migrator rollback`",
@@ -211,7 +231,7 @@ EVENTS: Final[Mapping[Event, str]] = {
 }
 
 CHECKS: Final[Mapping[str, str]] = {
-    "bound-names": "Give one of the two another name, or remove the binding that nobody needs.",
+    "bound-names": "Give one of the two another name, or remove the binding that is not needed.",
     "broker-alarms": "Free memory or disk on that node; migrator waits meanwhile.",
     "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
     "permissions.",
@@ -223,42 +243,42 @@ CHECKS: Final[Mapping[str, str]] = {
     "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",
     "clock-skew": "Synchronise both clocks with NTP; above a minute it is refused.",
     "delay-entities": "`migrator delays create`; what exists with other arguments must be deleted "
-    "while empty, and made again.",
+    "while empty, and created again.",
     "destinations": "Create the queue, rename it with `--map`, or let migrator bind it.",
     "endpoints": "Correct the name, set its table in `[[endpoints]]`, or check `store.schema`.",
     "frozen-levels": "Create the queue and the bindings that the finding names; see "
     "[what if](../what-if.md#a-level-is-frozen).",
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
-    "reply-queues": "Create the queue until these rows have arrived; for rows of version 5 without "
-    "an address, set the endpoint's `queue` in `[[endpoints]]`.",
+    "reply-queues": "Create the queue, and keep it until these rows have arrived; for rows of "
+    "version 5 without an address, set the endpoint's `queue` in `[[endpoints]]`.",
     "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; give the "
     "endpoint's own name with `--endpoint` or in `[[endpoints]]`; enter the name of the endpoint "
-    "in rows that have none; mend or remove timeouts that are never claimed.",
+    "in rows that have none; correct or remove timeouts that are never claimed.",
     "policies": "Narrow the policy's pattern so that it leaves these queues and exchanges alone; "
-    "make an exchange that names an alternate exchange itself anew.",
+    "recreate an exchange that itself names an alternate exchange.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
     "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",
-    "row-contents": "Mend the rows in the store, see "
-    "[the reasons](quarantine-reasons.md); name the queue that is meant with `--map`.",
+    "row-contents": "Correct the rows in the store, see [the reasons](quarantine-reasons.md); "
+    "name another queue with `--map` if it is meant.",
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "due-times": "Set `store.time_zone` to the zone that the finding names; see "
-    "[what if](../what-if.md#due-times-are-of-another-time-zone-exit-code-3).",
-    "stuck-levels": "`migrator delays show` looks again, and names the missing destination.",
+    "[what if](../what-if.md#due-times-are-in-another-time-zone-exit-code-3).",
+    "stuck-levels": "`migrator delays show` checks again, and names the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
     "once none runs any more.",
     "vendor-run": "Finish that run, or abort it with the vendor's tool.",
-    "ways-out": "Start the endpoint once with its installers, or make the queue and the bindings "
-    "that the finding names.",
+    "ways-out": "Start the endpoint once with installers enabled, or create the queue and the "
+    "bindings that the finding names.",
 }
 """The remedy."""
 
 TABLES: Final[Mapping[str, str]] = {
     "ledger": "One row: whose ledger this is.",
     "run": "One row per endpoint each time `migrator run` started.",
-    "batch": "Rows that are claimed and handed over together; they are the books and stay.",
+    "batch": "Rows that are claimed and handed over together; kept for good.",
     "timeout": "Every row ever claimed, with its content, until `migrator db purge`; what a "
     "dispatcher sent, for `dispatch.remember`.",
     "lease": "Who owns which lane, and until when.",
@@ -290,15 +310,15 @@ COLUMNS: Final[Mapping[str, str]] = {
     "batch.lane": "which lane it belongs to",
     "batch.mode": "staged, direct or dispatch, fixed when it was claimed",
     "batch.state": "see below",
-    "batch.attempt": "rises with every pass; part of each message's app-id",
+    "batch.attempt": "number of the attempt; part of each message's app-id",
     "batch.size": "rows in it",
     "batch.purged": "how many of them are no longer kept",
     "batch.body_bytes": "their bodies together, in bytes",
-    "batch.first_due": "the soonest due time in it",
+    "batch.first_due": "the earliest due time in it",
     "batch.last_due": "the latest due time in it",
     "batch.owner": "the process that claimed it or took it over",
     "batch.ledger_id": "of a document store: the former id of a ledger that was given another one "
-    "since; evidence of what was begun before bears it",
+    "since; evidence of what was begun before carries it",
     "batch.lease_token": "the lease it belongs to; fences out earlier owners",
     "timeout.id": "a number of the ledger's own",
     "timeout.source": "the table it came from",
@@ -323,18 +343,18 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lease.name": "`lane.0` and so on",
     "lease.owner": "host, process and start of the owner; empty: given back",
     "lease.token": "rises with every change of owner",
-    "lease.until": "when it runs out, in database time",
-    "lease.doing": "what the owner said it was doing",
+    "lease.until": "when it expires, in database time",
+    "lease.doing": "what the owner last reported",
     "lease.renewed_at": "its last sign of life",
-    "lease.position": "PostgreSQL: timeline and place of the server's log when it was last taken",
+    "lease.position": "PostgreSQL: timeline and position of the server's log when last taken",
     "lease.serves": "the table whose dispatcher has this lane; empty: a lane of hand-over",
     "held_destination.source": "the table the rows are in",
     "held_destination.destination": "as in their destination column",
     "held_destination.endpoint": "whose timeouts",
     "held_destination.reason": "why it could not be reached",
     "held_destination.detail": "what was found",
-    "held_destination.tries": "how often it was tried in vain",
-    "held_destination.since": "when it could not be reached first",
+    "held_destination.tries": "how often it was tried without success",
+    "held_destination.since": "when it first could not be reached",
     "held_destination.next_try_at": "when it is tried again",
     "event.id": "rising",
     "event.at": "when",

@@ -399,7 +399,7 @@ class App:
         return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
     @cached_property
-    def books(self) -> LedgerQueries:
+    def queries(self) -> LedgerQueries:
         """Progress, lanes and history."""
         return LedgerQueries(self.engine, self.tables)
 
@@ -412,7 +412,7 @@ class App:
         """
         from migrator.delays.capacity import find_broker, read_capacity
 
-        event = self.books.latest_event(CAPACITY_MEASURED)
+        event = self.queries.latest_event(CAPACITY_MEASURED)
         found = None if event is None else read_capacity(event.detail)
         if found is None or found.broker != find_broker(
             self.connection, self.settings.broker.delays
@@ -428,7 +428,7 @@ class App:
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
-    def upkeep(self) -> OperatorActions:
+    def operator_actions(self) -> OperatorActions:
         """What only an operator may change."""
         from migrator.ledger.operator_actions import OperatorActions
 

@@ -55,7 +55,7 @@ def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_no
 
 def _lanes(app: App) -> Sequence[Lane]:
     """Return the lanes that may have a staging queue, ascending."""
-    lanes = {status.lane for status in app.books.progress().lanes}
+    lanes = {status.lane for status in app.queries.progress().lanes}
     return sorted(lanes | {Lane(number) for number in range(app.settings.handover.lanes)})
 
 
@@ -67,7 +67,7 @@ def new_recall(app: App) -> Recall:
         version=app.settings.broker.delays,
         leases=app.leases,
         lease_duration=app.settings.handover.lease,
-        books=app.books,
+        queries=app.queries,
         runs=app.runs,
         clock=app.clock,
         ledger_id=app.ledger_id,
@@ -99,7 +99,7 @@ def _new_settlement(app: App) -> Settlement:
         open_link=app.open_lane,
         left_in=left_in,
         staged_for_others=lambda: {
-            each.batch for each in app.books.commits_of_others(str(version))
+            each.batch for each in app.queries.commits_of_others(str(version))
         },
         publishing=publishing,
         fault=app.fault,
@@ -116,7 +116,7 @@ def new_rollback(app: App) -> Rollback:
         leases=app.leases,
         batches=app.batches,
         lease_duration=app.settings.handover.lease,
-        books=app.books,
+        queries=app.queries,
         runs=app.runs,
         recalls=app.side.recalls,
         clock=app.clock,
@@ -156,7 +156,7 @@ def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
     """Return what compares store, ledger and broker; *progress* is told how far it is."""
     return Verify(
         queries=app.side.verifications,
-        ledger=app.books,
+        ledger=app.queries,
         ledger_id=app.ledger_id,
         access=level_access(app, purpose="migrator verify", now=app.clock.now),
         clock=app.clock,

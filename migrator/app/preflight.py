@@ -106,7 +106,7 @@ def _vhost(app: App) -> str:
 
 def _held(app: App) -> Collection[QueueName]:
     try:
-        columns = [each.destination for each in app.books.held()]
+        columns = [each.destination for each in app.queries.held()]
     except MigratorError:  # no ledger, nothing held
         return ()
     return {destination_of(column, {}, app.rules.destination_map) for column in columns}
@@ -114,7 +114,7 @@ def _held(app: App) -> Collection[QueueName]:
 
 def _other_commits(app: App) -> Sequence[OpenCommit]:
     try:
-        commits = app.books.commits_of_others(str(app.settings.broker.delays))
+        commits = app.queries.commits_of_others(str(app.settings.broker.delays))
         if not commits:
             return ()
         at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}

@@ -175,7 +175,7 @@ def take_plan(
 def _exchange_cost_s(app: App) -> float:
     """Return what an exchange costs, as measured last; the broker is not asked which it is."""
     try:
-        event = app.books.latest_event(CAPACITY_MEASURED)
+        event = app.queries.latest_event(CAPACITY_MEASURED)
     except MigratorError:  # no ledger, nothing measured
         return EXCHANGE_COST_S
     return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))

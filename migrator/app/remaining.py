@@ -185,10 +185,10 @@ def left_text(remaining: Remaining) -> str:
     if remaining.overdue in (0, remaining.left):
         overdue = "all overdue" if remaining.overdue else "none overdue"
     if remaining.sent_by is SentBy.TIMEOUT_MANAGER:
-        return f"{said}, which runs."
+        return f"{said}, which is running."
     if remaining.sent_by is not SentBy.NOBODY:
-        return f"{said}: {overdue}; whether it runs is not known."
-    nobody = f"nobody consumes `{remaining.queue}`: run with `--cutoff 0s`"
+        return f"{said}: {overdue}; whether it is running is not known."
+    nobody = f"nothing consumes `{remaining.queue}`: run with `--cutoff 0s`"
     return f"{said}: {overdue}, and {nobody}"
 
 

@@ -157,7 +157,9 @@ class DocumentBackend:
         documents = self.documents
         seed: Callable[[str, Iterator[SeedRow]], int] | None = getattr(documents, "seed", None)
         if seed is None:
-            raise PreflightRefused(f"invented timeouts cannot be written into {documents.kind}")
+            raise PreflightRefused(
+                f"timeouts for rehearsals cannot be written into {documents.kind}"
+            )
         return documents.source_of(name), seed(name, rows)
 
     def close(self) -> None:

@@ -33,14 +33,14 @@ def adopt(
         bool,
         typer.Option(
             "--moved",
-            help="It is no copy: the database is here now, complete, and the former is gone.",
+            help="Not a copy: the complete database was moved here, and the former one is gone.",
         ),
     ] = False,
     after_failover: Annotated[
         bool,
         typer.Option(
             "--after-failover",
-            help="A replica took over: settle what it lacks by what is in the delay levels.",
+            help="A replica took over: settle what it lacks from what is in the delay levels.",
         ),
     ] = False,
     margin: Margin = MARGIN,
@@ -49,19 +49,19 @@ def adopt(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Make a ledger that came with a copied or moved database this database's own.
+    """Take over the ledger of a database that was copied or moved, or that failed over.
 
     A copy gets a new id, so that it never touches the queues of the original. Batches that were
-    being handed over become doubtful: only the original knows what became of them. Refused while
-    anybody works on it here; leases that were copied run out by themselves.
+    being handed over become doubtful: only the original knows whether they reached the broker.
+    Refused while a process works on it here; leases that were copied expire by themselves.
 
-    With --moved it keeps its id, and the next run finishes what is under way. Refused while
-    anybody works on it, here or, as far as the broker tells, at the former place. Only for all
-    of the database: what lacks the last transactions (a replica that was behind) is a copy.
+    With --moved it keeps its id, and the next run finishes what is under way. Refused while a
+    process works on it, here or, as far as the broker shows, at the former place. Only for a
+    complete database: one without the last transactions (a replica that was behind) is a copy.
 
-    With --after-failover it keeps its id, too. The levels are gone through: a row that is in the
-    store again while its message waits there is recorded as handed over. What was due by then and
-    is met nowhere may have been delivered: those rows become doubtful, for `migrator db
+    With --after-failover it keeps its id as well. All levels are read: a row that is in the
+    store again while its message waits there is recorded as handed over. Rows that were due by
+    then and are found nowhere may have been delivered: they become doubtful, for `migrator db
     resolve`. --margin, --max-hold and --max-depth are as in `migrator rollback`. PostgreSQL only.
 
     Each needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
@@ -91,7 +91,7 @@ def adopt(
 # ── what is looked at before a ledger goes on in another database ─────────────────────────────────
 
 _NOT_SEEN = (
-    "a daemon in mode direct on the former database is not seen on the broker: be sure that "
+    "a daemon in mode direct on the former database cannot be seen on the broker: make sure that "
     "nobody can start it there again"
 )
 
@@ -110,7 +110,7 @@ def adopt_ledger(session: Session, app: App, *, yes: bool) -> None:
     if not found.is_moved:
         say(
             f"ledger {found.ledger_id} is where it was created, in {found.present}, as far as the "
-            "database tells: only if this is a copy all the same shall it have a new id"
+            "database shows: give it a new id only if this is a copy after all"
         )
     what = "the ledger would get a new id, and batches under way would become doubtful"
     confirmed(yes=yes, what=what)
@@ -122,7 +122,7 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
     """Let a moved ledger go on under its own id.
 
     Raises:
-        PreflightRefused: Somebody works on it, or its books have gaps; tells everything at once.
+        PreflightRefused: A process works on it, or rows are missing; names everything at once.
     """
     from migrator.app.commands import new_adoption
     from migrator.ledger import version
@@ -143,14 +143,14 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
         say("\n".join(_looks(remarks)))
     confirmed(
         yes=yes,
-        what=f"ledger {found.ledger_id} of {found.created_in} would go on in {found.present}, and "
-        "nobody may ever work on the former again",
+        what=f"ledger {found.ledger_id} of {found.created_in} would continue in {found.present}, "
+        "and no process may ever work on the former database again",
     )
     _tell(session, new_adoption(app).keep(), remarks=remarks, is_done=True)
 
 
 def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
-    """Yield what stands against it: here, in the books, and on the broker."""
+    """Yield what prevents it: here, in the ledger, and on the broker."""
     from migrator.ledger.adoption import told_holders
 
     if found.holders:
@@ -158,8 +158,8 @@ def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
     total, gaps = app.side.verifications.gaps((), at_most=1)
     if total:
         yield (
-            f"{total} batches have other rows than they should ({gaps[0].batch} is the first), so "
-            "this is not all of the former database: use `migrator db adopt` without --moved"
+            f"{total} batches do not have the rows they should (first: {gaps[0].batch}), so this "
+            "is not the complete former database: use `migrator db adopt` without --moved"
         )
     yield from held_elsewhere(app, found)
 
@@ -174,12 +174,15 @@ def held_elsewhere(app: App, found: Whereabouts) -> Iterator[str]:
     for name, lane in guards.items():
         if probes[name] is not None:
             yield (
-                f"a process holds lane {lane} on the broker ({name}), so the former database is "
-                "still worked on: stop it there"
+                f"a process holds lane {lane} on the broker ({name}), so it still works on the "
+                "former database: stop it there"
             )
     for name in timeouts:
         if (probe := probes[name]) is not None and probe.consumers:
-            yield f"{probe.consumers} consume {name}: stop them, they may store elsewhere"
+            yield (
+                f"{probe.consumers} consume {name}: stop them, they may store timeouts in another "
+                "database"
+            )
 
 
 def _remarks(app: App) -> Iterator[str]:
@@ -192,15 +195,15 @@ def _remarks(app: App) -> Iterator[str]:
     for each in app.side.verifications.balances():
         if each.in_store is None:
             yield (
-                f"{each.source} of {each.endpoint} is not here: unless it was dropped, its "
-                "timeouts were left behind"
+                f"{each.source} of {each.endpoint} does not exist here: unless it was dropped, "
+                "its timeouts were left behind"
             )
     total, first = app.side.verifications.in_both_places((), at_most=1)
     if total:
         yield (
-            f"{total} timeouts are in their table and in the ledger ({first[0].timeout_id} is the "
-            "first): unless they were before, table and ledger were copied at different moments, "
-            "and what was put back in between is in neither"
+            f"{total} timeouts are in their table and in the ledger (first: "
+            f"{first[0].timeout_id}): unless that was so before, table and ledger were copied at "
+            "different times, and timeouts put back in between are in neither"
         )
 
 
@@ -234,17 +237,19 @@ def _lines(found: Whereabouts, remarks: Sequence[str], *, is_done: bool) -> Iter
     if not found.is_moved:
         yield f"ledger {found.ledger_id} is where it was created, in {found.present}: nothing to do"
         return
-    yield f"ledger {found.ledger_id} was created in {found.created_in}, and is in {found.present}"
+    yield (
+        f"ledger {found.ledger_id} was created in {found.created_in}, and is now in {found.present}"
+    )
     under_way = ", ".join(f"{count} {state}" for state, count in sorted(found.batches.items()))
     yield f"batches under way: {under_way or 'none'}"
     yield from _looks(remarks)
     if is_done:
-        yield "it goes on here under its id; the next `migrator run` finishes what is under way"
+        yield "it continues here under its id; the next `migrator run` finishes what is under way"
     yield f"not checked: {_NOT_SEEN}"
 
 
 def _looks(remarks: Sequence[str]) -> Iterator[str]:
-    yield from (f"look at this first: {each}" for each in remarks)
+    yield from (f"check this first: {each}" for each in remarks)
 
 
 # ── after a failover ──────────────────────────────────────────────────────────────────────────────
@@ -273,7 +278,9 @@ def settle_lost_window(
     if busy := [*held_elsewhere(app, found)]:
         raise PreflightRefused("; ".join(busy) + ". Nothing was changed")
     if not is_dry_run:
-        confirmed(yes=yes, what="rows whose messages are in the levels would be handed over")
+        confirmed(
+            yes=yes, what="rows whose messages are in the levels would be recorded as handed over"
+        )
     with watched() as progress:
         settled = new_settlement(app).run(
             _moved(app),
@@ -304,21 +311,21 @@ def _tell_settled(session: Session, settled: Settlement | None, *, is_done: bool
 
 def _settled_lines(settled: Settlement | None, *, is_done: bool) -> Iterator[str]:
     if settled is None:
-        yield "the database is on the server that it was on: nothing to do"
+        yield "the database is still on the same server: nothing to do"
         return
     met, under_way = settled.handed_over_from_store, settled.handed_over_from_batches
-    yield f"{met} rows are in the store, and their messages wait in the levels"
+    yield f"{met} rows are in the store while their messages wait in the levels"
     yield f"{under_way} rows of batches under way wait in the levels as well"
-    yield f"{settled.not_sent} rows of batches under way have not been sent, and are to go yet"
+    yield f"{settled.not_sent} rows of batches under way have not been sent yet"
     if settled.nowhere:
-        yield f"{settled.nowhere} messages of ours come from rows that are not here any more"
+        yield f"{settled.nowhere} messages of this ledger come from rows that no longer exist here"
     if settled.doubtful:
         named = "" if not is_done else f" (batches {', '.join(map(str, settled.doubtful_batches))})"
         yield (
-            f"{settled.doubtful} rows were due by now and are met nowhere: they may have been "
+            f"{settled.doubtful} rows were due by now and were found nowhere: they may have been "
             f"delivered{named}; decide with `migrator db resolve`"
         )
     if is_done:
-        yield "the ledger goes on here; the next `migrator run` finishes what is under way"
+        yield "the ledger continues here; the next `migrator run` finishes what is under way"
     else:
         yield "nothing was changed"

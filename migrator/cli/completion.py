@@ -23,11 +23,11 @@ class Shell(StrEnum):
 
 @verbs.command()
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Whose script.")],
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Which shell.")],
 ) -> None:
     """Print the script that lets a shell complete verbs and options.
 
-    The script calls the program at each TAB, so it fits whatever version is installed.
+    The script calls the program at each TAB, so it matches the installed version.
 
     Examples:
       migrator completion bash > /etc/bash_completion.d/migrator

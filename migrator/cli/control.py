@@ -32,7 +32,9 @@ from migrator.web.control import (
 
 verbs = new_group()
 
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; shown wherever the pause is.")]
+Reason = Annotated[
+    str, typer.Option(metavar="TEXT", help="Why; shown wherever the pause is shown.")
+]
 
 
 @verbs.command()
@@ -58,9 +60,9 @@ def resume(
     endpoint: Endpoints = None,
     socket: Socket = None,
 ) -> None:
-    """Lift a pause; without --endpoint every pause. Other reasons to wait stay.
+    """Lift a pause; without --endpoint every pause. Other reasons to wait remain.
 
-    Where nothing is paused, a database clock that jumped is believed from now on.
+    If nothing is paused, a database clock that jumped is trusted from now on.
 
     Examples:
       migrator resume
@@ -96,13 +98,13 @@ def stop(
     context: typer.Context,
     now: Annotated[
         bool,
-        typer.Option("--now", help="End between two steps, as the second SIGTERM does."),
+        typer.Option("--now", help="End after the current step, as the second SIGTERM does."),
     ] = False,
     socket: Socket = None,
 ) -> None:
     """Have the daemon finish what is claimed, then end: as the first SIGTERM does.
 
-    Does not wait for the end. The next start goes on from there, after --now as well.
+    Does not wait for the end. The next start continues from there, also after --now.
 
     Examples:
       migrator stop

@@ -69,9 +69,9 @@ def _usual(endpoint: EndpointName | None) -> Path:
     found = listening(os.environ)
     if not found:
         raise DaemonUnavailable(
-            "no daemon listens at the usual places: is `migrator run` running, on this machine and "
-            "with web.socket as you have it? `migrator status` shows what the ledger knows; "
-            "nothing was asked"
+            "no daemon listens at the usual places: is `migrator run` running on this machine, "
+            "with the same web.socket? `migrator status` shows what the ledger knows; nothing was "
+            "sent"
         )
     path = chosen(found, endpoint)
     if path is None:

@@ -18,7 +18,9 @@ class Verbs(LazyGroup):
 
     lines: ClassVar = {
         "grants": "Print the rights the daemon needs, in the database or on the broker.",
-        "resolve": "Record what became of a doubtful or half-done batch; without a number: list.",
+        "resolve": (
+            "Record the outcome of a doubtful or half-done batch; without a number: list them."
+        ),
         "adopt": "Make a ledger that was copied or moved this database's own.",
     }
     order: ClassVar = ("upgrade", "sql", "grants", "resolve", "adopt", "purge")
@@ -31,7 +33,7 @@ verbs = new_group("The ledger's tables: upgrade, sql, grants, resolve, adopt, pu
 def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
     """Create the ledger, or bring it to the version this program needs.
 
-    Needs the right to create tables. Repeating is harmless; two at once wait for each other.
+    Needs the right to create tables. Safe to repeat; a second one at a time waits for the first.
 
     Examples:
       migrator db upgrade
@@ -65,10 +67,12 @@ def sql(
     ] = "postgresql",
     schema: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The ledger's.  [env: MIGRATOR_STORE__LEDGER_SCHEMA]"),
+        typer.Option(
+            metavar="NAME", help="The ledger's schema.  [env: MIGRATOR_STORE__LEDGER_SCHEMA]"
+        ),
     ] = None,
 ) -> None:
-    """Print the SQL that makes the ledger in an empty database, for a DBA to read and run.
+    """Print the SQL that creates the ledger in an empty database, for a DBA to read and run.
 
     It is what `db upgrade` would do. Connects nowhere.
 
@@ -95,7 +99,7 @@ def purge(
 ) -> None:
     """Delete bodies and headers of rows that were handed over or given back long ago.
 
-    The counts stay; rows in quarantine stay, and rows that are not due yet.
+    The counts stay, and so do rows in quarantine and rows that are not due yet.
 
     Examples:
       migrator db purge --older-than 90d --yes
@@ -108,7 +112,7 @@ def purge(
     )
     with session.opened(with_ledger=True) as app:
         before = app.clock.now() - age
-        count = app.upkeep.purge(before=before, run=None if run is None else RunId(run))
+        count = app.operator_actions.purge(before=before, run=None if run is None else RunId(run))
         detail = {"before": before.isoformat(), "run": run, "rows": count}
         app.runs.record("ledger_purged", detail=detail, batch=None)
     session.tell("db-purge", {"before": before, "rows": count}, f"{counted(count, 'row')} deleted")

@@ -24,11 +24,11 @@ verbs = new_group()
 def decommission(
     context: typer.Context,
     endpoint: Annotated[
-        str, typer.Option(metavar="NAME", help="One endpoint, as its input queue is spelled.")
+        str, typer.Option(metavar="NAME", help="One endpoint, spelled like its input queue.")
     ],
     dry_run: DryRun = False,
     drop_table: Annotated[
-        bool, typer.Option("--drop-table", help="Drop the legacy table, too, if it is empty.")
+        bool, typer.Option("--drop-table", help="Also drop the legacy table, if it is empty.")
     ] = False,
     give_up_recall: Annotated[
         bool,
@@ -39,11 +39,13 @@ def decommission(
     ] = False,
     wait: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="How long queues stay unbound before they go."),
+        typer.Option(
+            metavar="DURATION", help="How long queues stay unbound before they are deleted."
+        ),
     ] = "10s",
     yes: Yes = False,
 ) -> None:
-    """Remove the queues of an endpoint's timeout manager, and ours when nobody needs them.
+    """Remove the queues of an endpoint's timeout manager, and migrator's if no longer needed.
 
     Switch the timeout manager off first. Refuses, with all reasons, while anything is left: rows,
     messages, consumers, batches. Prints the SQL that archives or drops the table.
@@ -65,7 +67,7 @@ def decommission(
         wait_s=duration("--wait", wait).total_seconds(),
     )
     if not dry_run and not sys.stdin.isatty():
-        what = f"decommission deletes queues; it wants to know that {endpoint}'s timeout manager"
+        what = f"decommission deletes queues; confirm that {endpoint}'s timeout manager"
         confirmed(yes=yes, what=f"{what} is switched off ({HOW_TO_DISABLE})")
     with session.opened(with_ledger=True) as app:
         work = new_decommission(app, endpoint, options)
@@ -91,7 +93,7 @@ def decommission(
 
 def _ask(endpoint: str) -> None:
     say(f"is the timeout manager of {endpoint} switched off? {HOW_TO_DISABLE}")
-    if typer.prompt(f"type {endpoint} if it is, and all this shall go", err=True) != endpoint:
+    if typer.prompt(f"type {endpoint} to confirm, and to remove all of this", err=True) != endpoint:
         raise ConfigError("not confirmed; nothing was changed")
 
 
@@ -109,7 +111,7 @@ def _show(
         write_table(["", "what", "why"], rows, stream=stream)
     is_wanted = options.drops_table and not plan.refusals
     fates = {
-        "archive": "run it yourself, or none",
+        "archive": "not run; run it yourself if you want the archive",
         "drop": "--yes does it" if is_wanted else "--drop-table --yes does it",
     }
     if plan.is_done and plan.drops_table:

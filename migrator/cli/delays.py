@@ -33,8 +33,10 @@ class Verbs(LazyGroup):
     """Those with a module of their own."""
 
     lines: ClassVar = {
-        "migrate": "Move what waits in the delays v1 into the delays v2 of the same broker.",
-        "transfer": "Move what waits in the delays of this broker into those of another.",
+        "migrate": (
+            "Move waiting messages from the v1 delays into the v2 delays of the same broker."
+        ),
+        "transfer": "Move waiting messages from the delays of this broker into those of another.",
     }
     order: ClassVar = ("create", "show", "probe", "migrate", "transfer", "delete")
     modules: ClassVar = {"migrate": "transfer"}
@@ -51,7 +53,10 @@ Levels = Annotated[
 ]
 Patience = Annotated[
     str,
-    typer.Option(metavar="DURATION", help="How long to wait; what is not back by then is lost."),
+    typer.Option(
+        metavar="DURATION",
+        help="How long to wait; a probe that is not back by then counts as lost.",
+    ),
 ]
 
 
@@ -60,7 +65,7 @@ Patience = Annotated[
 def create(context: typer.Context) -> None:
     """Declare every exchange, queue and binding, exactly as the endpoints' installers do.
 
-    Repeating is harmless. Nothing else in migrator ever makes them.
+    Safe to repeat. Nothing else in migrator ever creates them.
 
     Examples:
       migrator delays create
@@ -83,7 +88,7 @@ WatchFor = Annotated[
     str,
     typer.Option(
         metavar="DURATION",
-        help="How long to look at a level that holds messages, before it counts as frozen.",
+        help="How long to watch a level that holds messages, before it counts as frozen.",
     ),
 ]
 
@@ -94,10 +99,10 @@ def show(
     context: typer.Context,
     watch_for: WatchFor = "10s",
 ) -> None:
-    """Show what waits in each delay level, what is wrong with them, and what mends it.
+    """Show what waits in each delay level, what is wrong, and how to fix it.
 
-    Takes no message out and changes nothing. Looks for a while only when messages are held.
-    Without the management API only what is ready is known, and never shown as nothing else.
+    Takes no message out and changes nothing. Watches for a while only when messages are held.
+    Without the management API only ready messages are counted; all else is shown as not known.
 
     Examples:
       migrator delays show
@@ -156,13 +161,14 @@ def probe(
     capacity: Annotated[
         bool,
         typer.Option(
-            "--capacity", help="Measure how fast levels let go, and keep that in the ledger."
+            "--capacity",
+            help="Measure how fast levels let messages go, and record it in the ledger.",
         ),
     ] = False,
 ) -> None:
-    """Send one probe through each level into a queue of its own, and tell how late each came.
+    """Send one probe through each level into a queue of its own, and show how late each arrived.
 
-    The queue is removed; when a probe is lost it stays for a day, in case the probe still comes.
+    The queue is removed; if a probe is lost it stays for a day, in case it still arrives.
     With --capacity, two bursts of 500 messages are sent instead, at most three times.
 
     Examples:
@@ -171,7 +177,7 @@ def probe(
       migrator delays probe --capacity
 
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
-    the delays are not right; 4 broker unreachable.
+    the delays are not as they must be; 4 broker unreachable.
     """
     from migrator.delays.probe import send_probes
 
@@ -202,8 +208,8 @@ def _probed(levels: str, patience: str, patience_s: float) -> Sequence[int]:
     if too_long:
         level = too_long[0]
         raise ConfigError(
-            f"a probe of level {level} is away for {probe_delay_s(level)} s, which needs more "
-            f"than --patience {patience}; nothing was sent"
+            f"a probe through level {level} takes {probe_delay_s(level)} s, more than --patience "
+            f"{patience} allows; nothing was sent"
         )
     return chosen
 
@@ -225,7 +231,7 @@ def _show_run(run: ProbeRun, *, as_json: bool) -> None:
         ),
     )
     if run.left_queue:
-        say(f"queue {run.left_queue} waits for lost probes, and removes itself after a day")
+        say(f"queue {run.left_queue} waits for lost probes, and the broker deletes it after a day")
 
 
 def _document(run: ProbeRun) -> dict[str, object]:
@@ -267,7 +273,7 @@ def _measure_capacity(session: Session) -> None:
     else:
         _show_capacity(measured)
     if problem is not None:
-        say(f"not kept in the ledger: {problem}")
+        say(f"not recorded in the ledger: {problem}")
         raise typer.Exit(problem.exit_code)
 
 
@@ -359,7 +365,7 @@ def _remark(step: LevelDepth) -> Text:
     if not step.exists:
         return Text("missing", style=_HELD)
     if step.may_freeze:
-        return Text("may stand still", style=_HELD)
+        return Text("may be frozen", style=_HELD)
     return Text("not passed on", style=_HELD) if step.held else Text("")
 
 
@@ -371,7 +377,7 @@ def _remark(step: LevelDepth) -> Text:
 def delete(
     context: typer.Context,
     even_if_bound: Annotated[
-        bool, typer.Option("--even-if-bound", help="Also when endpoints are bound to the delays.")
+        bool, typer.Option("--even-if-bound", help="Even if endpoints are bound to the delays.")
     ] = False,
     settle: Annotated[
         str,
@@ -382,9 +388,9 @@ def delete(
 ) -> None:
     """Delete every exchange and queue of a generation, once no message is in it.
 
-    Refused while a level holds anything, something of migrator leads into it, or an endpoint is
-    bound to it. Should anything go wrong meanwhile, or a message come, everything is declared
-    again. Needs the management API. After a crash, the same command goes on.
+    Refused while a level holds anything, an exchange of migrator leads into it, or an endpoint is
+    bound to it. If anything goes wrong meanwhile, or a message arrives, everything is declared
+    again. Needs the management API. After a crash, run the same command again.
 
     Examples:
       migrator delays delete --delays v1 --dry-run
@@ -420,8 +426,8 @@ def _removal(app: App, settle_s: float) -> DelaysRemoval:
 
     if app.management is None:
         raise PreflightRefused(
-            "only the management API tells whether anything is held in the levels; "
-            "set broker.management_url. Nothing was changed"
+            "only the management API shows whether anything is held in the levels; set "
+            "broker.management_url. Nothing was changed"
         )
     return DelaysRemoval(
         app.connection,
@@ -473,5 +479,6 @@ def _show_deletion(found: DelaysFound, obstacles: list[str], *, deleted: bool) -
         say(f"not deleted: {what}")
         if found.is_partly_gone:
             say(
-                f"some of it is missing: `migrator delays create --delays {found.version}` mends it"
+                f"some of it is missing: `migrator delays create --delays {found.version}` "
+                "creates it"
             )

@@ -33,28 +33,36 @@ def grants(
     ] = False,
     user: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The daemon's; with --broker else that of broker.url."),
+        typer.Option(
+            metavar="NAME",
+            help="The daemon's user; with --broker, the default is that of broker.url.",
+        ),
     ] = None,
     endpoint: Endpoints = None,
     all_endpoints: AllEndpoints = False,
     vhost: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="With --broker: virtual host; else that of broker.url."),
+        typer.Option(
+            metavar="NAME", help="With --broker: virtual host; default: that of broker.url."
+        ),
     ] = None,
     destination: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="QUEUE", help="With --broker: only these are written to; may be repeated."
+            metavar="QUEUE",
+            help="With --broker: allow writing to this destination only; may be repeated.",
         ),
     ] = None,
     create_delays: Annotated[
         bool,
-        typer.Option("--create-delays", help="With --broker: for `migrator delays create`, too."),
+        typer.Option(
+            "--create-delays", help="With --broker: also what `migrator delays create` needs."
+        ),
     ] = False,
 ) -> None:
     """Print the GRANTs the daemon needs in the database, and no more. Changes nothing.
 
-    With a ledger beside a store that is no SQL database, those on the ledger.
+    If the store is not a SQL database, the rights on the ledger.
 
     With --broker: its permissions there. Endpoints in mode dispatch or forward need more: their
     satellites are consumed.

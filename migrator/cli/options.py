@@ -43,7 +43,9 @@ GLOBAL: Final[Mapping[str, Shared]] = {
     "management_url": Shared("URL", "RabbitMQ's management API.", "broker.management_url"),
     "management_url_file": Shared("FILE", "File with that address.", "broker.management_url_file"),
     "json": Shared("", "Write JSON to stdout, and an error as JSON to stderr.", kind=bool),
-    "verbose": Shared("", "Say more; twice: tracebacks, too.", kind=int, decls=("--verbose", "-v")),
+    "verbose": Shared(
+        "", "Print more; twice: tracebacks as well.", kind=int, decls=("--verbose", "-v")
+    ),
 }
 """Those of every verb."""
 SHARED: Final[Mapping[str, Shared]] = {
@@ -70,7 +72,7 @@ SHARED: Final[Mapping[str, Shared]] = {
         kind=list[str],
     ),
     "delays": Shared("v1|v2", "Generation of native delays.", "broker.delays"),
-    "lanes": Shared("N", "Batches side by side.", "handover.lanes"),
+    "lanes": Shared("N", "Batches handed over in parallel.", "handover.lanes"),
 }
 HAND_OVER: Final = ("mode", "cutoff", "near_due", "horizon", "map", "delays")
 """What says which rows go, and how."""
@@ -159,9 +161,9 @@ AllEndpoints = Annotated[
     bool, typer.Option("--all-endpoints", help="Every endpoint the store has.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would happen; changes nothing.")
+    bool, typer.Option("--dry-run", help="Only show what would happen; change nothing.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Really do it.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Confirm that you want this done.")]
 Run = Annotated[int | None, typer.Option("--run", metavar="ID", help="Only what this run claimed.")]
 Socket = Annotated[
     Path | None,
@@ -196,26 +198,26 @@ Exact = Annotated[
     bool,
     typer.Option(
         "--exact",
-        help="Convert every row; else a SQL database counts, and odd rows and a sample of up to "
-        "1 000 of the others are converted.",
+        help="Convert every row. By default a SQL database counts them, and only odd rows and a "
+        "sample of up to 1 000 others are converted.",
     ),
 ]
 
 # ── of whatever walks over the delay levels ──────────────────────────────────────────────────────
 
 Margin = Annotated[
-    str, typer.Option(metavar="DURATION", help="Leave to the broker what is due within this.")
+    str, typer.Option(metavar="DURATION", help="Leave messages due within this time to the broker.")
 ]
 MaxHold = Annotated[
     str,
     typer.Option(
-        "--max-hold", metavar="DURATION", help="Hold messages of others no longer than this."
+        "--max-hold", metavar="DURATION", help="Hold other senders' messages no longer than this."
     ),
 ]
 MaxDepth = Annotated[
     int,
     typer.Option(
-        "--max-depth", metavar="N", min=0, help="Do not look into levels with more messages."
+        "--max-depth", metavar="N", min=0, help="Do not read levels with more messages than this."
     ),
 ]
 MARGIN: Final = "1m"
@@ -225,9 +227,13 @@ MAX_DEPTH: Final = 200_000
 _MOMENTS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z"]
 DueFrom = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due then or later."),
+    typer.Option(
+        metavar="TIME", formats=_MOMENTS, help="Only handed-over rows due at this time or later."
+    ),
 ]
 DueUntil = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", formats=_MOMENTS, help="Handed over, and due before that."),
+    typer.Option(
+        metavar="TIME", formats=_MOMENTS, help="Only handed-over rows due before this time."
+    ),
 ]

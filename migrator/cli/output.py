@@ -257,7 +257,8 @@ def demand_place(path: Path) -> None:
         return
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"--output {path} cannot be written: no folder {target.parent} that we may write to"
+            f"--output {path} cannot be written: there is no folder {target.parent} that this "
+            "user may write to"
         )
 
 

@@ -165,7 +165,7 @@ def _who_sends(each: EndpointPreview, found: Preview, plan: Plan) -> str:
     if asked:
         return asked[0].text
     left = counted(each.left, "row")
-    return f"{left} would be left to its timeout manager; whether it runs was not asked"
+    return f"{left} would be left to its timeout manager; whether it runs was not checked"
 
 
 def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
@@ -174,7 +174,8 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
         if each.sample:
             yield (
                 f"{each.endpoint}: counted in the database; rows that look odd, and "
-                f"{each.sample.rows} of the others as a sample, were converted; --exact: all are"
+                f"{each.sample.rows} of the others as a sample, were converted; --exact converts "
+                "all"
             )
         if each.left:
             yield f"{each.endpoint}: {_who_sends(each, found, plan)}"
@@ -190,8 +191,8 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
     if (late := found.late_at_full_pace) >= _WORTH_TELLING:
         yield (
             'with handover.pace = "full" the last one would be '
-            f"{span_words(late.total_seconds())} late at least; "
-            "by default hand-over keeps to what the levels let go of"
+            f"{span_words(late.total_seconds())} late at least; by default, hand-over is no "
+            "faster than the levels let messages go"
         )
 
 
@@ -201,7 +202,7 @@ def _late(found: Preview) -> Iterator[str]:
         first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
         when = f"at {first}" if first == last else f"from {first} to {last}"
         yield (
-            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will come "
+            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will arrive "
             f"{about(burst.late_s)} late, whoever sends them"
         )
     if (more := len(bursts) - SHOWN_BURSTS) > 0:
@@ -213,8 +214,8 @@ def _warnings(found: EndpointPreview) -> Iterator[str]:
         hours = offset.total_seconds() / 3600
         of = f", of {grouped(found.sample.rows)} sampled," if found.sample else ""
         yield (
-            f"{counted(count, 'row')}{of} with a due column {hours:+g} h from its own header: "
-            "was local time written where UTC belongs? The column counts"
+            f"{counted(count, 'row')}{of} with a due column {hours:+g} h off its own header: was "
+            "local time written instead of UTC? The column is used"
         )
     for why, entry in sorted(found.unclaimable.items()):
         such = ", ".join(entry.examples)
@@ -225,6 +226,6 @@ def _warnings(found: EndpointPreview) -> Iterator[str]:
         yield f"{counted(found.in_ledger, 'row')} in the ledger already, not claimed again"
     if found.unmeasured:
         yield (
-            f"of {counted(found.unmeasured, 'row')} nobody knows how large the body is: it is not "
-            "in the sum, and one that is too large for the broker will go to quarantine"
+            f"{counted(found.unmeasured, 'row')} with a body of unknown size: not in the sum, and "
+            "any that is too large for the broker will go to quarantine"
         )

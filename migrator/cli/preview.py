@@ -49,12 +49,12 @@ def preview(
     rate: Rate = None,
     exact: Exact = False,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the broker: only store and ledger.")
+        bool, typer.Option("--offline", help="Do not ask the broker; read only store and ledger.")
     ] = False,
     form: Format = "table",
     output: Output = None,
 ) -> None:
-    """Say what a run would do with each endpoint's timeouts, and what would go wrong.
+    """Show what a run would do with each endpoint's timeouts, and what would go wrong.
 
     Reads store, ledger and broker, and changes nothing. What cannot be asked is listed as not
     checked, which is not the same as fine.

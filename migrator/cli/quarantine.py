@@ -57,7 +57,7 @@ def list_rows(
     context: typer.Context,
     endpoint: Endpoints = None,
     reason: ReasonCode = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The most rows to list.")] = 100,
 ) -> None:
     """List rows in quarantine, without their content.
 
@@ -112,9 +112,9 @@ def retry(
     reason: ReasonCode = None,
     timeout_id: Id = None,
 ) -> None:
-    """Try rows again, after what was wrong has been put right.
+    """Try rows again, once the cause has been fixed.
 
-    They go to lane 0; a running `migrator run`, or the next one, hands them over. Those that a
+    They go to lane 0; a running `migrator run`, or the next one, hands them over. Rows that a
     dispatcher was to send go back into their tables, where it finds them.
 
     Examples:
@@ -147,7 +147,7 @@ def export(
 ) -> None:
     """Write rows with everything the store had, one JSON document per line; bodies as base64.
 
-    The first line names the form: migrator/quarantine-export/1. Nothing leaves the quarantine.
+    The first line names the format: migrator/quarantine-export/1. Nothing leaves the quarantine.
 
     Examples:
       migrator quarantine export --output quarantine.jsonl
@@ -197,8 +197,8 @@ def discard(
 ) -> None:
     """Give rows up: they are never sent, and `decommission` does not wait for them any more.
 
-    The ledger keeps them as `discarded` until `migrator db purge`, and its events tell how many.
-    Nothing brings them back: export them first.
+    The ledger keeps them as `discarded` until `migrator db purge`; its events say how many.
+    This cannot be undone: export them first.
 
     Examples:
       migrator quarantine discard --reason body-missing --yes

@@ -55,16 +55,16 @@ def resolve(
         typer.Option(
             "--as",
             metavar="handed-over|claimed|quarantined|written-off",
-            help="handed-over: all of it reached the delays; claimed: none did, do it again;"
-            " quarantined: rows that were on their way out are in there again;"
-            " written-off: it went with its store.",
+            help="handed-over: all of it reached the delays; claimed: none did, hand it over "
+            "again; quarantined: rows on their way out of quarantine are in it again; "
+            "written-off: lost with its store, never sent.",
         ),
     ] = None,
     assume_store_lost: Annotated[
         bool,
         typer.Option(
             "--assume-store-lost",
-            help="Of what is half done: its store does not answer, and never will again.",
+            help="For half-done batches: the store does not answer, and never will again.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -72,16 +72,16 @@ def resolve(
 ) -> None:
     """Record what a person found out about a doubtful batch; without a number, list them.
 
-    Listed are doubtful batches, oldest first, and what is half claimed or half put back. The
-    latter is finished by its lane's owner, or by the next `migrator rollback`; what stays has a
-    store that does not answer, or is gone.
+    The list has doubtful batches, oldest first, and batches that are half claimed or half put
+    back. The latter are finished by the lane's owner or by the next `migrator rollback`; those
+    that stay in the list have a store that does not answer, or is gone.
 
-    If a batch is said to be `claimed` and was handed over, its timeouts come twice (with the same
-    message ids); if it is said to be `handed-over` and was not, they never come.
+    If a batch is recorded as `claimed` but was handed over, its timeouts arrive twice (with the
+    same message ids); if it is recorded as `handed-over` but was not, they never arrive.
 
-    Or close a half-done batch (claiming, releasing) whose table, database or account is gone.
-    `claimed` hands its timeouts over, and one that a timeout manager had sent comes twice;
-    `written-off` never sends them. While the store answers, this is refused: it can tell.
+    It also closes a half-done batch (claiming, releasing) whose table, database or account is
+    gone. `claimed` hands its timeouts over, and one that a timeout manager had sent arrives
+    twice; `written-off` never sends them. Refused while the store answers: then it is asked.
 
     The same for rows of a settled batch that go back one by one: `quarantined` or `written-off`
     for those out of quarantine, `handed-over` for those of a recall, whose messages the broker
@@ -103,7 +103,7 @@ def resolve(
         raise ConfigError(f"--as {outcome or ''!r} must be {', '.join(_OUTCOMES)}")
     with session.opened(with_ledger=True) as app:
         found = app.batches.find(BatchId(batch))
-        going = app.upkeep.going_back(BatchId(batch))
+        going = app.operator_actions.going_back(BatchId(batch))
         closing = _Closing(app, is_lost=assume_store_lost, yes=yes, is_dry_run=dry_run)
         if found is not None and found.state in HALF_DONE:
             told = closing.batch(found, outcome)
@@ -122,9 +122,9 @@ def _list_unresolved(session: Session) -> None:
     from migrator.web.status import progress_document
 
     with session.opened(with_ledger=True) as app:
-        progress = app.books.progress()
-        half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
-        going_back = app.upkeep.going_back()
+        progress = app.queries.progress()
+        half_done = [each for each in app.queries.open_batches() if each.state in HALF_DONE]
+        going_back = app.operator_actions.going_back()
     if session.wants_json:
         document = {
             "doubtful": progress_document(progress)["doubtful"],
@@ -165,7 +165,7 @@ def _half_done(batch: Batch) -> dict[str, object]:
 def _resolved(app: App, batch: int, outcome: str, *, yes: bool) -> dict[str, object]:
     resolution = _resolution(outcome)
     confirmed(yes=yes, what=f"batch {batch} would be recorded as {outcome}")
-    app.upkeep.resolve(BatchId(batch), resolution)
+    app.operator_actions.resolve(BatchId(batch), resolution)
     app.runs.record("batch_resolved", detail={"as": outcome}, batch=BatchId(batch))
     return {"batch": batch, "as": outcome}
 
@@ -214,7 +214,9 @@ class _Closing:
         }
         say(f"batch {batch.id} is {batch.state}, {batch.size} rows of {batch.source}: {evidence}")
         if (event := self._agreed(told, f"batch {batch.id}")) is not None:
-            self._app.upkeep.close_half_done(batch.id, towards, evidence=evidence, event=event)
+            self._app.operator_actions.close_half_done(
+                batch.id, towards, evidence=evidence, event=event
+            )
         return told
 
     def rows(self, under_way: Sequence[GoingBack], outcome: str) -> dict[str, object]:
@@ -223,7 +225,7 @@ class _Closing:
 
         decided = _return_outcome(outcome, under_way)
         (going,) = [each for each in under_way if each.towards is TOWARDS[decided]]
-        ids = self._app.upkeep.ids_going_back(going)
+        ids = self._app.operator_actions.ids_going_back(going)
         endpoint = StoreEndpoint(name=going.endpoint, source=going.source)
         evidence = self._evidence(
             lambda claims: claims.count_there(endpoint, ids),
@@ -238,9 +240,11 @@ class _Closing:
             "evidence": evidence,
         }
         rows = counted(going.rows, "row")
-        say(f"going back to {going.source}: {rows} of batch {going.batch}; {evidence}")
+        say(f"{rows} of batch {going.batch} to go back to {going.source}: {evidence}")
         if (event := self._agreed(told, rows)) is not None:
-            self._app.upkeep.close_going_back(going, decided, evidence=evidence, event=event)
+            self._app.operator_actions.close_going_back(
+                going, decided, evidence=evidence, event=event
+            )
         return told
 
     def _agreed(self, told: Mapping[str, Any], what: str) -> Insert | None:
@@ -264,14 +268,14 @@ class _Closing:
             if isinstance(exc, SourceGone) and not isinstance(exc, SourceElsewhere):
                 return str(exc)
             if self._is_lost:
-                return f"{exc}; by the word of the operator, the store is gone"
+                return f"{exc}; according to the operator, the store is gone"
             raise PreflightRefused(
-                f"the store may still tell what became of it ({exc}); if it is gone for good, say "
-                "--assume-store-lost. Nothing was changed"
+                f"the store may still know what happened to it ({exc}); if it is gone for good, "
+                "add --assume-store-lost. Nothing was changed"
             ) from exc
         raise PreflightRefused(
-            f"the store answers, and has {there} of its timeouts: {finish} by what the store "
-            "tells. Nothing was changed"
+            f"the store answers, and has {there} of its timeouts: {finish} from what the store "
+            "knows. Nothing was changed"
         )
 
 
@@ -288,7 +292,7 @@ def _return_outcome(outcome: str, going: Sequence[GoingBack]) -> ReturnOutcome:
     if outcome in allowed:
         return ReturnOutcome(outcome)
     what = " and ".join(_GOING_BACK[each.towards] for each in going)
-    raise ConfigError(f"rows {what} are {' or '.join(allowed)}")
+    raise ConfigError(f"rows {what} can only be {' or '.join(allowed)}")
 
 
 def _half_done_outcome(outcome: str) -> HalfDoneOutcome:
@@ -296,4 +300,4 @@ def _half_done_outcome(outcome: str) -> HalfDoneOutcome:
         return BatchState.CLAIMED
     if outcome == "written-off":
         return BatchState.RELEASED
-    raise ConfigError("a half-done batch was never passed on: it is claimed or written-off")
+    raise ConfigError("a half-done batch was never sent: it can only be claimed or written-off")

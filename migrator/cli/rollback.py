@@ -81,13 +81,14 @@ def rollback(
         typer.Option("--only-handed-over", help="Only what is in the delay levels; see below."),
     ] = False,
     destination: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Handed over, and for this destination.")
+        str | None,
+        typer.Option(metavar="QUEUE", help="Only handed-over rows for this destination."),
     ] = None,
     due_from: DueFrom = None,
     due_until: DueUntil = None,
     keep_handed_over: Annotated[
         bool,
-        typer.Option("--keep-handed-over", help="Leave with the broker what it has already."),
+        typer.Option("--keep-handed-over", help="Leave what was handed over with the broker."),
     ] = False,
     margin: Margin = MARGIN,
     max_hold: MaxHold = MAX_HOLD,
@@ -98,9 +99,9 @@ def rollback(
     """Undo a migration: put all rows back into their tables, byte for byte.
 
     First those that were not handed over, and rows in quarantine; then those that were, out of
-    the delay levels, except what is due within --margin or has left. Messages of others stay
+    the delay levels, except what is due within --margin or has left. Other senders' messages stay
     there and keep their time. With --run, rows in quarantine stay. Stop every `migrator run`
-    first. After a crash, the same command goes on.
+    first. After a crash, run the same command again.
 
     A batch that was being published directly when its process was killed is published once more
     first, because nobody can tell how far it got; what is due of it goes to its destination.
@@ -114,7 +115,7 @@ def rollback(
       migrator rollback --run 12 --keep-handed-over --yes
       migrator rollback --destination Billing --due-from 2026-12-24T00:00Z --yes
 
-    Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker
+    Exit codes: 0 done; 3 another process still works, or a level is too deep; 4 store or broker
       unreachable; 5 done, but some are not back: it says which, and why.
     """
     from migrator.app.commands import new_rollback
@@ -126,7 +127,10 @@ def rollback(
     terms = terms_of(margin, max_hold, max_depth)
     is_part = only_handed_over or any((destination, due_from, due_until))
     if is_part and keep_handed_over:
-        raise ConfigError("--keep-handed-over leaves nothing to do of what was handed over")
+        raise ConfigError(
+            "--keep-handed-over excludes the options that select handed-over rows; nothing would "
+            "be left to do"
+        )
     if not dry_run:
         which = "" if is_part else "claimed, quarantined and "
         confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
@@ -164,14 +168,14 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     yield f"in quarantine: {counted(report.quarantined, 'row')} {verb}"
     if report.left_in_quarantine is not None:
         yield (
-            f"others stay in quarantine, as their store is gone: {report.left_in_quarantine}; "
-            "`migrator db resolve` shows those that were on their way"
+            f"others stay in quarantine because their store is gone: {report.left_in_quarantine}; "
+            "`migrator db resolve` shows those that were going back"
         )
     yield from _republished_lines(report)
     for batches, text in (
         (
             [each for each in report.untouched if each not in report.dispatching],
-            "batches {} may have reached the broker; a rollback settles them that has the "
+            "batches {} may have reached the broker; to settle them, run the rollback with the "
             "`broker.url` and `broker.delays` with which they were handed over",
         ),
         (
@@ -181,22 +185,22 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
         ),
         (
             report.stuck,
-            "batches {} stay, as their store is gone: those that are half-done want "
-            "`migrator db resolve`, and `migrator run` hands over the others",
+            "batches {} stay because their store is gone: decide about half-done ones with "
+            "`migrator db resolve`; `migrator run` hands over the others",
         ),
         (
             report.doubtful,
-            "batches {} are doubtful; `migrator db resolve` decides about them first",
+            "batches {} are doubtful; decide about them first with `migrator db resolve`",
         ),
     ):
         if batches:
             yield text.format(", ".join(map(str, batches)))
     for lane, owner in report.busy:
-        yield f"lane {lane} was left alone: {owner} works on it; stop that first"
+        yield f"lane {lane} was left alone: {owner} works on it; stop that process first"
     if report.left_staged:
         yield (
-            f"in migrator's staging queues: {counted(report.left_staged, 'copy', 'copies')} of "
-            "rows, from where nobody sends; the lane's next owner removes what is there"
+            f"{counted(report.left_staged, 'copy', 'copies')} of rows left in migrator's staging "
+            "queues; nothing sends them, and the lane's next owner removes them"
         )
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"
@@ -228,12 +232,12 @@ def recalled_lines(report: RecallReport) -> Iterator[str]:
     """Yield what a person is told about it."""
     expected, counts = report.expected, report.counts
     yield (
-        f"by the ledger: {grouped(expected.in_levels)} in the levels, "
+        f"according to the ledger: {grouped(expected.in_levels)} in the levels, "
         f"{grouped(expected.too_near)} due too soon to be touched, "
-        f"{grouped(expected.left)} gone already"
+        f"{grouped(expected.left)} have left already"
     )
     if expected.possible_until is not None:
-        yield f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
+        yield f"all of them can be recalled until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
     if report.outcomes is None:
         return
     yield f"back in their tables: {counted(counts[RecallOutcome.RESTORED], 'row')}"
@@ -242,21 +246,21 @@ def recalled_lines(report: RecallReport) -> Iterator[str]:
             yield f"{counted(count, 'message')} {text}"
     for level in report.unfinished:
         yield (
-            f"level {level:02d} was not seen to its end: it holds too much for --max-hold, or "
-            "somebody else consumes it; run it again"
+            f"level {level:02d} was not read to its end: it holds too much for --max-hold, or "
+            "something else consumes it; run this again"
         )
     if report.not_found:
         yield (
-            f"met nowhere: {counted(report.not_found, 'message')} that the ledger expects; run it "
-            "again, and see what `migrator delays show` says"
+            f"not found: {counted(report.not_found, 'message')} that the ledger expects; run this "
+            "again, and check `migrator delays show`"
         )
 
 
 _REMARKS: Final = {
     RecallOutcome.LEFTOVER: "removed: copies of rows that were back already",
-    RecallOutcome.TOO_NEAR: "left to the broker: due too soon",
-    RecallOutcome.TAKEN: "left: ids that their tables have again",
-    RecallOutcome.UNSETTLED: "left: of batches that are not settled (`migrator db resolve`)",
-    RecallOutcome.STORE_GONE: "left: from a store that is gone (the log says which)",
-    RecallOutcome.DIFFERENT: "left: with our mark, but not our content",
+    RecallOutcome.TOO_NEAR: "left with the broker: due too soon",
+    RecallOutcome.TAKEN: "left: their tables already have timeouts with these ids",
+    RecallOutcome.UNSETTLED: "left: their batches are not settled (`migrator db resolve`)",
+    RecallOutcome.STORE_GONE: "left: the store they came from is gone (the log says which)",
+    RecallOutcome.DIFFERENT: "left: migrator's tag, but not its content",
 }

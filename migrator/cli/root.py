@@ -30,20 +30,20 @@ class Verbs(LazyGroup):
     """What ``migrator --help`` lists, in its order."""
 
     lines: ClassVar = {
-        "preview": "Say what a migration would do, and what would go wrong. Changes nothing.",
+        "preview": "Show what a migration would do, and what would go wrong. Changes nothing.",
         "run": "Move stored timeouts into the native delays, or be the timeout manager.",
         "status": "Show progress, quarantine, doubtful batches and lanes.",
         "pause": "Claim nothing more, until resumed; what is claimed is finished.",
         "resume": "Lift a pause; without --endpoint every pause.",
-        "stop": "Have the daemon finish what is claimed, then end; --now: between two steps.",
+        "stop": "Have the daemon finish what is claimed, then end; --now: after the current step.",
         "set": "Change a setting of [handover] until the daemon is started again.",
         "config": "Show the settings in force.",
         "verify": "Compare store, ledger and broker: is every timeout accounted for?",
         "rollback": "Undo a migration, or a part of it: put rows back, byte for byte.",
         "decommission": "Remove the queues of an endpoint's timeout manager, and ours.",
         "quarantine": "Rows kept aside with a reason: list, show, retry, export, discard.",
-        "delays": "The native delay levels: make, show, try, move or delete them.",
-        "db": "The ledger's tables, rights, and what a person has to decide.",
+        "delays": "The native delay levels: create, show, probe, move or delete them.",
+        "db": "The ledger's tables and rights, and decisions that need a person.",
         "completion": "Print the script that lets bash, zsh or fish complete verbs and options.",
         "seed": "Write invented timeouts into the store, for rehearsals.",
     }
@@ -89,8 +89,8 @@ def _options(
 ) -> None:
     """Move NServiceBus delayed messages from a legacy database into RabbitMQ's native delays.
 
-    Settings come from defaults, migrator.toml, MIGRATOR_* variables and options; each wins over
-    those before it. The options below may be given before the verb and after it.
+    Settings come from defaults, migrator.toml, MIGRATOR_* variables and options; each overrides
+    those before it. The options below may be given before or after the verb.
     """
 
 
@@ -101,7 +101,7 @@ config_verbs = new_group()
 def show_config(context: typer.Context) -> None:
     """Show every setting with its value, where it came from and what it means.
 
-    Secrets are masked. Nothing is connected to.
+    Secrets are masked. Connects nowhere.
 
     Examples:
       migrator config

@@ -20,7 +20,7 @@ def run(
     endpoint: Endpoints = None,
     all_endpoints: AllEndpoints = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when nothing is left to do now.")
+        bool, typer.Option("--once", help="Stop once nothing is left to do now.")
     ] = False,
 ) -> None:
     """Move stored timeouts into the broker's native delays, until stopped or, with --once, done.
@@ -28,7 +28,7 @@ def run(
     For endpoints in mode dispatch or forward it is the timeout manager as well.
 
     Ctrl-C or SIGTERM finishes the batch in hand; a second one stops at once. Either is safe, and
-    so is a kill: the next run goes on where this one was.
+    so is a kill: the next run continues where this one stopped.
 
     Examples:
       migrator run --endpoint Sales
@@ -38,8 +38,8 @@ def run(
 
     The mode of an endpoint is set in [[endpoints]]:
       migrate   move its stored timeouts into the native delays (the default)
-      dispatch  be its timeout manager: store what comes to .Timeouts, send when due
-      forward   migrate, and put what comes to .Timeouts straight into the native delays
+      dispatch  be its timeout manager: store what arrives in .Timeouts, send when due
+      forward   migrate, and put what arrives in .Timeouts straight into the native delays
 
     Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
       5 done, but rows are in quarantine, or wait in the store for a destination that

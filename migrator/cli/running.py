@@ -116,7 +116,7 @@ def _watching(app: App) -> Iterator[Callable[[], None]]:
 
 def _progress_line(app: App) -> str:
     try:
-        return progress_line(app.books.progress())
+        return progress_line(app.queries.progress())
     except MigratorError:
         return "the ledger cannot be read now"
 
@@ -140,7 +140,7 @@ def progress_line(found: Progress) -> str:
 
 def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Session) -> None:
     try:
-        found = app.books.progress().endpoints
+        found = app.queries.progress().endpoints
     except MigratorError:  # the exit code says what is wrong; the ledger can be read later
         return
     if session.wants_json:

@@ -29,29 +29,34 @@ verbs = new_group()
 @verbs.command()
 def seed(
     context: typer.Context,
-    endpoint: Annotated[str, typer.Option(metavar="NAME", help="Whose timeouts.")],
-    count: Annotated[int, typer.Option(metavar="N", min=0, help="How many in all.")] = 1000,
+    endpoint: Annotated[
+        str, typer.Option(metavar="NAME", help="The endpoint that the timeouts belong to.")
+    ],
+    count: Annotated[int, typer.Option(metavar="N", min=0, help="How many in total.")] = 1000,
     destinations: Annotated[
-        str, typer.Option(metavar="A,B", help="Queues to send to, in turn; else the endpoint's.")
+        str,
+        typer.Option(
+            metavar="A,B", help="Destination queues, used in turn; default: the endpoint's own."
+        ),
     ] = "",
     due_from: Annotated[
-        str, typer.Option(metavar="DURATION", help="The soonest is due in so long.")
+        str, typer.Option(metavar="DURATION", help="The first is due after this time.")
     ] = "1s",
     due_to: Annotated[
-        str, typer.Option(metavar="DURATION", help="The latest is due in so long.")
+        str, typer.Option(metavar="DURATION", help="The last is due after this time.")
     ] = "30d",
     bad: Annotated[
-        int, typer.Option(metavar="N", min=0, help="So many of them cannot be handed over.")
+        int, typer.Option(metavar="N", min=0, help="How many of them cannot be handed over.")
     ] = 0,
     body_bytes: Annotated[int, typer.Option(metavar="N", min=0, help="Size of each body.")] = 500,
     random_seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="The same number, the same rows.")
+        int | None, typer.Option("--seed", metavar="N", help="The same number makes the same rows.")
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Write invented timeouts into the store, and make the table where there is none.
+    """Write invented timeouts into the store, and create the table if there is none.
 
-    For rehearsals only. Refused where the endpoint has a timeout that was not invented.
+    For rehearsals only. Refused if the endpoint has a timeout that was not invented.
 
     Examples:
       migrator seed --yes --endpoint Sales --count 1000
@@ -100,7 +105,7 @@ def _refuse_real(app: App, name: str) -> None:
     for rows in app.store.survey(found):
         if any(INVENTED not in (row.headers_text or "") for row in rows):
             raise PreflightRefused(
-                f"{found.source} has timeouts that seed did not make, and it is for rehearsals "
+                f"{found.source} has timeouts that seed did not write, and seed is for rehearsals "
                 "only. Nothing was written"
             )
 

@@ -162,5 +162,5 @@ def duration(option: str, text: str, *, is_some: bool = False) -> timedelta:
     except ValueError as exc:
         raise ConfigError(f"{option} {text!r} {exc}") from exc
     if is_some and not span:
-        raise ConfigError(f"{option} {text!r} must be longer than nothing")
+        raise ConfigError(f"{option} {text!r} must be longer than 0s")
     return span

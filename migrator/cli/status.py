@@ -55,7 +55,7 @@ _OLD_S: Final = 60.0
 """Of an open batch; there may be a reason."""
 
 Interval = Annotated[
-    str, typer.Option(metavar="DURATION", help="Pause between two looks of --watch.")
+    str, typer.Option(metavar="DURATION", help="Time between two updates of --watch.")
 ]
 
 
@@ -63,20 +63,20 @@ Interval = Annotated[
 def status(
     context: typer.Context,
     endpoint: Endpoints = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")] = False,
     interval: Interval = _USUAL,
     daemon: Annotated[
         bool,
-        typer.Option("--daemon", help="Ask the running daemon, by its control socket."),
+        typer.Option("--daemon", help="Ask the running daemon over its control socket."),
     ] = False,
     socket: Socket = None,
 ) -> None:
-    """Show how far each endpoint is, quarantine, doubtful batches, held destinations and lanes.
+    """Show each endpoint's progress, quarantine, doubtful batches, held destinations and lanes.
 
     A running daemon that works with this ledger is asked first; without one, the ledger itself.
     The last line, and told_by in JSON, say which it was.
 
-    With --watch --json, each look is one line.
+    With --watch --json, each update is one line.
 
     With --daemon: what the daemon works on, how fast, and why it waits; no database is asked.
 
@@ -183,7 +183,7 @@ def show(found: Mapping[str, Any]) -> None:
     for line in (*_remarks(found), *_way_back(found["rollback"]), *_probed(found["probe"])):
         write_text(line)
     teller = "the ledger" if found["told_by"] == "ledger" else "the daemon, from the ledger"
-    write_text(f"told by {teller}, {_time(found['taken_at'])}")
+    write_text(f"reported by {teller}, {_time(found['taken_at'])}")
 
 
 def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
@@ -223,7 +223,7 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         write_text(line)
     for hold in found["holds"]:
         whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
-        write_text(f"{whom} waits since {_time(hold['since'])}: {hold['text']}")
+        write_text(f"{whom} has waited since {_time(hold['since'])}: {hold['text']}")
     if found["quarantine"]:
         reasons = [(q["endpoint"], q["reason"], q["rows"]) for q in found["quarantine"]]
         write_table(("in quarantine", "reason", "rows"), reasons)
@@ -276,8 +276,8 @@ def _way_back(expected: Mapping[str, Any] | None) -> Iterator[str]:
     about = "" if expected["is_exact"] else "about "
     yield (
         f"handed over: {about}{grouped(expected['in_levels'])} in the levels, "
-        f"{grouped(expected['too_near'])} due too soon to come back, "
-        f"{about}{grouped(expected['left'])} gone already"
+        f"{grouped(expected['too_near'])} due too soon to be recalled, "
+        f"{about}{grouped(expected['left'])} have left"
     )
     if expected["possible_until"] is not None:
         until = _time(expected["possible_until"])
@@ -299,7 +299,7 @@ def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
     claimed = sum(each["rows"].get("claimed", 0) for each in found["endpoints"])
     if claimed and not any(lane["is_alive"] for lane in found["lanes"]):
         waiting = counted(claimed, "claimed row")
-        yield f"waiting: {waiting}, but nobody works; start `migrator run`"
+        yield f"waiting: {waiting}, but no process works on them; start `migrator run`"
 
 
 # ── what a running daemon says of itself ────────────────────────────────────────────────────────
@@ -310,7 +310,7 @@ def _show_daemon(found: Mapping[str, Any]) -> None:
     write_text(f"migrator {found['version']}, {found['owner']}")
     for hold in found["holds"]:
         whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
-        write_text(f"{whom} waits since {_time(hold['since'])}: {hold['text']}")
+        write_text(f"{whom} has waited since {_time(hold['since'])}: {hold['text']}")
     write_table(
         ("endpoint", "mode", "in store", "rows/s", "empty in", "waits for"),
         [_endpoint_row(view) for view in found["working_on"]],
@@ -325,7 +325,7 @@ def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what came of jobs the last time, and what was missed."""
     for job in found.get("jobs", ()):
         if (last := job["last"]) is not None:
-            sign = "" if last["is_fine"] else "look at this: "
+            sign = "" if last["is_fine"] else "needs attention: "
             yield f"{job['job']}, {_time(last['at'])}: {sign}{last['text']}"
     missed = [f"{job['job']} {job['missed']}" for job in found.get("jobs", ()) if job["missed"]]
     if missed:

@@ -31,8 +31,8 @@ Distrust = Annotated[
     bool,
     typer.Option(
         "--distrust-headers",
-        help="Go by routing keys alone: never early whatever headers say, but late by up to what"
-        " the key leaves open.",
+        help="Use routing keys alone: never early whatever headers say, but late by up to what "
+        "the key leaves uncertain.",
     ),
 ]
 
@@ -44,10 +44,10 @@ def migrate(
     distrust_headers: Distrust = False,
     yes: Yes = False,
 ) -> None:
-    """Move what waits in the delays v1 into the delays v2 of the same broker.
+    """Move waiting messages from the v1 delays into the v2 delays of the same broker.
 
-    Killed at any moment, it loses nothing and is simply run again; at most the last 2000
-    messages may then exist twice, with the same message id. Never early.
+    Killed at any moment, it loses nothing: run it again. At most the last 2000 messages may then
+    exist twice, with the same message id. Never early.
 
     Examples:
       migrator delays migrate --dry-run
@@ -88,9 +88,9 @@ def transfer(
     distrust_headers: Distrust = False,
     yes: Yes = False,
 ) -> None:
-    """Move what waits in the delays of this broker into those of another one.
+    """Move waiting messages from the delays of this broker into those of another.
 
-    As `delays migrate`. Certificates are those of broker.tls for both brokers.
+    Works like `delays migrate`. Both brokers are reached with the certificates of broker.tls.
 
     Examples:
       migrator delays transfer --to-url amqp://migrator@rabbit-2/prod --dry-run
@@ -141,12 +141,12 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
         with open_transfer(request, _settings(app), on_progress=advance) as moving:
             tell(f"{moving.waiting()} messages wait")
             if not moving.has_our_clock:
-                say("the broker's clock is not this machine's: its times are not gone by")
+                say("the broker's clock and this machine's differ: the broker's times are not used")
             try:
                 outcome = moving.run()
             except (MigratorError, KeyboardInterrupt):
                 moved = moving.outcome.moved
-                say(f"{moved} messages were moved, nothing is lost; run again to go on")
+                say(f"{moved} messages were moved, nothing is lost; run again to continue")
                 raise
     if session.wants_json:
         write_json(f"delays-{request.verb}", _document(outcome, request))
@@ -228,18 +228,24 @@ def _remarks(outcome: Outcome, request: TransferRequest) -> Iterator[str]:
     would = " would be" if request.is_dry else ""
     yield f"{counted(outcome.moved, 'message')}{would} moved to the delays {request.target}"
     if outcome.left:
-        yield f"{counted(outcome.left, 'message')}{would} left in place; mend it and run again"
+        yield (
+            f"{counted(outcome.left, 'message')}{would} left in place; fix the cause shown above "
+            "and run again"
+        )
     if outcome.poison:
         yield f"{counted(outcome.poison, 'message')}{would} put into {request.poison_queue}"
     if outcome.uncertain:
         largest_s = outcome.largest_uncertainty.total_seconds()
         yield (
-            f"of {counted(outcome.uncertain, 'message')} the headers cannot be believed: late "
+            f"{counted(outcome.uncertain, 'message')} with headers that are not reliable: late "
             f"rather than early, by {grouped(round(largest_s))} s at most"
         )
     for level in outcome.unfinished:
-        yield f"level {level:02d} was not seen to its end: run again, or mend what is left first"
+        yield (
+            f"level {level:02d} was not read to its end: run again, or first fix why messages are "
+            "left"
+        )
     for catcher, caught in _collisions(outcome):
-        yield f"messages for {caught} reach {catcher} as well: its name is the end of the other"
+        yield f"messages for {caught} also reach {catcher}: its name is a suffix of theirs"
     if not request.is_dry:
-        yield "what was published meanwhile into higher levels is met by running again"
+        yield "run again to move what was published into higher levels meanwhile"

@@ -58,13 +58,13 @@ verbs = new_group()
 def verify(
     context: typer.Context,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Look at each message in the delay levels, too.")
+        bool, typer.Option("--deep", help="Also read each message in the delay levels.")
     ] = False,
     endpoint: Endpoints = None,
     max_hold: MaxHold = MAX_HOLD,
     max_depth: MaxDepth = MAX_DEPTH,
     rate: Annotated[
-        int, typer.Option(metavar="ROWS/S", min=0, help="Rows hashed a second; 0: all at once.")
+        int, typer.Option(metavar="ROWS/S", min=0, help="Rows to hash per second; 0: no limit.")
     ] = 0,
     evidence: Evidence = None,
     form: Format = "table",
@@ -72,9 +72,9 @@ def verify(
 ) -> None:
     """Compare store, ledger and broker, and say whether every timeout is accounted for.
 
-    Changes nothing, and may run beside `migrator run`. Without --deep the levels are counted
-    only; with it, messages of everybody are held for a moment, and can be late by as much.
-    With --delays, only into that generation is looked; else into each that exists.
+    Changes nothing, and may run beside `migrator run`. Without --deep the levels are only
+    counted; with it, all senders' messages are held for a moment, and can be late by as much.
+    With --delays only that generation is checked; otherwise every one that exists.
 
     Examples:
       migrator verify
@@ -82,8 +82,9 @@ def verify(
       migrator verify --deep --rate 5000 --evidence sales.jsonl
       migrator verify --deep --format html --output sales.html
 
-    Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
-      5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful.
+    Exit codes: 0 balanced; 3 a recall or another scan is under way; 4 store or broker
+      unreachable; 5 balanced, but rows are in quarantine; 6 something does not agree, or batches
+      are doubtful.
     """
     from migrator.app.commands import new_verify
     from migrator.delays.scan import ScanLimits
@@ -102,7 +103,7 @@ def verify(
             rate=rate,
         )
         with progress("verifying") as tell:
-            work = new_verify(app, lambda what, done: tell(f"{what}, {done} looked at"))
+            work = new_verify(app, lambda what, done: tell(f"{what}, {done} read"))
             found, digest = work.run(plan, evidence)
         about = about_of(app, session, endpoint)
     if form == "table" and output is None:

@@ -146,7 +146,7 @@ def _known_keys(loc: Sequence[str | int]) -> list[str]:
 def _allowed(found: Any) -> str:
     kind, context = found["type"], found.get("ctx", {})
     if kind == "missing":
-        return "must be given"
+        return "must be set"
     if kind in ("enum", "literal_error"):
         return f"must be {context['expected'].replace(chr(39), '')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):

@@ -135,7 +135,7 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
         why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from exc
     if not text or len(raw) > _LARGEST_FILE_BYTES or ("\n" in text and not may_be_list):
-        raise ValueError(f"{path} must hold one line")
+        raise ValueError(f"{path} must contain exactly one line")
     if is_open:
         raise ValueError(f"every user of this machine can read {path}: chmod o= {path}")
     return text

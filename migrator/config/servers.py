@@ -134,7 +134,7 @@ class RavenDb(ClientTls):
     database: _Name | None = None
     """the database, on the server that store.url names"""
     version: RavenVersion = RavenVersion.AUTO
-    """3.5; 4 for that and later ones; auto: the server is asked"""
+    """3.5; 4 for 4.0 and later; auto: ask the server"""
     collections: Annotated[tuple[_Name, ...], demand(bool, "must name at least one")] = (
         "TimeoutDatas",
         "TimeoutData",
@@ -145,7 +145,7 @@ class RavenDb(ClientTls):
     unowned: Annotated[_Name | None, EMPTY_IS_NONE] = None
     """the endpoint that timeouts without an owner belong to; empty: none is claimed"""
     request_timeout: SomeTime = timedelta(seconds=30)
-    """longest wait for a part of an answer"""
+    """longest wait for the next part of an answer"""
 
 
 class Store(Section):
@@ -164,7 +164,7 @@ class Store(Section):
     time_zone: ZoneName = UTC_NAME
     """zone of the due column, where Npgsql 6 or later wrote local time"""
     accept_shifted_due_times: bool = False
-    """true: the due column counts, though it is whole quarter hours from the Expire header"""
+    """true: use the due column, though it is whole quarter hours off the Expire header"""
     nhibernate: NHibernate = DEFAULTS
     azure: Azure = DEFAULTS
     ravendb: RavenDb = DEFAULTS
@@ -180,7 +180,7 @@ class Store(Section):
         if self.local_zone is not None and (self.kind.has_own_ledger or is_other):
             raise ValueError(
                 "time_zone must be UTC with this store: only on PostgreSQL can the vendor's stack "
-                "have written local time"
+                "have written local times"
             )
         return self
 
@@ -248,6 +248,6 @@ class Broker(Section):
     confirm_deadline: SomeTime = timedelta(minutes=1)
     """longest wait for an answer to a publish"""
     recheck_interval: MaybeTime = timedelta(minutes=10)
-    """how often a running daemon makes the checks of the broker again; empty: never"""
+    """how often a running daemon repeats the checks of the broker; empty: never"""
     max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = 134_217_728
     """the broker's limit for a message body"""

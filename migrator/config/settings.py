@@ -66,14 +66,14 @@ class Web(Section):
     listen: Annotated[str | None, EMPTY_IS_NONE, checked(_address)] = None
     """address and port for HTTP, such as 127.0.0.1:9464; empty: none"""
     token: Annotated[SecretStr | None, _LONG] = None
-    """asked for by the page and over HTTP; without one, both can only be looked at, and only on
-    this machine"""
+    """required by the page and over HTTP; without one, both are read-only, and only on this
+    machine"""
     token_file: Path | None = None
     """file that holds the token; a bare name is a systemd credential"""
     title: str = ""
     """what the status page is called, such as the name of the system; empty: migrator"""
     open_to_local: bool = False
-    """true: on this machine, the page and /status can be looked at without the token"""
+    """true: on this machine, the page and /status can be read without the token"""
     behind_tls: bool = False
     """true: web.listen may be an address that others can reach: a TLS proxy is in front of it, or
     the network between containers of one machine"""
@@ -89,16 +89,16 @@ class Web(Section):
             return self
         if not self.behind_tls:
             raise ValueError(
-                "listen must be an address of this machine alone, such as 127.0.0.1: the daemon "
-                "has no TLS, and the token could be read on its way; if a TLS proxy is in front, "
-                "set behind_tls = true"
+                "listen must be a loopback address, such as 127.0.0.1: the daemon has no TLS, and "
+                "the token could be read in transit; if a TLS proxy is in front, set behind_tls = "
+                "true"
             )
         if self.token is None:
-            raise ValueError("listen must not be reached by others without a token")
+            raise ValueError("a token is required when listen is not a loopback address")
         if self.open_to_local:
             raise ValueError(
-                "open_to_local must be false where others can reach listen: by a proxy, everybody "
-                "seems to be on this machine"
+                "open_to_local must be false when other machines can reach listen: behind a "
+                "proxy, every client seems to be on this machine"
             )
         return self
 
@@ -125,7 +125,7 @@ class Hooks(Section):
     start: Program = None
     """run when the work has begun; empty: none"""
     throttle: Program = None
-    """run when a reason to claim nothing comes or goes"""
+    """run when a reason to claim nothing begins or ends"""
     quarantine: Program = None
     """run when rows went into quarantine, once for several"""
     finished: Program = None
@@ -197,7 +197,7 @@ class Settings(Section):
         queues = Counter(e.input_queue for e in value if e.mode is not EndpointMode.MIGRATE)
         shared = sorted(queue for queue, times in queues.items() if times > 1)
         if shared:
-            raise ValueError(f"must have a queue each; shared: {', '.join(shared)}")
+            raise ValueError(f"must each have a queue of their own; shared: {', '.join(shared)}")
         return value
 
     @model_validator(mode="after")
@@ -222,8 +222,8 @@ class Settings(Section):
         if dispatched:
             raise ValueError(
                 f"store.kind {self.store.kind} can only be migrated from: dispatch and forward "
-                f"need a SQL store (set for: {', '.join(dispatched)}); leave these to the timeout "
-                "manager"
+                f"need a SQL store (set for: {', '.join(dispatched)}); leave these endpoints to "
+                "the timeout manager"
             )
         return self
 
@@ -232,8 +232,8 @@ class Settings(Section):
         placed = [each.name for each in self.endpoints if each.has_place]
         if self.store.kind is StoreKind.NHIBERNATE and placed:
             raise ValueError(
-                f"no endpoint may have a table of its own: {', '.join(placed)}; all are in that "
-                "of store.nhibernate"
+                f"endpoints must not have tables of their own: {', '.join(placed)}; all are in "
+                "that of store.nhibernate"
             )
         return self
 

@@ -265,8 +265,8 @@ def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath 
         return None
     if (why := why_not_trusted(DEFAULT_FILE)) is not None:
         raise ConfigError(
-            f"{DEFAULT_FILE} in the current folder is not used: {why}; if it is yours, name it "
-            f"with --config {DEFAULT_FILE}, else go to another folder"
+            f"{DEFAULT_FILE} in the current folder is not used: {why}; if you trust it, name it "
+            f"with --config {DEFAULT_FILE}, otherwise start from another folder"
         )
     return DEFAULT_FILE
 

@@ -186,7 +186,7 @@ def find_zone(name: str) -> tzinfo:
         return UTC if name == UTC_NAME else ZoneInfo(name)
     except (OSError, ValueError, LookupError) as exc:
         raise ValueError(
-            "must be a time zone this machine knows, such as UTC or Europe/Vienna"
+            "must be a time zone that this machine knows, such as UTC or Europe/Vienna"
         ) from exc
 
 
@@ -233,7 +233,7 @@ EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else va
 """In a file or a variable, an empty text says that nothing is set."""
 SAME_FILE: Final = demand(
     lambda file: not isinstance(file, Path) or file.is_absolute(),
-    "must be an absolute path, so that everybody means the same file",
+    "must be an absolute path, so that every process uses the same file",
 )
 Duration = Annotated[timedelta, BeforeValidator(_as_duration)]
 SomeTime = Annotated[Duration, longer_than(timedelta(0))]

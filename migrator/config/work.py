@@ -39,8 +39,8 @@ _SHORTEST_LEASE: Final = 3 * HEARTBEAT
 """A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
 _AFTER_THE_BROKER: Final = demand(
     lambda span: span >= timedelta(minutes=7),
-    "must be at least 7m: after a node failure the broker itself tries again after 3 minutes, and "
-    "after 6 at worst",
+    "must be at least 7m: after a node failure the broker itself tries again after 3 minutes, at "
+    "worst after 6",
 )
 
 _FITS_THE_DELAYS: Final = demand(
@@ -50,7 +50,7 @@ _FITS_THE_DELAYS: Final = demand(
 )
 _QUEUES: Final = demand(
     lambda names: all(name.strip() for pair in names.items() for name in pair),
-    "must map one queue name to another, neither empty",
+    "must map one queue name to another, and neither may be empty",
 )
 
 MAX_BATCH_ROWS: Final = 10_000
@@ -103,7 +103,7 @@ class Endpoint(Section):
     @model_validator(mode="after")
     def _has_one_table(self) -> Self:
         if self.table is not None and self.table_prefix is not None:
-            raise ValueError("must have table or table_prefix, not both")
+            raise ValueError("must have either table or table_prefix, not both")
         return self
 
 
@@ -135,7 +135,7 @@ class HandOver(Section):
     batch_bytes: Annotated[Size, Field(ge=1)] = 8 * 2**20
     """bodies and headers in a batch"""
     lanes: int = Field(default=1, ge=1, le=64)
-    """batches worked on side by side"""
+    """batches handed over in parallel"""
     cutoff: Duration = timedelta(minutes=1)
     """rows due sooner are left; 0s: no timeout manager runs any more"""
     near_due: NearDue = NearDue.LEAVE
@@ -144,34 +144,34 @@ class HandOver(Section):
     """rows due later stay in the store; empty: an hour less than the longest delay, about 8.5
     years"""
     pace: HandOverPace = HandOverPace.LEVELS
-    """no faster than the delay levels let go of (levels), or as fast as it goes (full)"""
+    """no faster than the delay levels let messages go (levels), or as fast as possible (full)"""
     rate_limit: int = Field(default=0, ge=0)
     """messages per second; 0: none"""
     max_quarantined: int = Field(default=100, ge=0)
-    """bad rows of a run, or 1 % of those claimed if that is more, that pause an endpoint; 0: any"""
+    """bad rows of a run (or 1 % of the claimed, if more) that pause an endpoint; 0: no limit"""
     window: int = Field(default=2000, ge=1, le=65_535)
     """messages without an answer yet"""
     window_bytes: Annotated[Size, Field(ge=1)] = 32 * 2**20
     """bytes without an answer yet"""
     use_entries: bool = True
-    """publish by our own entry exchanges where allowed"""
+    """publish through migrator's own entry exchanges where allowed"""
     sweep_interval: SomeTime = timedelta(seconds=1)
-    """pause after a look that found nothing, at least; more, up to 5 s, the longer there is none"""
+    """shortest pause after a poll that found nothing; grows to 5 s while there is nothing"""
     lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = timedelta(seconds=20)
-    """how long a lane stays ours without a sign of life"""
+    """how long a lane stays owned without a renewal"""
     receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = timedelta(minutes=10)
     """wait for a receipt before a batch is doubtful; at least 7 minutes"""
     destination_map: Annotated[dict[str, str], _QUEUES] = Field(default={})
     """old queue name to new queue name"""
     accept_suffix_collisions: bool = False
-    """go on although a message would reach a second queue, too"""
+    """continue although a message would also reach a second queue"""
 
     @field_validator("mode", mode="before")
     @classmethod
     def _is_for_hand_over(cls, value: object) -> object:
         if value == Mode.DISPATCH:
             raise ValueError(
-                "it is a mode of an endpoint in [[endpoints]]; must be staged or direct"
+                "that is a mode for an endpoint in [[endpoints]]; must be staged or direct"
             )
         if value not in (Mode.STAGED, Mode.DIRECT):
             raise ValueError("must be staged or direct")
@@ -189,7 +189,7 @@ class Dispatch(Section):
     """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
 
     poll_interval: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(milliseconds=500)
-    """how often stored rows are looked for; less often, at most 1.5 s apart, while none gets due"""
+    """how often stored rows are polled; less often, at most 1.5 s apart, while none is due"""
     look_ahead: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(seconds=1)
     """rows due within it are fetched, and sent when due"""
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
@@ -201,7 +201,7 @@ class Dispatch(Section):
         timedelta(minutes=1),
         timedelta(minutes=5),
     )
-    """waits between attempts at a message that fails; empty: none"""
+    """waits between attempts for a message that fails; empty: none"""
     error_queue: str = Field(default="error", min_length=1)
     """queue for messages that fail for good"""
     critical_after: SomeTime = timedelta(minutes=2)
@@ -229,24 +229,24 @@ def _check_address(text: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be an http:// or https:// address")
     if parts.username or parts.password:
-        raise ValueError("must carry no user and no password; it is shown to everybody")
+        raise ValueError("must not contain a user or password; it is shown to everybody")
 
 
 class Throttle(Section):
     """When hand-over waits, with the reason shown; each empty or 0 is off."""
 
     every: SomeTime = timedelta(seconds=2)
-    """how often each signal is looked at"""
+    """how often each signal is polled"""
     stale_after: SomeTime = timedelta(seconds=30)
     """a signal that could not be read for longer holds hand-over as well"""
     max_level_depth: int = Field(default=0, ge=0)
-    """messages in all delay levels together; 0: any"""
+    """messages in all delay levels together; 0: no limit"""
     max_destination_depth: int = Field(default=0, ge=0)
-    """messages in the queue of a destination; 0: any"""
+    """messages in the queue of a destination; 0: no limit"""
     max_database_latency: MaybeTime = None
-    """time until the database lets us at an endpoint's table; empty: any"""
+    """time until the database gives access to an endpoint's table; empty: no limit"""
     max_replica_lag: MaybeTime = None
-    """how far a replica of the database may be behind; empty: any"""
+    """how far a replica of the database may be behind; empty: no limit"""
     windows: tuple[Annotated[str, checked(parse_window)], ...] = ()
     """when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always"""
     time_zone: ZoneName = UTC_NAME
@@ -254,7 +254,7 @@ class Throttle(Section):
     touch_file: Annotated[Path | None, EMPTY_IS_NONE, SAME_FILE] = None
     """while this file exists, nothing is claimed; empty: none"""
     veto_url: Annotated[str | None, EMPTY_IS_NONE, checked(_check_address)] = None
-    """address that is asked first; anything but 2xx says no; empty: none"""
+    """URL that is asked before claiming; any answer but 2xx holds hand-over; empty: none"""
     panic_level_depth: int = Field(default=0, ge=0)
     """above it the daemon drains and ends with code 3; 0: never"""
     panic_destination_depth: int = Field(default=0, ge=0)
@@ -289,7 +289,7 @@ class Probe(Section):
     levels: Annotated[str, checked(parse_levels)] = "0,1,2,3"
     """through which levels; the probe of level n waits for 2ⁿ seconds"""
     warn_after: SomeTime = timedelta(seconds=2)
-    """a probe that is later is warned of"""
+    """warn of a probe that is later"""
     capacity: bool = True
     """measure at the first run on a broker how fast its levels let go, by short bursts"""
 
@@ -303,6 +303,6 @@ class Probe(Section):
         longest_s = probe_delay_s(self.probed_levels[-1])
         if self.every is not None and self.every <= timedelta(seconds=longest_s):
             raise ValueError(
-                f"every must be longer than {longest_s}s, for which the longest probe is away"
+                f"every must be longer than {longest_s}s, the time that the longest probe takes"
             )
         return self

@@ -79,7 +79,9 @@ def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
     try:
         return _engine(with_driver(make_url(url)), kept_open)
     except (ArgumentError, NoSuchModuleError) as exc:
-        raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
+        raise ConfigError(
+            f"store.url is not a database URL; write, for example, {_EXAMPLE}"
+        ) from exc
     except ImportError as exc:
         raise _without_driver(with_driver(make_url(url)), exc) from exc
 
@@ -87,7 +89,9 @@ def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
 def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
     kind = parsed.get_backend_name()
     if kind not in _PREPARE:
-        raise ConfigError(f"store.url: {kind} is not in this version; write {_EXAMPLE}")
+        raise ConfigError(
+            f"store.url: {kind} is not supported by this version; write, for example, {_EXAMPLE}"
+        )
     options: dict[str, Any] = {} if kept_open is None else {"pool_size": kept_open}
     if kind in ("postgresql", "mysql"):
         options["isolation_level"] = ISOLATION
@@ -264,10 +268,12 @@ def _without_driver(url: URL, why: ImportError) -> ConfigError:
     """Return what to do about a driver that cannot be imported."""
     extra = _EXTRAS.get(url.drivername)
     if extra is None:
-        return ConfigError(f"store.url wants the driver {why.name or why}; write {_EXAMPLE}")
+        return ConfigError(
+            f"store.url needs the driver {why.name or why}; write, for example, {_EXAMPLE}"
+        )
     if isinstance(why, ModuleNotFoundError):
         return DriverMissing("store.url", str(why.name), extra=extra)
-    return ConfigError(f"the driver of {url.drivername} is installed, but does not load: {why}")
+    return ConfigError(f"the driver of {url.drivername} is installed but cannot be loaded: {why}")
 
 
 def with_driver(url: URL) -> URL:

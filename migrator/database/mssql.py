@@ -178,7 +178,7 @@ def check_version(major: int | None, edition: int) -> None:
         StoreError: It is not.
     """
     if edition not in _HOSTED and (major or 0) < _OLDEST_MAJOR:
-        raise StoreError("the database is older than SQL Server 2016, the oldest that will do")
+        raise StoreError("the database is older than SQL Server 2016, the oldest supported version")
 
 
 def state_of(exc: DBAPIError) -> str | None:

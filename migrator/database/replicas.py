@@ -47,7 +47,7 @@ class ReplicaLag:
             StoreUnavailable: The database cannot be asked.
         """
         if self._engine.dialect.name != "postgresql":
-            raise StoreError("only PostgreSQL tells how far its replicas are behind")
+            raise StoreError("only PostgreSQL reports how far its replicas are behind")
         doing = "reading how far replicas are behind"
         with reading(self._engine, StoreError, doing=doing) as connection:
             found = connection.execute(_REPLICAS).all()

@@ -483,7 +483,7 @@ def guid_bytes(value: str | None) -> bytes | None:
     try:
         return UUID(value).bytes_le if "-" in value else bytes.fromhex(value)
     except ValueError as exc:
-        raise ValueError(f"{value[:50]!r} is no GUID") from exc
+        raise ValueError(f"{value[:50]!r} is not a GUID") from exc
 
 
 class guid_as_text(FunctionElement[str]):

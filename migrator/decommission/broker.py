@@ -155,7 +155,7 @@ class TopologyEditor:
         if not queue.is_told:
             return "the broker has no counts of it yet; try again in 10 seconds"
         if not queue.is_calm:
-            return f"it has {queue.messages} messages and {queue.consumers} consumers now"
+            return f"it now has {queue.messages} messages and {queue.consumers} consumers"
         is_classic = state.kind == "classic"
         self._admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
         return None

@@ -89,13 +89,13 @@ class DelaysFound:
         for queue, count in self.waiting.items():
             yield f"{queue} holds {count} messages; wait until they are due, or move them"
         if self.consumed:
-            yield f"somebody consumes {_listed(self.consumed)}; end that first"
+            yield f"consumers are on {_listed(self.consumed)}; stop them first"
         if self.untold:
             yield f"the broker has no counts of {_listed(self.untold)} yet; ask again in 10 seconds"
         if self.feeders:
             yield (
-                f"exchanges of migrator lead into the levels: {_listed(self.feeders)}; "
-                "`migrator decommission` takes them away"
+                f"exchanges of migrator lead into the levels: {_listed(self.feeders)}; `migrator "
+                "decommission` removes them"
             )
         for queue, count in self.staged.items():
             yield (
@@ -105,10 +105,13 @@ class DelaysFound:
         delivery = delivery_exchange(self.version)
         # nothing of NServiceBus binds to a level, so nobody but the owner could do it again
         if at_levels := [each for each in self.bound if each.source != delivery]:
-            yield f"bound to levels by somebody else: {described(at_levels)}; unbind that first"
+            yield f"bound to levels by something else: {described(at_levels)}; unbind it first"
         names = sorted({each.target.name for each in self.bound if each.source == delivery})
         if names and not even_if_bound:
-            yield f"still bound to the delays: {_listed(names)}; --even-if-bound ignores that"
+            yield (
+                f"still bound to the delays: {_listed(names)}; --even-if-bound deletes them all "
+                "the same"
+            )
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ class DelaysRemoval:
 
     def _demand_ours(self, entity: Entity) -> None:
         if found := self._bindings([entity]):
-            raise _Prevented(f"bound meanwhile by somebody else: {described(found)}")
+            raise _Prevented(f"bound meanwhile by something else: {described(found)}")
 
     # ── when it cannot be ended ─────────────────────────────────────────────────────────────
 
@@ -225,11 +228,13 @@ class DelaysRemoval:
             if failed := self._declare_again(delivered):
                 raise TargetError(
                     f"{str(exc) or type(exc).__name__}; and not everything could be declared "
-                    f"again ({failed}); `migrator delays create` does it"
+                    f"again ({failed}); `migrator delays create` declares it"
                 ) from exc
             restored = "everything was declared again and is as it was"
             if isinstance(exc, _Prevented):
-                raise PreflightRefused(f"{exc}; {restored}. End that, then try again") from exc
+                raise PreflightRefused(
+                    f"{exc}; {restored}. Stop what caused it, then try again"
+                ) from exc
             if isinstance(exc, TargetError):
                 raise TargetError(f"{exc}; {restored}") from exc
             raise

@@ -144,7 +144,7 @@ class Decommission:
             except MigratorError as failed:
                 raise TargetError(
                     f"{str(exc) or type(exc).__name__}; and what was unbound could not be bound "
-                    f"again: {failed}. Run it again at once"
+                    f"again: {failed}. Run it again at once, to bind it"
                 ) from exc
             raise
         return self._bind(still_whole(cut, done.delete), done)
@@ -174,8 +174,8 @@ class Decommission:
                     refusal = Refusal(
                         code="still_there",
                         text=f"{entity.kind} {entity.name} was not deleted: {why}",
-                        remedy="what was deleted before it stays so; the rest is bound again. "
-                        "Look, and run it once more",
+                        remedy="what was deleted before stays deleted; the rest is bound again. "
+                        "Check why, and run it again",
                     )
                     done.refusals = (refusal,)
                     return
@@ -190,8 +190,8 @@ class Decommission:
         if rows := self.database.drop(source):
             refusal = Refusal(
                 code="rows_in_table",
-                text=f"{rows} rows came into {source}; it was not dropped",
-                remedy="find out who stores them; everything on the broker is gone already",
+                text=f"{rows} rows were stored in {source} meanwhile; it was not dropped",
+                remedy="find out what stores them; everything on the broker is deleted already",
             )
             done.refusals = (refusal,)
             return

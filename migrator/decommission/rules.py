@@ -42,7 +42,7 @@ HOW_TO_DISABLE = (
     "NServiceBus 6: endpointConfiguration.UseTransport<RabbitMQTransport>()"
     ".DelayedDelivery().DisableTimeoutManager(); "
     "NServiceBus 7: remove EnableTimeoutManager(); "
-    "NServiceBus 5 cannot do without one: convert the endpoint first"
+    "NServiceBus 5 always needs one: upgrade the endpoint first"
 )
 """How an endpoint's own timeout manager is switched off, by version."""
 
@@ -255,13 +255,13 @@ def _needs(
         f"{database.open_elsewhere} batches of other endpoints are not settled": (
             database.open_elsewhere
         ),
-        f"somebody works: {', '.join(database.lanes)}": database.lanes,
+        f"a process works on {', '.join(database.lanes)}": database.lanes,
         f"another migrator is connected: {', '.join(look.clients)}": look.clients,
     }
     yield from (reason for reason, is_so in reasons.items() if is_so)
     for queue in look.lanes:
         if not queue.is_told:
-            yield f"the broker does not tell yet what is in {queue.name}"
+            yield f"the broker does not report yet what is in {queue.name}"
         elif not queue.is_calm:
             consumers = counted(queue.consumers, "consumer")
             yield f"{queue.name} has {counted(queue.messages, 'message')} and {consumers}"
@@ -291,13 +291,13 @@ def _notes(
     if database.recallable and database.last_due is not None:
         yield (
             f"{database.recallable} handed-over timeouts wait in the delay levels, the last until "
-            f"{database.last_due:%Y-%m-%d %H:%M:%S} UTC; they arrive whatever is removed here, but "
-            "without the table they cannot be recalled"
+            f"{database.last_due:%Y-%m-%d %H:%M:%S} UTC; they arrive regardless of what is "
+            "removed here, but without the table they cannot be recalled"
         )
     if target.is_dispatched:
-        yield "[[endpoints]] still has it in mode dispatch or forward: take it out"
+        yield "[[endpoints]] still has it in mode dispatch or forward: remove it there"
     if database.rows is None:
-        yield f"{target.source} is not there any more"
+        yield f"{target.source} no longer exists"
     elif database.is_table_shared:
         yield f"the table of {target.source} is shared by all endpoints of the store; it stays"
     if broker is not None and not broker.satellites and not broker.satellite_exchanges:
@@ -318,7 +318,7 @@ def refusals(
     no_api = (
         "management_missing",
         "unacknowledged and held-back messages, and bindings, are unknown",
-        "set broker.management_url; deleting without knowing is losing",
+        "set broker.management_url; deleting without knowing them could lose messages",
     )
     found = [*_of_store(target, database, options), *_of_ledger(database, options)]
     found += [no_api] if broker is None else _of_broker(target, broker)
@@ -335,7 +335,8 @@ def _of_store(
             database.rows,
             "rows_in_table",
             f"{source} still holds {counted(database.rows or 0, 'row')}",
-            "migrate them (`migrator run --once --cutoff 0s`), or have them sent first",
+            "migrate them (`migrator run --once --cutoff 0s`), or let the timeout manager send "
+            "them first",
         ),
         (
             database.vendor_runs,
@@ -346,14 +347,15 @@ def _of_store(
         (
             target.sharing,
             "shared",
-            f"by the settings, its queue or its table is also that of {', '.join(target.sharing)}",
-            "correct [[endpoints]], or take those out that are gone",
+            "according to the settings, its queue or table is also that of "
+            f"{', '.join(target.sharing)}",
+            "correct [[endpoints]], or remove the endpoints that no longer exist",
         ),
         (
             options.drops_table and database.is_table_shared,
             "table_shared",
             f"the table of {source} is shared by all endpoints of the store",
-            "leave --drop-table out; when the last endpoint is gone, drop it yourself",
+            "omit --drop-table; when the last endpoint is gone, drop the table yourself",
         ),
     )
     yield from (reason[1:] for reason in reasons if reason[0])
@@ -377,7 +379,7 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
             database.quarantined,
             "quarantined_rows",
             f"quarantine holds {counted(database.quarantined, 'row')}",
-            "look with `migrator quarantine list`, then retry them, or export and discard them; "
+            "see `migrator quarantine list`, then retry the rows, or export and discard them; "
             "`migrator rollback` puts them back into the table",
         ),
         (
@@ -389,14 +391,14 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
         (
             database.is_running and database.lanes,
             "run_alive",
-            f"its last run has not ended, and somebody works: {', '.join(database.lanes)}",
+            f"its last run has not ended, and a process works on: {', '.join(database.lanes)}",
             "stop that `migrator run`; if it was killed, `migrator run --once` ends it",
         ),
         (
             options.drops_table and database.recallable and not options.gives_up_recall,
             "recallable",
             f"{database.recallable} handed-over timeouts wait in the levels; without the table "
-            "they cannot be recalled any more",
+            "they can no longer be recalled",
             "wait until they are due, or add --give-up-recall",
         ),
     )
@@ -418,21 +420,21 @@ def _of_broker(target: Target, look: BrokerSnapshot) -> Iterator[tuple[str, str,
                 f"{queue.name} is not empty: {queue.ready} ready, {queue.unacked} "
                 f"unacknowledged, {queue.held_back} held back",
                 "start the timeout manager once more, or `migrator run` in mode dispatch or "
-                "forward, until it is; counts lag by some seconds",
+                "forward, until the queue is empty; counts lag by a few seconds",
             )
         elif not queue.is_told:
             yield (
                 "counts_unknown",
-                f"the broker does not tell yet what is in {queue.name}",
-                "try again in ten seconds; if it stays so, broker.management_url is of another "
-                "broker",
+                f"the broker does not report yet what is in {queue.name}",
+                "try again in ten seconds; if this stays, broker.management_url belongs to "
+                "another broker",
             )
     for binding in unexpected_bindings(target.queue, look):
         yield (
             "foreign_binding",
-            f"exchange {binding.source} leads to {binding.target.kind} {binding.target.name} "
-            f"(key {binding.key!r}), which NServiceBus does not do",
-            "find out who needs it, and remove it",
+            f"exchange {binding.source} leads to {binding.target.kind} {binding.target.name} (key "
+            f"{binding.key!r}), which NServiceBus does not declare",
+            "find out what needs it, then remove it",
         )
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # not every broker has the API, and its client is slow to imp
 
 T = TypeVar("T")
 
-_NO_API: Final = "only the management API tells; set broker.management_url to have it checked"
+_NO_API: Final = "only the management API shows this; set broker.management_url to have it checked"
 _CLASSIC_PREFIX: Final = "nsb.delay-"
 _ALTERNATE: Final = "alternate-exchange"
 _EXCHANGES_IN_USE: Final = r"^(nsb|migrator)\."
@@ -154,7 +154,7 @@ class BrokerFacts:
         told = [each.left_bytes for each in nodes if each.is_running]
         left = [each for each in told if each is not None]
         if not left:
-            raise NotChecked("no node tells how much disk is free")
+            raise NotChecked("no node reports how much disk is free")
         return min(left)
 
     def _asked(self, ask: Callable[[ManagementApi], T]) -> T:

@@ -234,7 +234,7 @@ def _send(
     if not is_back:
         raise TargetError(
             f"messages of a measurement are not back after {max(delays_s) + _PATIENCE_S:g} s; "
-            f"queue {queue} waits for them, and removes itself after a day"
+            f"queue {queue} waits for them, and the broker deletes it after a day"
         )
     return tuple(
         Burst(

@@ -174,8 +174,8 @@ class Destinations(DestinationAnswers[None]):
             admin.bind(binding)
         except AccessRefused as exc:  # a right that we miss is no fault of the rows
             raise AccessRefused(
-                f"destination {name!r} may not be bound to the delays: {exc}; its timeouts wait: "
-                "grant what `migrator db grants --broker` prints"
+                f"the broker user may not bind destination {name!r} to the delays: {exc}; its "
+                "timeouts wait: grant what `migrator db grants --broker` prints"
             ) from exc
         except EntityAbsent:
             return _unknown(name)  # deleted since we looked
@@ -218,7 +218,7 @@ def _leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> b
         return all(binding.target != queue_entity(exchange) for binding in find_bindings(exchange))
     except TargetError as exc:
         _log.info(
-            "the management API did not tell where an exchange leads",
+            "the management API did not say where an exchange leads",
             extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
         )
         return False
@@ -320,7 +320,7 @@ class DestinationBinding:
             return ""
         steps = [] if self.has_queue else [f"create queue {self.destination}"]
         steps += [_sentence(binding) for binding in self.missing]
-        return "start its endpoint once with its installers, or " + ", then ".join(steps)
+        return "start its endpoint once with installers enabled, or " + ", then ".join(steps)
 
 
 def _sentence(binding: Binding) -> str:

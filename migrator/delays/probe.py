@@ -267,7 +267,7 @@ def _refuse_listeners(
     if found:
         listed = ", ".join(f"{targets[key]} ({key})" for key in found)
         raise PreflightRefused(
-            f"nothing was sent: exchange {delivery} would give the probes to others as well: "
+            f"nothing was sent: exchange {delivery} would also deliver the probes to others: "
             f"{listed}"
         )
 

@@ -318,9 +318,9 @@ class LevelScan:
     def _refuse(self, count: int) -> None:
         self.close()
         raise DeliveryLimitNear(
-            f"{self._queue}: a message has come back {count} times, and after {self._limit} the "
-            "broker dead-letters it before its time; nothing is held any more. Raise the "
-            "delivery limit of the delay queues by a policy, then go on"
+            f"{self._queue}: a message has come back {count} times, and after {self._limit} times "
+            "the broker dead-letters it too early; no more messages are held. Raise the delivery "
+            "limit of the delay queues by a policy, then run this again"
         )
 
     # ── what the connection calls ───────────────────────────────────────────────────────────

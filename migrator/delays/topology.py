@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # not every broker has the API, and its client is slow to imp
 
 _log = logging.getLogger(__name__)
 
-_NO_API: Final = "only the management API tells; set broker.management_url"
+_NO_API: Final = "only the management API shows this; set broker.management_url"
 _YOUNG: Final = "some levels are so new that the broker has no counts yet"
 _LIMITED_SINCE: Final = (4,)
 _DEFAULT_LIMIT: Final = 20
@@ -133,7 +133,7 @@ def inspect_delays(
             again = partial(admin.declare_queue, queue.name, queue.arguments)
             compare(queue_entity(queue.name), again, exists=admin.queue(queue.name) is not None)
     if find_bindings is None:
-        not_checked.append("bindings are only told by the management API")
+        not_checked.append("only the management API shows bindings")
     else:
         try:
             missing += _missing_bindings(delays, find_bindings)

@@ -239,8 +239,8 @@ class LevelAccess:
                 return
             if time.monotonic() > until_s:
                 raise PreflightRefused(
-                    f"{staged} messages are still in migrator's staging queues; "
-                    "`migrator delays show` tells why"
+                    f"{staged} messages are still in migrator's staging queues; `migrator delays "
+                    "show` says why"
                 )
             time.sleep(_SETTLE_S / 4)
 
@@ -255,9 +255,10 @@ class LevelAccess:
             if time.monotonic() > until_s:
                 listed = ", ".join(f"level {n:02d}: {hanging[n]}" for n in sorted(hanging))
                 raise PreflightRefused(
-                    "messages hang on their way out of a level, where they cannot be seen "
-                    f"({listed}); after a broker node failed they go on within 6 minutes, else "
-                    "`migrator delays show` tells why; nothing was changed: run this again"
+                    "messages are stuck on their way out of a level, where they cannot be seen "
+                    f"({listed}); after a broker node failed they continue within 6 minutes, "
+                    "otherwise `migrator delays show` says why; nothing was changed: run this "
+                    "again"
                 )
             time.sleep(min(_SETTLE_S, self.patience_s))
 

@@ -125,7 +125,7 @@ class RecoverabilityPolicy:
             return None
         self._log(
             logging.WARNING,
-            "a message came back so often that the broker may drop it; a copy takes over",
+            "a message came back so often that the broker may drop it; a copy replaces it",
             delivery,
             action="message_renewed",
         )

@@ -255,7 +255,7 @@ class DispatcherSession:
             return f"degraded: {self.problem}"
         held = len(self._dispatcher.poller.held)
         more = f"; {held} destinations cannot be reached" if held else ""
-        return f"dispatching: {len(self._context.outbox)} wait for their time{more}"
+        return f"dispatching: {len(self._context.outbox)} rows wait until due{more}"
 
     def is_idle_for(self, seconds: float) -> bool:
         """Return whether there was nothing to do at all for so long."""
@@ -274,7 +274,8 @@ class DispatcherSession:
                     each.result()
             except Exception as exc:  # whatever it was, the next session begins anew
                 _log.warning(
-                    "background work failed; what it was about is in the store or in its queue",
+                    "background work failed; nothing is lost: its messages are in the store or in "
+                    "their queue",
                     extra={
                         "action": "dispatcher_work_failed",
                         "lane": self._context.lease.lane,

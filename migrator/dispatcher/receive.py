@@ -126,7 +126,7 @@ class Storing(DelayedMessageHandler):
         self._pass_on(soon, handled)
         applied = self._apply(rest, lease, handled)
         _log.debug(
-            "messages were taken in",
+            "messages of the timeouts queue were processed",
             extra={
                 "action": "messages_taken_in",
                 "stored": applied.stored,

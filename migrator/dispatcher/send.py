@@ -22,7 +22,7 @@ from migrator.rabbitmq.messages import PublishResult
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""
 _REFUSED: Final = Unreachable(
-    reason=Reason.REFUSED, detail="the broker refused it: its queue is full, or in trouble"
+    reason=Reason.REFUSED, detail="the broker refused it: its queue is full or unavailable"
 )
 
 
@@ -162,7 +162,9 @@ class Sender:
             self.receiver.add_as_it_is(item.delivery)
             return
         if why.reason is Reason.UNROUTABLE and not item.is_final:
-            raise TargetUnavailable(f"queue {item.queue!r} is gone")  # the next link declares it
+            raise TargetUnavailable(
+                f"queue {item.queue!r} no longer exists"
+            )  # the next link declares it
         instead = None
         if why.reason is Reason.UNROUTABLE:
             instead = self.context.policy.instead_of_error_queue(item.delivery)

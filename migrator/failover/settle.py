@@ -41,7 +41,7 @@ from migrator.rabbitmq.names import receipts_queue, staging_name
 _CLOCKS_APART: Final = timedelta(minutes=1)
 """How much the clocks of the two servers may differ."""
 _NOT_WHOLE: Final = (
-    "{} was not seen to its end: it holds too much for --max-hold, or somebody else consumes it; "
+    "{} was not read to its end: it holds too much for --max-hold, or something else consumes it; "
     "nothing was changed"
 )
 
@@ -105,9 +105,9 @@ class FailoverSettlement:
                 left = self._leftovers(levels, lanes, terms)
                 if lost := self.failover.nowhere(left.timeouts):
                     raise PreflightRefused(
-                        f"our queues hold messages of {len(lost)} timeouts that neither the store "
-                        f"nor the ledger has ({min(lost)} is one): look before anything is taken "
-                        "away; nothing was changed"
+                        f"migrator's queues hold messages of {len(lost)} timeouts that neither "
+                        f"the store nor the ledger has (such as {min(lost)}): find out why before "
+                        "anything is removed; nothing was changed"
                     )
                 seen = _seen_in_levels(levels, self.ledger_id, terms, held.check, progress)
                 cutoff = min({self.cutoff, *self.failover.cutoffs(sign)})
@@ -138,7 +138,7 @@ class FailoverSettlement:
                 tag = _own_tag(message, self.ledger_id)
                 if tag is None:
                     raise PreflightRefused(
-                        f"{name} holds a message of somebody else; nothing was changed"
+                        f"{name} holds a message that is not migrator's; nothing was changed"
                     )
                 attempts.add(tag.attempt)
                 if tag.row_index is not None and (timeout := _timeout_of(message)) is not None:

@@ -69,7 +69,7 @@ class Settlement:
     nowhere: int = 0
     """Messages in the levels whose rows are neither in the store nor in the ledger: they come."""
     committed: frozenset[Attempt] = frozenset()
-    """Passes of which the ledger says that they were committed, or may have been."""
+    """Attempts of which the ledger says that they were committed, or may have been."""
 
     @property
     def counts(self) -> Mapping[str, object]:
@@ -89,7 +89,7 @@ class FailoverTerms:
     left_until: datetime
     """What is due later than this was still in the levels when they were looked at."""
     receipts: Collection[Attempt] = ()
-    """Passes whose receipts or leftovers are in our own queues."""
+    """Attempts whose receipts or leftovers are in our own queues."""
 
 
 class SqlFailover(LedgerPart):

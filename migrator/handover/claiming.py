@@ -29,7 +29,7 @@ from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor
 
 _FEWEST_ROWS: Final = 50
 _LONGEST_S: Final = 1.5
-"""From a pass's first publish to its receipt; above it, the next ones are half as large."""
+"""From an attempt's first publish to its receipt; above it, the next ones are half as large."""
 _SHORT_S: Final = 1.0
 """Below it, they may grow again."""
 _REWIND_S: Final = 30.0
@@ -288,11 +288,11 @@ def _level(due_at: datetime, now: datetime) -> int:
 
 
 class PassSize:
-    """The rows that a lane claims at a time: fewer when passes take too long.
+    """The rows that a lane claims at a time: fewer when attempts take too long.
 
     A delay counts from the moment its message reaches a level, and was fixed when the message was
     published. What passes between the two makes a row late, beside the second by which delays are
-    rounded up (docs/adr/0003), and each row of a pass waits for all.
+    rounded up (docs/adr/0003), and each row of an attempt waits for all.
     """
 
     def __init__(self, wished: Callable[[], int]) -> None:
@@ -312,7 +312,7 @@ class PassSize:
         return self.rows < before
 
     def has_arrived(self, rows: int, seconds: float) -> bool:
-        """Note how long a pass took from its first publish to its receipt; is the next smaller?
+        """Note how long an attempt took from its first publish to its receipt; is the next smaller?
 
         Between the two limits nothing changes. Growth is a quarter at a time.
         """

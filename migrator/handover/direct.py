@@ -82,7 +82,7 @@ class DirectHandOver:
         return self._settle(prepared, batch, settled, lease)
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
-        """Start a pass, unless this process is still in the middle of one."""
+        """Start an attempt, unless this process is still in the middle of one."""
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)

@@ -108,7 +108,7 @@ class _Encoder:
         """
         text = row.headers_text
         if text is None or len(text) > self._most_bytes:
-            raise ValueError("no headers, or perhaps too many")
+            raise ValueError("no headers, or possibly too many")
         headers: dict[str, Any] = from_json(text)
         if not _TYPES.issuperset(map(type, headers.values())):
             raise ValueError("not a flat object of text")
@@ -198,7 +198,7 @@ class _Encoder:
             pieces.append(field)
         fields = b"".join(pieces)
         if len(fields) + 4 * len(headers) > self._most_bytes:  # a null counts as if it were text
-            raise ValueError("perhaps too large")
+            raise ValueError("possibly too large")
         return fields
 
     @staticmethod

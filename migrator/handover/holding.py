@@ -111,7 +111,7 @@ class Holding:
             except StoreError as exc:
                 waiting, detail = {}, f"; the store did not take it back: {exc}"
         elif waiting:
-            waiting, detail = {}, "; this store takes no single rows back"
+            waiting, detail = {}, "; this kind of store does not take single rows back"
         aside = [
             Quarantine(
                 row_index=each.message.row_index,
@@ -218,7 +218,7 @@ class Holding:
                 return True  # its next message decides
             of.free([held.destination])
         _log.info(
-            "a destination can be reached again; its timeouts go on",
+            "a destination can be reached again; its timeouts are handed over",
             extra={
                 "action": "destination_reached",
                 "endpoint": of.endpoint.name,
@@ -245,6 +245,6 @@ class Holding:
 
 def _not_looked_at(exc: MigratorError) -> None:
     _log.info(
-        "held destinations could not be looked at now",
+        "held destinations could not be checked now; they are checked again later",
         extra={"action": "held_not_looked_at", "error": str(exc)},
     )

@@ -189,7 +189,7 @@ class Prefetcher:
                 future.result()
             except Exception:
                 _log.warning(
-                    "a claim ahead failed; its batch, if any, is in the ledger",
+                    "claiming the next batch ahead failed; if it was claimed, it is in the ledger",
                     extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
                     exc_info=True,
                 )
@@ -367,9 +367,9 @@ class LaneSession:
             self._guard()
             self._size.halve(self._size.rows)
             _log.warning(
-                "a pass took too long and is staged again, with fresh delays",
+                "an attempt took too long; its batch is staged again, with fresh delays",
                 extra={
-                    "action": "pass_abandoned",
+                    "action": "attempt_abandoned",
                     "batch": prepared.batch.id,
                     "rows": self._size.rows,
                 },
@@ -398,7 +398,7 @@ class LaneSession:
     def _take_up(self, batch: Batch) -> None:
         self._guard()
         _log.info(
-            "taking up a batch left open",
+            "taking over a batch that was left open",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
         # an operator may have put it in, who has just mended what was refused
@@ -413,7 +413,7 @@ class LaneSession:
         except SourceGone as exc:
             self.stuck = exc
             _log.error(
-                "a half-done batch waits for a person: its store is gone; `migrator db resolve`",
+                "a half-done batch needs a decision: its store is gone; use `migrator db resolve`",
                 extra={
                     "action": "claim_stuck",
                     "batch": batch.id,
@@ -423,7 +423,7 @@ class LaneSession:
             )
             return None
         _log.info(
-            "a half-done claim or release is finished",
+            "a half-done claim or release was finished",
             extra={
                 "action": "claim_resumed",
                 "batch": batch.id,
@@ -464,7 +464,7 @@ class LaneSession:
         for batch, rows, seconds in settled:
             if seconds is not None and self._size.has_arrived(rows, seconds):
                 _log.info(
-                    "a pass took long to reach the levels; the next batches are smaller",
+                    "an attempt took long to reach the levels; the next batches are smaller",
                     extra={
                         "action": "batches_made_smaller",
                         "batch": batch.id,

@@ -89,7 +89,7 @@ def open_link(
     except AccessRefused as exc:
         link = opened(is_guarded=False)
         _log.warning(
-            "the lane is not guarded on the broker: its queue may not be declared",
+            "the lane is not guarded on the broker: this user may not declare the guard queue",
             extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
         )
         return link

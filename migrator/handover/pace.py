@@ -100,7 +100,7 @@ class Pacer:
             reason = f"level {level:02d} lets go of {per_s:.0f}/s"
             in_room_s = self._with_room(load, start_s, cost_s)
             if in_room_s > start_s:
-                reason = "all levels together let go of what the broker can do"
+                reason = "all levels together let go as fast as the broker can"
             start_s = max(min(in_room_s, latest_s), now_s)
             for entry, passed in load.passing.items():
                 free_s = self._free_s.setdefault(entry, {})

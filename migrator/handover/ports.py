@@ -22,7 +22,7 @@ Delayed = tuple[EncodedTimeout, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the staging consumer holds unacknowledged of one pass."""
+    """What the staging consumer holds unacknowledged of one attempt."""
 
     rows: Set[int]
     """Row indexes; may be a live view, so that asking often costs nothing."""
@@ -100,12 +100,12 @@ class Staging(Protocol):
 
         Raises:
             TargetUnavailable: Connection lost, blocked past the deadline, or a message was
-                nacked or returned. What arrived stays in the queue; abandon the pass.
+                nacked or returned. What arrived stays in the queue; abandon the attempt.
         """
         ...
 
     def held(self) -> Mapping[Attempt, Held]:
-        """Return what is held now, by pass.
+        """Return what is held now, by attempt.
 
         Raises:
             HandOverDoubtful: A message is not of this ledger, carries no mark, or is there twice
@@ -114,7 +114,7 @@ class Staging(Protocol):
         ...
 
     def receipts(self) -> Mapping[Attempt, float]:
-        """Return the passes whose receipt arrived behind the router: they are committed.
+        """Return the attempts whose receipt arrived behind the router: they are committed.
 
         With each come the seconds since its receipt was first read from the connection.
         """
@@ -131,11 +131,11 @@ class Staging(Protocol):
         ...
 
     def discard(self, attempt: Attempt) -> None:
-        """Acknowledge away, one by one, everything held of an abandoned pass."""
+        """Acknowledge away, one by one, everything held of an abandoned attempt."""
         ...
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
-        """Dead-letter the whole pass with one nack: all of it or none.
+        """Dead-letter the whole attempt with one nack: all of it or none.
 
         Sends exactly one ``basic.nack(multiple=true, requeue=false)`` and does not wait.
 

@@ -1,10 +1,10 @@
 """Settling what a dead owner had under way, without claiming anything more.
 
 Before a rollback, each commit that was cut off has to be known: its receipt is there, or the whole
-pass came back. What given-up passes left in a staging queue is taken away as well; until somebody
-does, it stays there, and nobody can send it. Which rows of a batch were published directly, nobody
-can tell, as a message that is not found may have left: so all of them are published once more, with
-the same ids, and a recall takes every copy of those that are not due.
+attempt came back. What given-up attempts left in a staging queue is taken away as well; until then
+it stays there, and nobody can send it. How much of a batch was published directly, nobody can know,
+as a message that is not found may have left: so all of it is published once more, with the same
+ids, and a recall takes every copy of what is not due.
 
 Rules of this file: it holds the lane's lease, and the lane's guard queue at the broker, as a lane
 of hand-over does, and takes the same steps; so it may be killed at any line, and whoever comes
@@ -80,7 +80,7 @@ class Settlement:
         return sum(self.left_in().values()) if with_staging else 0
 
     def _settle(self, lane: Lane, again: Sequence[BatchId], *, has_staging: bool) -> None:
-        refusal = {lane: f"somebody works on lane {lane}"}
+        refusal = {lane: f"another process works on lane {lane}"}
         with exclusive(
             self.leases, refusal, doing="settling before a rollback", duration=self.lease_duration
         ) as (held,):

@@ -1,12 +1,12 @@
-"""Staged hand-over: gather a pass in a queue of our own, then move all of it or nothing.
+"""Staged hand-over: gather an attempt in a queue of our own, then move all of it or nothing.
 
 The rules, each of which a crash test would find missing:
 
-* the attempt is raised and committed before the first publish of a pass;
+* the number of an attempt is raised and committed before its first publish;
 * complete means the exact set of row indexes plus the receipt, never a count;
-* ``committing`` is recorded before the one nack that dead-letters the pass;
+* ``committing`` is recorded before the one nack that dead-letters the attempt;
 * a commit is believed on one of two proofs only: the receipt came through the router, or the
-  whole pass was redelivered. An empty queue proves nothing;
+  whole attempt was redelivered. An empty queue proves nothing;
 * what is held of a lower attempt than the ledger's is waste and is acknowledged away; a batch
   or an attempt that the ledger does not know means a restored or cloned database: stop.
 
@@ -35,10 +35,10 @@ _log = logging.getLogger(__name__)
 MAX_WITHOUT_RECEIPT: Final = 2
 """Batches whose receipt may be on its way; more would hide a router that does not route."""
 COMPLETE_TIMEOUT_S: Final = 30.0
-"""How long a confirmed pass may take to come back to our consumer before it is given up."""
+"""How long a confirmed attempt may take to come back to our consumer before it is given up."""
 _AGE_LIMIT_S: Final = 1.0
 _USUAL_PART: Final = 0.9
-"""Of the age that the last pass had at its nack: a pass that is complete sooner waits for it."""
+"""Of the age that the last attempt had at its nack: one that is complete sooner waits for it."""
 _MOST_AHEAD_S: Final = 0.5
 _USUAL_S: Final = 1.0
 _LATE_S: Final = 10.0
@@ -51,7 +51,7 @@ _MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """A pass whose receipt is not there yet."""
+    """An attempt whose receipt is not there yet."""
 
     since_s: float
     rows: int
@@ -81,14 +81,14 @@ class StagedHandOver:
         self._handed_over: list[tuple[Batch, int, float | None]] = []
         self._abandoned: dict[BatchId, int] = {}
         self._last = 1, 0.0
-        """Rows of the last pass, and seconds from its first publish until it could be nacked."""
+        """Rows of the last attempt, and seconds from its first publish until it could be nacked."""
 
     def has_open_commits(self) -> bool:
         """Return whether a receipt is still on its way."""
         return bool(self._without_receipt)
 
     def hand_over(self, prepared: Prepared) -> Batch | None:
-        """Take one pass up to its commit; return the batch when it was too slow and abandoned.
+        """Take one attempt up to its commit; return the batch when it was too slow and abandoned.
 
         The receipt is not awaited here; ``settled`` tells of it later. An abandoned batch is
         ``claimed`` again and nothing of it can reach a level.
@@ -169,14 +169,14 @@ class StagedHandOver:
         del self._without_receipt[attempt]
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
-            return batch  # found to be back while leftovers of its older passes were looked at
+            return batch  # found to be back while leftovers of its older attempts were looked at
         event = Event.ALL_REDELIVERED if self._is_whole(attempt, rows) else Event.GIVE_UP
         batch = self.batches.advance(batch, event, self.lease)
         self.fault("staged.resolved")
         return batch
 
     def discard_leftovers(self, quiet_s: float) -> None:
-        """Take away what passes that were given up left, until nothing comes for *quiet_s*.
+        """Take away what attempts that were given up left, until nothing comes for *quiet_s*.
 
         Raises:
             TargetUnavailable: The link is gone; what is left stays where it is.
@@ -196,7 +196,7 @@ class StagedHandOver:
         return self._count_held() != count
 
     def _expected_s(self, prepared: Prepared) -> float:
-        """Return how old this pass will be at its nack, at least, by how the last one went."""
+        """Return how old this attempt will be at its nack, at least, by how the last one went."""
         rows, seconds = self._last
         part = min(len(prepared.messages) / rows, 1.0) * _USUAL_PART
         return min(seconds * part, _MOST_AHEAD_S)
@@ -215,7 +215,7 @@ class StagedHandOver:
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
         """Return whether the delays in the routing keys are too stale to be committed.
 
-        The limit doubles with each pass abandoned in a row: on a machine that cannot do better,
+        The limit doubles with each attempt abandoned in a row: on a machine that cannot do better,
         late beats never (docs/adr/0003).
         """
         return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
@@ -231,7 +231,7 @@ class StagedHandOver:
         return batch
 
     def _is_whole(self, attempt: Attempt, rows: frozenset[int]) -> bool:
-        """Return whether all of a pass is held, after throwing out what is provably waste."""
+        """Return whether all of an attempt is held, after throwing out what is provably waste."""
         held = self.staging.held()
         for other in held:
             if other != attempt:
@@ -243,8 +243,8 @@ class StagedHandOver:
             return False
         if mine.rows != rows:
             raise HandOverDoubtful(
-                f"batch {attempt.batch}: the staging queue holds rows of attempt "
-                f"{attempt.number} that the ledger does not send; nothing was moved"
+                f"batch {attempt.batch}: the staging queue holds rows of attempt {attempt.number} "
+                "that the ledger does not expect; nothing was moved"
             )
         return mine.has_receipt
 
@@ -252,9 +252,9 @@ class StagedHandOver:
         batch = self._known(other.batch)
         if other.number > batch.attempt:
             raise HandOverDoubtful(
-                f"the staging queue holds attempt {other.number} of batch {other.batch}, the "
-                f"ledger knows {batch.attempt}: was the database restored or cloned? "
-                "nothing was moved"
+                f"the staging queue holds attempt {other.number} of batch {other.batch}, but the "
+                f"ledger is at attempt {batch.attempt}: was the database restored or cloned? "
+                "Nothing was moved"
             )
         if batch.state in _UNRESOLVED and self._is_all_back(batch):
             batch = self.batches.advance(batch, Event.ALL_REDELIVERED, self.lease)
@@ -272,8 +272,8 @@ class StagedHandOver:
         batch = self.batches.find(batch_id)
         if batch is None:
             raise HandOverDoubtful(
-                f"the broker holds messages of batch {batch_id}, which this ledger never had: "
-                "was the database restored or cloned? nothing was moved"
+                f"the broker holds messages of batch {batch_id}, which this ledger never had: was "
+                "the database restored or cloned? Nothing was moved"
             )
         return batch
 
@@ -295,8 +295,9 @@ class StagedHandOver:
         batch = self._known(attempt.batch)
         if batch.attempt != attempt.number or batch.state not in _MAY_HAVE_RECEIPT:
             raise HandOverDoubtful(
-                f"attempt {attempt.number} of batch {batch.id} was committed, but the ledger "
-                f"has it {batch.state} in attempt {batch.attempt}; look before anything is sent"
+                f"attempt {attempt.number} of batch {batch.id} was committed, but in the ledger "
+                f"it is {batch.state} in attempt {batch.attempt}; find out why before anything is "
+                "sent"
             )
         if batch.state in _UNRESOLVED:
             self.fault("staged.receipt")
@@ -311,7 +312,7 @@ class StagedHandOver:
         self._without_receipt.pop(attempt, None)
 
     def _is_committed(self, attempt: Attempt) -> bool:
-        """Return whether the pass needs no receipt any more, after looking for new ones."""
+        """Return whether the attempt needs no receipt any more, after looking for new ones."""
         self._note_receipts()
         return attempt not in self._without_receipt
 
@@ -332,7 +333,7 @@ class StagedHandOver:
         attempt = min(self._without_receipt, key=lambda each: self._without_receipt[each].since_s)
         return (
             f"no receipt of batch {attempt.batch} for {waits_s:.0f} s, waiting for up to "
-            f"{self.receipt_deadline_s:g} s; after a broker node failed, the broker tries again "
+            f"{self.receipt_deadline_s:g} s; if a broker node failed, the broker tries again "
             "after 3 min"
         )
 
@@ -343,7 +344,7 @@ class StagedHandOver:
         if late is None or now_s - self._bound_s < _BIND_EVERY_S:
             return
         self._bound_s = now_s
-        detail = "all that leads to the levels and to the receipts is bound again"
+        detail = "the bindings to the levels and to the receipts were declared again"
         try:
             self.staging.bind_again()
         except TargetError as exc:
@@ -367,5 +368,5 @@ class StagedHandOver:
                 self.batches.advance(self._known(attempt.batch), Event.GIVE_UP, self.lease)
                 raise HandOverDoubtful(
                     f"no receipt for batch {attempt.batch} in {self.receipt_deadline_s:g} s; "
-                    "nothing more is sent this way: does the router still lead to the levels?"
+                    "this lane sends nothing more: is the router still bound to the levels?"
                 )

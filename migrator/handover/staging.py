@@ -1,12 +1,12 @@
-"""A lane's staging queue: hold a pass whole, then dead-letter all of it with one nack.
+"""A lane's staging queue: hold an attempt whole, then dead-letter all of it with one nack.
 
 Rules (design section 5.2; each was measured or cost a message somewhere):
 
 * every delivery stays unacknowledged until ``discard``, ``commit`` or ``settle_receipt``; what is
-  remembered of it is its tag, by pass and row, never its body;
+  remembered of it is its tag, by attempt and row, never its body;
 * the nack goes out on the consuming connection, on the one channel whose tags it names: under a
   memory alarm the broker stops reading connections that publish;
-* before it, everything unacknowledged up to its tag must be exactly the pass: ``multiple`` would
+* before it, everything unacknowledged up to its tag must be exactly the attempt: ``multiple`` would
   take along anything else;
 * a quorum queue that loses sight of our node for a moment (a short split of the cluster) takes back
   what we hold and delivers it again, flagged, on the same channel: the tags held are void, so the
@@ -114,7 +114,7 @@ def _route(admin: AdminSession, router: str, queue: str, value: str) -> None:
 
 @dataclass(slots=True)
 class _HeldAttempt:
-    """Tags of one pass, by row."""
+    """Tags of one attempt, by row."""
 
     tags: dict[int, int] = field(default_factory=dict)
     receipt_tag: int | None = None
@@ -128,7 +128,7 @@ class _HeldAttempt:
 
 @dataclass(slots=True)
 class _Receipts:
-    """Tags of a pass's receipt, which may come more than once, and when the first was read."""
+    """Tags of an attempt's receipt, which may come more than once, and when the first was read."""
 
     tags: list[int] = field(default_factory=list)
     read_s: float = field(default_factory=time.monotonic)
@@ -190,13 +190,13 @@ class RabbitStaging:
         self._publisher.publish(attempt, encoded(), settled)
         if settled.returned or len(settled.confirmed) != count:
             raise TargetUnavailable(
-                f"batch {attempt.batch}: {self._queues.staging} did not take all of the pass "
+                f"batch {attempt.batch}: {self._queues.staging} did not take all of the attempt "
                 f"({len(settled.confirmed)} of {count} confirmed, "
                 f"{len(settled.returned)} returned); abandon it"
             )
 
     def held(self) -> Mapping[Attempt, Held]:
-        """Return what is held now, by pass; the row sets are live views."""
+        """Return what is held now, by attempt; the row sets are live views."""
         self._raise_foreign()
         return {
             attempt: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
@@ -204,7 +204,7 @@ class RabbitStaging:
         }
 
     def receipts(self) -> Mapping[Attempt, float]:
-        """Return the passes whose receipt arrived behind the router, each with how long ago."""
+        """Return the attempts whose receipt arrived behind the router, each with how long ago."""
         self._raise_foreign()
         now_s = time.monotonic()
         return {attempt: now_s - found.read_s for attempt, found in self._receipts.items()}
@@ -214,7 +214,7 @@ class RabbitStaging:
         return self._connection.loop.run(is_enough, timeout_s)
 
     def discard(self, attempt: Attempt) -> None:
-        """Acknowledge away, one by one, everything held of an abandoned pass."""
+        """Acknowledge away, one by one, everything held of an abandoned attempt."""
         self._published.discard(attempt)
         found = self._held.pop(attempt, None)
         if found is not None:
@@ -222,7 +222,7 @@ class RabbitStaging:
                 self._connection.send(self._channel.basic_ack, tag)
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
-        """Dead-letter the whole pass with one nack: all of it or none."""
+        """Dead-letter the whole attempt with one nack: all of it or none."""
         self._connection.loop.check()
         found = self._held.get(attempt, _HeldAttempt())
         self._assert_alone(attempt, found, rows)
@@ -288,7 +288,7 @@ class RabbitStaging:
         for other, held in self._held.items():
             if other != attempt and any(tag < found.highest_tag for tag in held.all_tags()):
                 raise HandOverDoubtful(
-                    f"batch {attempt.batch}: a nack would take along messages of batch "
+                    f"batch {attempt.batch}: a nack would also move messages of batch "
                     f"{other.batch}, attempt {other.number}; nothing was sent"
                 )
 
@@ -310,8 +310,8 @@ class RabbitStaging:
         if is_redelivered and (not is_new or attempt in self._published):
             self._connection.loop.fail(
                 TargetUnavailable(
-                    f"{self._queues.staging} delivers again what we held (its leader lost sight of "
-                    "our node); what became of it is looked up over a new connection"
+                    f"{self._queues.staging} delivers again what we held (its leader lost contact "
+                    "with our node); the outcome is looked up over a new connection"
                 )
             )
         elif not is_new:
@@ -323,7 +323,7 @@ class RabbitStaging:
             return
         attempt, row_index = own
         if row_index is not None:
-            self._doubt(f"{self._queues.receipts} holds {app_id!r}, which is no receipt")
+            self._doubt(f"{self._queues.receipts} holds {app_id!r}, which is not a receipt")
             return
         self._receipts.setdefault(attempt, _Receipts()).tags.append(tag)
 
@@ -335,7 +335,7 @@ class RabbitStaging:
         try:
             own = parse_tag(app_id)
         except UnknownTag as exc:
-            self._doubt(f"{queue} holds a message of somebody else: {exc}")
+            self._doubt(f"{queue} holds a message that is not migrator's: {exc}")
             return None
         if own.ledger_id != self._queues.ledger_id:
             self._doubt(f"{queue} holds a message of ledger {own.ledger_id}")
@@ -349,4 +349,4 @@ class RabbitStaging:
 
     def _raise_foreign(self) -> None:
         if self._foreign is not None:
-            raise HandOverDoubtful(f"{self._foreign}; nothing was moved, look before going on")
+            raise HandOverDoubtful(f"{self._foreign}; nothing was moved; find out why first")

@@ -60,7 +60,7 @@ class SqlAdoption(LedgerPart):
         Raises:
             LedgerMissing: There is none.
         """
-        with self._reading("looking where the ledger is") as connection:
+        with self._reading("finding out where the ledger is") as connection:
             return self._look(connection)
 
     def adopt(self) -> str:
@@ -107,7 +107,7 @@ class SqlAdoption(LedgerPart):
 
     def why_failed_over(self) -> str | None:
         """Return why another server must have taken over; None: none has."""
-        with self._reading("asking which server it is") as connection:
+        with self._reading("asking which server this is") as connection:
             try:
                 demand_same_server(connection, self._tables)
             except DatabaseFailedOver as exc:
@@ -156,10 +156,10 @@ class SqlAdoption(LedgerPart):
         if rows := connection.scalar(half_done):
             raise LedgerError(
                 f"{rows} rows are being recalled: their timeouts may be in the store again, and "
-                "only under the ledger's former id are their messages known; finish `migrator "
-                "rollback` where the ledger was created, and copy it then; or, if that is gone and "
-                "this is all of it, keep the id with `migrator db adopt --moved`; nothing was "
-                "changed"
+                "their messages are known only under the ledger's former id; finish `migrator "
+                "rollback` where the ledger was created, and copy it after that; or, if that "
+                "database is gone and this one is complete, keep the id with `migrator db adopt "
+                "--moved`; nothing was changed"
             )
 
     def _keep_former_id(self, connection: Connection, former: str) -> None:
@@ -207,8 +207,8 @@ def told_holders(holders: Sequence[LaneStatus]) -> str:
         for each in holders
     )
     return (
-        f"somebody works on this ledger here ({listed}): stop them, or wait until their leases "
-        "end if they are dead"
+        f"a process works on this ledger here ({listed}): stop it, or, if it is dead, wait until "
+        "its lease expires"
     )
 
 

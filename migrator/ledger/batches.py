@@ -71,9 +71,9 @@ class SqlBatches(LedgerPart):
             batch.c.lease_token == NO_TOKEN,
         )
 
-        if not self._read(query.limit(1), doing=f"looking into lane {lease.lane}"):
+        if not self._read(query.limit(1), doing=f"checking lane {lease.lane}"):
             return []
-        with self._writing(f"taking over what was put into lane {lease.lane}") as connection:
+        with self._writing(f"taking over batches put into lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
             rows = connection.execute(for_update(query.order_by(batch.c.id), batch)).all()
             connection.execute(

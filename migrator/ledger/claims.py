@@ -42,7 +42,7 @@ def hold_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> No
         table.c.name == ledger.lease_name(lease.lane), table.c.token == lease.token
     )
     if connection.execute(for_update(query, table, shared=True)).first() is None:
-        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+        raise LeaseLost(f"lane {lease.lane} no longer belongs to {lease.owner}")
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> I
     table = ledger.lease
     query = select(table.c.token).where(table.c.name == ledger.lease_name(lease.lane))
     if connection.scalar(query) != lease.token:
-        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+        raise LeaseLost(f"lane {lease.lane} no longer belongs to {lease.owner}")
     yield
     hold_lease(connection, ledger, lease)
 
@@ -99,7 +99,7 @@ def hold_batch(
     )
     found = connection.execute(for_update(query, table)).first()
     if found is None:
-        raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
+        raise LeaseLost(f"batch {batch.id} no longer belongs to {lease.owner}; nothing was changed")
     return found.size, found.body_bytes
 
 
@@ -188,9 +188,9 @@ def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
     for what, text in (("name", endpoint.name), ("place", endpoint.source)):
         if (chars := mssql.length(text) if dialect == "mssql" else len(text)) > KEY_CHARS:
             return (
-                f"the {what} of endpoint {endpoint.name} has {chars} characters, and a ledger "
-                f"in {dialect} keeps {KEY_CHARS}: its timeouts stay where they are; leave it out, "
-                "by naming the others with --endpoint or in [[endpoints]], or give its table a "
-                "shorter name"
+                f"the {what} of endpoint {endpoint.name} has {chars} characters, and a ledger in "
+                f"{dialect} can store {KEY_CHARS}: its timeouts stay where they are; leave this "
+                "endpoint out, by naming the others with --endpoint or in [[endpoints]], or give "
+                "its table a shorter name"
             )
     return None

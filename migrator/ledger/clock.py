@@ -87,12 +87,13 @@ class DatabaseClock:
         self.sample(older_than_s=RESAMPLE_AFTER_S)
         believed, doubt = self._state
         if believed is None:
-            raise StoreError("the database tells no time")
+            raise StoreError("the database returned no time")
         now_s = self._monotonic()
         now = believed.at(now_s)
         if doubt is not None:
             raise ClockInDoubt(
-                f"{doubt.text}; nothing is claimed or handed over until it is known which is right",
+                f"{doubt.text}; nothing is claimed or handed over until it is known which time is "
+                "right",
                 earliest=min(now, doubt.reading(now_s)),
             )
         return now

@@ -55,8 +55,8 @@ _RANKS: Final = {
 }
 """How far a state is; what is settled is further than all of these."""
 REMEDY: Final = (
-    "look with `migrator db adopt --after-failover --dry-run`, which finds in the delay levels "
-    "what was handed over and is not in the ledger"
+    "check with `migrator db adopt --after-failover --dry-run`, which finds in the delay levels "
+    "what was handed over but is not in the ledger"
 )
 
 
@@ -108,10 +108,10 @@ def demand_same_server(connection: Connection, tables: LedgerTables) -> None:
     for earlier in map(Position.parse, connection.scalars(kept)):
         if not present.follows(earlier):
             raise DatabaseFailedOver(
-                f"the database failed over to a replica, or was restored: a lane was taken at "
-                f"{earlier}, and the server is at {present} now (timeline and position of its "
-                f"log). What was committed last may be missing here, and what was handed over in "
-                f"it would be sent twice: {REMEDY}; nothing was changed"
+                "the database failed over to a replica, or was restored: a lane was taken at "
+                f"{earlier}, and the server is now at {present} (timeline and position of its "
+                "log). The last commits may be missing here, and what they handed over would be "
+                f"sent twice: {REMEDY}; nothing was changed"
             )
 
 
@@ -221,8 +221,8 @@ class Continuity:
             connection.autocommit = was_autocommit
         except failed as exc:
             raise StoreUnavailable(
-                "the database cannot be reached for asking which server it is: "
-                f"{type(exc).__name__}; check store.url, the network and the database"
+                f"the database cannot be reached to ask which server it is: {type(exc).__name__}; "
+                "check store.url, the network and the database"
             ) from exc
         return told
 
@@ -236,10 +236,10 @@ class Continuity:
             why = [*self._missing(connection), *self._others(connection)]
             if not why:
                 record_position(connection, self._tables)
-        where = f"the database failed over: its log was at {before}, and is at {present} now"
+        where = f"the database failed over: its log was at {before}, and is now at {present}"
         if not why:
             _log.warning(
-                "the database failed over, and nothing that was committed is missing",
+                "the database failed over, and no committed transaction is missing",
                 extra={
                     "action": "database_failed_over",
                     "before": str(before),
@@ -264,7 +264,10 @@ class Continuity:
         ]
         if gone:
             named = ", ".join(gone[-_NAMED:])
-            yield f"{len(gone)} batches are behind what was committed, the last ones: {named}"
+            yield (
+                f"{len(gone)} batches are behind what this process committed, the last ones: "
+                f"{named}"
+            )
 
     def _others(self, connection: Connection) -> Iterator[str]:
         """Yield who else held a lane when the log ended: nobody knows what they committed."""
@@ -277,7 +280,7 @@ class Continuity:
             if row.owner is not None and row.owner not in self._owners and row.until >= ended
         }
         if others:
-            yield f"what {', '.join(sorted(others))} committed may be missing"
+            yield f"commits of {', '.join(sorted(others))} may be missing"
 
 
 def _is_behind(committed: Batch, row: Any) -> bool:

@@ -155,7 +155,7 @@ class SqlHeldDestinations(LedgerPart):
                 except IntegrityError:  # somebody else wrote its first row just now
                     continue
             return
-        raise LedgerError(f"{doing} failed: others keep writing and removing it; try again")
+        raise LedgerError(f"{doing} failed: other processes keep changing it; try again")
 
     def _record(self, connection: Connection, held: HeldDestination) -> None:
         table = self._tables.held_destination

@@ -34,9 +34,9 @@ _ORACLE_SCHEMA: Final = text(
     "|| '.' || SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual"
 )
 _REMEDY: Final = (
-    "its queues may belong to a daemon that still works on the original; if this is a copy that "
-    "shall be migrated on its own, run `migrator db adopt`; if it is the same database at another "
-    "place, and nobody will ever start the former one again, `migrator db adopt --moved`"
+    "its queues may belong to a daemon that still works on the original; if this is a copy to be "
+    "migrated on its own, run `migrator db adopt`; if it is the same database at another place, "
+    "and the former one will never be started again, run `migrator db adopt --moved`"
 )
 
 

@@ -64,7 +64,7 @@ class HeldLease:
             LeaseLost: It was taken, or could not be renewed in time. Stop touching its batches.
         """
         if self.is_lost or time.monotonic() >= self.valid_until_s:
-            raise LeaseLost(f"lane {self.lease.lane}: the lease is no longer ours")
+            raise LeaseLost(f"lane {self.lease.lane}: the lease no longer belongs to this process")
 
 
 class LeaseKeeper:
@@ -139,7 +139,7 @@ class LeaseKeeper:
             self._leases.surrender(held.lease)
         except MigratorError as exc:
             _log.warning(
-                "the lease could not be given back; it runs out by itself",
+                "the lease could not be given back; it expires by itself",
                 extra={"action": "surrender_failed", "lane": held.lease.lane, "error": str(exc)},
             )
 
@@ -182,7 +182,7 @@ class LeaseKeeper:
                 if self._held.get(held.lease.lane) is not held:
                     return  # given back meanwhile
             _log.warning(
-                "somebody else took the lane",
+                "another process took the lane",
                 extra={"action": "lease_lost", "lane": held.lease.lane},
             )
         except MigratorError as exc:
@@ -305,13 +305,12 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
     with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
             raise PreflightRefused(
-                f"{owner} looks through the levels (`migrator verify --deep`); wait until it has "
-                "ended"
+                f"{owner} reads the levels (`migrator verify --deep`); wait until it has ended"
             )
         busy = [f"lane {lane} ({who})" for lane, who in leases.holders() if lane < RECALL_LANE]
         if busy:
             raise PreflightRefused(
-                f"somebody works on {', '.join(busy)}; stop every `migrator run` first"
+                f"processes work on {', '.join(busy)}; stop every `migrator run` first"
             )
         yield held[0]
 
@@ -328,10 +327,10 @@ def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
     evict_dead(leases)
     recaller = leases.owner_of(RECALL_LANE)
     refusal = (
-        "another `migrator verify --deep` looks through the levels; wait until it has ended"
+        "another `migrator verify --deep` reads the levels; wait until it has ended"
         if recaller is None
-        else f"{recaller} recalls; --deep waits until it has ended"
+        else f"{recaller} recalls; start --deep again when it has ended"
     )
     lanes = {SCAN_LANE: refusal}
-    with exclusive(leases, lanes, doing="looking through the levels", duration=duration):
+    with exclusive(leases, lanes, doing="reading the levels", duration=duration):
         yield

@@ -108,7 +108,7 @@ class SqlLeases(LedgerPart):
                     .values(until=now + duration, renewed_at=now, doing=doing)
                 )
                 if changed.rowcount != 1:
-                    raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+                    raise LeaseLost(f"lane {lease.lane} no longer belongs to {lease.owner}")
 
         retrying(work)
 
@@ -187,7 +187,7 @@ class SqlLeases(LedgerPart):
                 found = self._lane_of(endpoint) or self._new_lane(endpoint)
             if found is not None:
                 return found
-        raise LedgerError(f"{doing} failed: others keep taking lanes; try again")
+        raise LedgerError(f"{doing} failed: other processes keep taking lanes; try again")
 
     def _lane_of(self, endpoint: StoreEndpoint) -> Lane | None:
         table = self._tables.lease
@@ -267,10 +267,10 @@ class SqlLeases(LedgerPart):
         present = connection.scalar(select(self._tables.ledger.c.id))
         if present != self.ledger_id:
             raise LedgerAdopted(
-                f"somebody adopted the ledger meanwhile (`migrator db adopt`): its id is {present} "
-                f"now, and this process works for {self.ledger_id}; it was given no lane, and "
-                "changed nothing. `migrator db resolve` tells which batches are in doubt since; "
-                "then start this process again"
+                "the ledger was adopted meanwhile (`migrator db adopt`): its id is now "
+                f"{present}, and this process works for {self.ledger_id}; it was given no lane, "
+                "and changed nothing. `migrator db resolve` lists the batches that have been in "
+                "doubt since; then start this process again"
             )
 
     def _is_alive(self) -> ColumnElement[bool]:

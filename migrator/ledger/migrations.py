@@ -98,10 +98,11 @@ def _locked_on_mssql(connection: Connection) -> Iterator[None]:
     connection.commit()  # nothing: so that the upgrade begins its own transaction
     if taken not in _GRANTED:
         if taken in _NOT_NOW:
-            raise StoreUnavailable("somebody else is upgrading the ledger; try again")
+            raise StoreUnavailable("another process is upgrading the ledger; try again")
         raise LedgerError(
-            f"the database refused the lock of upgrades: sp_getapplock returned {taken}; nobody "
-            "else has it, so trying again does not help: may this user execute it in this database?"
+            f"the database refused the upgrade lock: sp_getapplock returned {taken}; no other "
+            "process has it, so trying again does not help: may this user execute it in this "
+            "database?"
         )
     try:
         yield
@@ -183,7 +184,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     key = {"key": f"migrator.{UPGRADE_LOCK}", "seconds": _UPGRADE_LOCK_TIMEOUT_S}
     own = "concat(:key, '.', crc32(database()))"
     if connection.scalar(text(f"SELECT get_lock({own}, :seconds)"), key) != 1:
-        raise StoreUnavailable("somebody else is upgrading the ledger; try again")
+        raise StoreUnavailable("another process is upgrading the ledger; try again")
     try:
         yield
     finally:

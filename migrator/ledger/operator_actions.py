@@ -277,12 +277,12 @@ class OperatorActions(LedgerPart):
             values = _written_off(evidence)
         with self._writing(f"closing rows of batch {going.batch}") as connection:
             if owner := self._owner(connection, RECALL_LANE):
-                raise LedgerError(f"{owner} recalls: stop it first; nothing was changed")
+                raise LedgerError(f"{owner} runs a recall: stop it first; nothing was changed")
             changed = connection.execute(sa.update(row).where(*self._is(going)).values(values))
             if changed.rowcount != going.rows:
                 raise LedgerError(
-                    f"of batch {going.batch}, not {going.rows} but {changed.rowcount} rows go "
-                    "back now: somebody works on them; nothing was changed"
+                    f"{changed.rowcount} rows of batch {going.batch} go back now, not "
+                    f"{going.rows}: a process works on them; nothing was changed"
                 )
             connection.execute(event)
         return going.rows

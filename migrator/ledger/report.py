@@ -233,17 +233,17 @@ class Signal(StrEnum):
 
     PAUSED = "paused", "Paused by an operator"
     QUARANTINE = "quarantine_limit", "Too many rows went to quarantine"
-    WINDOW = "maintenance_window", "Not the time at which rows may be moved"
+    WINDOW = "maintenance_window", "Outside the times at which rows may be moved"
     CHECK = "broker_check", "A check of the broker refuses"
-    CLOCK = "database_clock", "The clock of the database jumped"
+    CLOCK = "database_clock", "The database's clock jumped"
     ALARM = "broker_alarm", "The broker raises an alarm"
     LEVEL_DEPTH = "level_depth", "The delay levels are full"
     DESTINATION_DEPTH = "destination_depth", "A destination is full"
     LATENCY = "database_latency", "The database is slow"
     REPLICA_LAG = "replica_lag", "A replica of the database is behind"
-    VETO = "veto", "The veto address says no"
-    TOUCH_FILE = "touch_file", "A file says so"
-    TIME_ZONE = "time_zone", "Due times are of another time zone"
+    VETO = "veto", "The veto URL says no"
+    TOUCH_FILE = "touch_file", "The touch file exists"
+    TIME_ZONE = "time_zone", "Due times are in another time zone"
 
 
 LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)

@@ -134,4 +134,4 @@ def next_state(state: BatchState, event: Event) -> BatchState:
     try:
         return NEXT[state, event]
     except KeyError:
-        raise IllegalTransition(f"a batch that is {state} cannot have {event}") from None
+        raise IllegalTransition(f"a batch in state {state} cannot have event {event}") from None

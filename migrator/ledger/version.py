@@ -79,8 +79,8 @@ def check_upgradable(connection: Connection, tables: LedgerTables) -> None:
 def _refuse_newer(found: str | None, needed: str) -> None:
     if found is not None and found > needed:
         raise LedgerMissing(
-            f"the ledger has version {found}, this program only knows {needed}: install the "
-            "release that upgraded it, or a newer one"
+            f"the ledger has version {found}, this program only knows version {needed}: install "
+            "the release that upgraded it, or a newer one"
         )
 
 

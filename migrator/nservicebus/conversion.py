@@ -58,9 +58,9 @@ class Reason(StrEnum):
 
     UNREADABLE_HEADERS = (
         "unreadable-headers",
-        "The headers are not a JSON object of texts.",
-        "Look at them with `migrator quarantine show`; repair the row in the store after "
-        "`migrator rollback --keep-handed-over`, or leave it here.",
+        "The headers are not a JSON object with only text values.",
+        "See them with `migrator quarantine show`; repair the row in the store after `migrator "
+        "rollback --keep-handed-over`, or leave it here.",
     )
     NO_DESTINATION = (
         "no-destination",
@@ -75,15 +75,16 @@ class Reason(StrEnum):
     )
     DESTINATION_UNBOUND = (
         "destination-unbound",
-        "The queue is there, but nothing leads to it from the delays and migrator shall not bind "
-        "it, or its exchange does not lead to it. A right that migrator misses is no reason.",
-        "Start that endpoint once, or set "
-        "`broker.all_endpoints_support_delayed_delivery = false`; then retry.",
+        "The queue exists, but it is not bound to the delays and migrator is configured not to "
+        "bind it, or its exchange is not bound to it. A missing permission of migrator's user is "
+        "never the reason.",
+        "Start its endpoint once, or set `broker.all_endpoints_support_delayed_delivery = false`; "
+        "then retry.",
     )
     DESTINATION_NAME_TOO_LONG = (
         "destination-name-too-long",
-        "The queue's name does not fit into a routing key behind the delay.",
-        "Use a shorter queue with `--map old=new`; then retry.",
+        "The queue's name is too long for a routing key that also has the delay.",
+        "Send to a queue with a shorter name with `--map old=new`; then retry.",
     )
     PROPERTY_TOO_LONG = (
         "property-too-long",
@@ -99,42 +100,43 @@ class Reason(StrEnum):
     )
     HEADERS_TOO_LARGE = (
         "headers-too-large",
-        "All headers together leave no room in one AMQP frame for what the delays add; the "
+        "The headers together leave no room in one AMQP frame for what the delays add; the "
         "receiver's connection would break.",
         "Shorten the stored headers after `migrator rollback --keep-handed-over`; large values "
         "belong in the body.",
     )
     BODY_TOO_LARGE = (
         "body-too-large",
-        "The message is larger than the broker takes.",
+        "The message is larger than the broker accepts.",
         "Set `broker.max_message_bytes` to the broker's own limit if that is higher; then retry.",
     )
     DELAY_TOO_LONG = (
         "delay-too-long",
-        "It is due more than 268435455 seconds from now, by the database's clock, which was set "
-        "back since it was claimed.",
-        "Put the clock right and try it again, or put it back with `migrator rollback`.",
+        "It is due more than 268435455 seconds from now, according to the database's clock, which "
+        "was set back since the row was claimed.",
+        "Correct the clock and retry, or put the row back with `migrator rollback`.",
     )
     UNROUTABLE = (
         "unroutable",
         "It was due, was published, and came back: nothing is bound for its destination; and the "
         "row could not wait in the store.",
-        "Put the destination's binding right; then retry.",
+        "Repair the destination's binding; then retry.",
     )
     REFUSED = (
         "refused",
-        "The broker ended the connection for this message, or its queue takes no more; the detail "
-        "has the broker's words.",
-        "Do what they say; then retry.",
+        "The broker ended the connection for this message, or its queue accepts no more messages; "
+        "the detail has the broker's words.",
+        "Correct what they name; then retry.",
     )
     BODY_MISSING = (
         "body-missing",
-        "The store has the timeout, but not its body: the blob is gone.",
-        "There is nothing to send. Put it back with `migrator rollback`, and find the blob.",
+        "The store has the timeout, but not its body: the blob does not exist.",
+        "There is nothing to send. Put the row back with `migrator rollback`, and restore the "
+        "blob.",
     )
     ID_TAKEN = (
         "id-taken",
-        "It was to go back, and the store has another timeout of the same id again.",
+        "The row was to be put back, but the store now has another timeout with the same id.",
         "Decide which of the two is right and remove the other; then roll back again.",
     )
 

@@ -121,7 +121,7 @@ def read_control(message: IncomingMessage) -> TimeoutId:
         raise NotUnderstood(f"header {TIMEOUT_ID} is missing or blank")
     found = read_guid(text)
     if found is None:
-        raise NotUnderstood(f"header {TIMEOUT_ID} is no GUID")
+        raise NotUnderstood(f"header {TIMEOUT_ID} is not a GUID")
     return TimeoutId(found)
 
 
@@ -159,7 +159,7 @@ def _saga_id(headers: h.StoredHeaders) -> str:
         return NO_SAGA
     found = read_guid(headers[h.SAGA_ID] or "")
     if found is None:
-        raise NotUnderstood(f"header {h.SAGA_ID} is no GUID")
+        raise NotUnderstood(f"header {h.SAGA_ID} is not a GUID")
     return found
 
 
@@ -169,17 +169,17 @@ def _due_at(headers: h.StoredHeaders) -> datetime:
     Senders that write ``2026-03-15T08:00:00.1234567Z`` have always got away with it there.
     """
     if h.EXPIRE not in headers:
-        raise NotUnderstood(f"header {h.EXPIRE} is missing: this is no delayed message")
+        raise NotUnderstood(f"header {h.EXPIRE} is missing: this is not a delayed message")
     text = headers[h.EXPIRE] or ""
     if len(text) != _EXPIRE_CHARS:
         raise NotUnderstood(
-            f"header {h.EXPIRE} is no date: {len(text)} characters, not {_EXPIRE_CHARS}"
+            f"header {h.EXPIRE} is not a date: {len(text)} characters, not {_EXPIRE_CHARS}"
         )
     date, time = (text[0:4], text[5:7], text[8:10]), (text[11:13], text[14:16], text[17:19])
     try:
         return parse_wire_time(f"{'-'.join(date)} {':'.join(time)}:{text[20:26]} Z")
     except NotAWireTime:
-        raise NotUnderstood(f"header {h.EXPIRE} is no date") from None
+        raise NotUnderstood(f"header {h.EXPIRE} is not a date") from None
 
 
 def _destination(headers: h.StoredHeaders) -> str:
@@ -189,11 +189,11 @@ def _destination(headers: h.StoredHeaders) -> str:
         raise NotUnderstood(f"no destination: header {key} is missing or names no queue")
     if len(destination) > MAX_DESTINATION_CHARS:
         raise NotUnderstood(
-            f"the destination in header {key} has {len(destination)} characters; "
-            f"the store holds {MAX_DESTINATION_CHARS}"
+            f"the destination in header {key} has {len(destination)} characters; the store can "
+            f"hold {MAX_DESTINATION_CHARS}"
         )
     if "\0" in destination:
-        raise NotUnderstood(f"the destination in header {key} holds a zero character")
+        raise NotUnderstood(f"the destination in header {key} contains a NUL character")
     return destination
 
 

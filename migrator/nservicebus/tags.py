@@ -1,4 +1,4 @@
-"""The tag each of our messages carries in ``app-id``: which row of which pass it is.
+"""The tag each of our messages carries in ``app-id``: which row of which attempt it is.
 
 ``migrator/<ledger id>/<batch>.<attempt>.<row index>``, with ``receipt`` in place of the index
 for the message that proves a commit. NServiceBus neither sets nor reads ``app-id``.
@@ -33,7 +33,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTag:
-    """Which message of which pass; ``row_index`` is None for the receipt."""
+    """Which message of which attempt; ``row_index`` is None for the receipt."""
 
     ledger_id: str
     attempt: Attempt
@@ -67,7 +67,7 @@ def parse_tag(app_id: str | None) -> MessageTag:
     """
     found = _FORM.fullmatch(app_id or "")
     if found is None:
-        raise UnknownTag(f"app-id {(app_id or '')[:80]!a} is no mark of ours")
+        raise UnknownTag(f"app-id {(app_id or '')[:80]!a} is not a tag of migrator")
     ledger_id, batch, attempt, last = found.groups()
     return MessageTag(
         ledger_id=ledger_id,

@@ -92,7 +92,7 @@ def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
     except AccessRefused as exc:
         yield refused(
             "broker",
-            f"it answers, but does not let us in: {exc}",
+            f"it answers, but refuses the connection: {exc}",
             "check user, password, virtual host and permissions (`migrator db grants --broker`)",
         )
     except TargetError as exc:
@@ -124,14 +124,14 @@ def broker_rights(context: Context) -> Iterator[Finding]:
         otherwise = "set dispatch.retry_delays = []"
         yield from _making(context, context.retry_queues, whose="retries have", otherwise=otherwise)
     elif context.mode is None:
-        yield ok(_USER, "nothing has to be made")
+        yield ok(_USER, "nothing has to be declared")
 
 
 def _staging(context: Context, mode: Mode) -> Iterator[Finding]:
     if mode is not Mode.STAGED:
-        yield ok(_USER, f"mode {mode} makes do with the native exchanges")
+        yield ok(_USER, f"mode {mode} needs only the native exchanges")
     elif not context.own_queues:
-        yield not_checked(_USER, "without a ledger, the names of our queues are not known")
+        yield not_checked(_USER, "without a ledger, the names of migrator's queues are not known")
     else:
         names = context.own_queues
         yield from _making(context, names, whose="mode staged has", otherwise="use --mode direct")
@@ -162,11 +162,11 @@ def _making(
     for name, text in sorted(forbidden.items()):
         yield refused(
             name,
-            f"{whose} to make it, and may not: {text}",
+            f"{whose} to declare it, and may not: {text}",
             f"let `migrator db grants --broker` print what the user needs, or {otherwise}",
         )
     if not forbidden:
-        yield ok(_USER, f"{whose} to make {len(names)} queues, and may")
+        yield ok(_USER, f"{whose} to declare {len(names)} queues, and may")
 
 
 # ── version ─────────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +188,7 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
     if not needs:
         chosen = [f"delays {context.delays}"] if context.delays is not None else []
         chosen += [f"mode {context.mode}"] if context.mode is not None else []
-        yield ok(subject, f"any version will do for {' in '.join(chosen) or 'a dispatcher'}")
+        yield ok(subject, f"any version is enough for {' in '.join(chosen) or 'a dispatcher'}")
         return
     wanted = " and ".join(needs)
     if not server.release:
@@ -209,7 +209,7 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
                 f"rabbitmqctl enable_feature_flag {flag}",
             )
         if not off:
-            yield ok(subject, f"fit for {wanted}")
+            yield ok(subject, f"it supports {wanted}")
 
 
 # ── room ────────────────────────────────────────────────────────────────────────────────────────
@@ -222,13 +222,13 @@ def capacity(context: Context) -> Iterator[Finding]:
     """
     previews = context.previews_of(*MOVING)
     if previews is None:
-        yield not_checked("disk", "the rows were not looked at")
+        yield not_checked("disk", "the rows were not checked")
         return
     if not all(preview.is_complete for preview in previews):
-        yield not_checked("disk", "not all rows were looked at")
+        yield not_checked("disk", "not all rows were checked")
         return
     if unmeasured := sum(preview.unmeasured for preview in previews):
-        yield not_checked("disk", f"nobody knows how large the bodies of {unmeasured} rows are")
+        yield not_checked("disk", f"the body size of {unmeasured} rows is not known")
         return
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
@@ -286,12 +286,12 @@ def policies(context: DelaysContext) -> Iterator[Finding]:
         (why, name) for name, reasons in diverting.items() for why in reasons
     ):
         text = (
-            f"by {why}, what {_listed(names)} cannot route goes to an alternate exchange: it would "
-            "count as handed over, and be in somebody's queue"
+            f"by {why}, messages that {_listed(names)} cannot route go to an alternate exchange: "
+            "they would count as handed over, but be in another queue"
         )
-        yield refused("alternate-exchange", text, "take it away from these exchanges")
+        yield refused("alternate-exchange", text, "remove it from these exchanges")
     if not harmful and not diverting:
-        yield ok("policies", "none touches the queues and exchanges we need")
+        yield ok("policies", "none affects the queues and exchanges that migrator needs")
 
 
 def _grouped(pairs: Iterable[tuple[T, str]]) -> Sequence[tuple[T, Sequence[str]]]:
@@ -356,7 +356,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
         yield refused(
             wanted.error_queue,
             f"the error queue of {wanted.endpoint} does not exist",
-            "create it, or name the right one: dispatch.error_queue, or error_queue in "
+            "create it, or set the right name: dispatch.error_queue, or error_queue in "
             "[[endpoints]]",
         )
     else:
@@ -370,12 +370,12 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
     if queue.consumers:
         return warning(
             name,
-            f"{queue.consumers} consume it already: the endpoint's own timeout manager, which "
+            f"{queue.consumers} already consume it: the endpoint's own timeout manager, which "
             "would share the work and may send a timeout twice, or another migrator, which is "
             "harmless",
-            "disable the endpoint's timeout manager; beside another migrator this one stands by",
+            "disable the endpoint's timeout manager; if it is another migrator, this one stands by",
         )
-    return ok(name, f"nobody else consumes it; {queue.ready} messages wait")
+    return ok(name, f"nothing else consumes it; {queue.ready} messages wait")
 
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
@@ -391,7 +391,7 @@ def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
                 yield warning(
                     name,
                     f"policy {policy.name!r} drops a message that has come back {limit} times; "
-                    "each loss of migrator's connection brings back those in hand",
+                    "each time migrator's connection is lost, the messages in hand come back",
                     "raise its delivery-limit, or exempt the queue from it",
                 )
 
@@ -401,8 +401,8 @@ def _near_due(broker: BrokerFacts, name: str) -> Finding:
     if queue is not None and queue.consumers:
         return warning(
             name,
-            f"{queue.consumers} consume it: the endpoint's own timeout manager runs and sends "
-            "what is nearly due as well; it may send a timeout twice",
+            f"{queue.consumers} consume it: the endpoint's own timeout manager runs, and sends "
+            "rows due soon as well; a timeout may be sent twice",
             "use --near-due leave while it runs",
         )
-    return ok(name, "nobody else sends what is nearly due")
+    return ok(name, "nothing else sends rows due soon")

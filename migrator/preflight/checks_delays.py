@@ -75,13 +75,13 @@ def delay_entities(context: DelaysContext) -> Iterator[Finding]:
         yield refused(
             name,
             f"it exists with other arguments: {text}",
-            "find out who made it; it must be deleted and made again while empty",
+            "find out what created it; while it is empty, delete it and create it again",
         )
     if report.not_checked:
         more = len(report.not_checked) - 1
         yield not_checked(subject, report.not_checked[0] + (f"; and {more} more" if more else ""))
     if not (report.missing or report.different or report.not_checked):
-        yield ok(subject, "complete, as they must be")
+        yield ok(subject, "complete, with the arguments they must have")
 
 
 def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
@@ -96,15 +96,15 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
         return
     stuck = context.broker.stuck(context.version)
     for level, count in sorted(stuck.items()):
-        freezes = "; if they stay, the level stands still for every endpoint"
+        freezes = "; if they stay, the level freezes for every endpoint"
         yield warning(
             level_name(context.version, level),
             f"{count} expired messages are not passed on yet"
             + (freezes if count >= FREEZING else ""),
-            "migrator delays show: it looks again, and names the missing destination",
+            "`migrator delays show` checks again, and names the missing destination",
         )
     if not stuck:
-        yield ok("levels", "nothing hangs in them")
+        yield ok("levels", "no message is stuck in them")
 
 
 def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
         if min(counts := [sample.get(level, 0) for sample in samples])
     }
     if not stayed:
-        yield ok("levels", "nothing stays held in them")
+        yield ok("levels", "no message stays held in them")
         return
     remedy = _remedy(context)
     for level, count in stayed.items():
@@ -140,10 +140,10 @@ def _samples(context: DelaysContext) -> Sequence[Held]:
 
 
 def _stayed(count: int, span_s: float) -> str:
-    text = f"at least {count} expired messages stayed held for {span_s:g} s: they find no queue"
+    text = f"at least {count} expired messages stayed held for {span_s:g} s: no queue takes them"
     if count >= FREEZING:
-        return f"{text}; the level stands still for every endpoint"
-    return f"{text}; from {FREEZING} on the level stands still for every endpoint"
+        return f"{text}; the level is frozen for every endpoint"
+    return f"{text}; from {FREEZING} on the level is frozen for every endpoint"
 
 
 def _remedy(context: DelaysContext) -> str:

@@ -37,9 +37,9 @@ _NAMED: Final = 5
 _REPLY_QUEUES_NAMED: Final = 20
 """Queues that get a finding each; of the others their number is told."""
 _REPLY_REMEDY: Final = (
-    "replies fail, and a receiver's other messages are tried again: create the queue and its "
-    "exchange until these rows have arrived; of rows of version 5 without an address, set the "
-    "endpoint's queue in [[endpoints]]"
+    "a reply would fail, and the receiver would retry the message: create the queue and its "
+    "exchange, and keep them until these rows have arrived; for rows of version 5 without an "
+    "address, set the endpoint's queue in [[endpoints]]"
 )
 
 
@@ -80,7 +80,7 @@ def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
     return (
         f"virtual host {vhost!r} has a queue for none of its {len(names)} destinations: "
         f"{', '.join(names[:_NAMED])}{more}",
-        "is broker.url that of the receivers, with their virtual host? else create the queues by "
+        "does broker.url name the receivers' broker and virtual host? If so, create the queues by "
         "starting the receivers, or rename them with --map old=new",
     )
 
@@ -101,7 +101,7 @@ def _delayed(
         elif name in bound:
             yield ok(name, f"{counted(count, 'row')}; bound to the delays")
         elif context.may_bind:
-            yield ok(name, f"{counted(count, 'row')}; not bound yet, run binds it")
+            yield ok(name, f"{counted(count, 'row')}; not bound yet; `migrator run` binds it")
         else:
             yield warning(
                 name,
@@ -141,15 +141,16 @@ def reply_queues(context: Context) -> Iterator[Finding]:
     for name, count in gone[:_REPLY_QUEUES_NAMED]:
         yield warning(
             name,
-            f"replies to {at_least}{counted(count, 'row')} would go there, and it has no queue",
+            f"replies to {at_least}{counted(count, 'row')} would go there, and there is no such "
+            "queue",
             _REPLY_REMEDY,
         )
     if more := gone[_REPLY_QUEUES_NAMED:]:
         of_rows = f"{at_least}{counted(sum(n for _, n in more), 'row')}"
-        text = f"{len(more)} more of these queues are gone, of {of_rows}"
+        text = f"{len(more)} more of these queues do not exist, for {of_rows}"
         yield warning("replies", text, _REPLY_REMEDY)
     if not gone:
-        yield ok("replies", f"replies would go to {counted(len(rows), 'queue')}, and each is there")
+        yield ok("replies", f"replies would go to {counted(len(rows), 'queue')}, and each exists")
 
 
 def suffix_collisions(context: Context) -> Iterator[Finding]:
@@ -172,7 +173,7 @@ def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[F
     """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
     bound, gap = _bound(context)
     if gap:
-        yield not_checked("names bound by others", f"they are not known: {gap}")
+        yield not_checked("names bound by others", f"not known: {gap}")
     pairs = [pair for pair in colliding(ours | bound) if pair[1] in ours]
     for catcher, caught in pairs:
         text = f"messages for it also reach {catcher}"
@@ -208,9 +209,12 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
 def _left(context: Context, preview: EndpointPreview) -> Finding:
     queue, runs = timeout_manager(context.broker, context.queues, preview.endpoint)
     if runs:
-        text = f"its timeout manager runs and sends the {counted(preview.left, 'row')} left to it"
+        text = (
+            f"its timeout manager is running and sends the {counted(preview.left, 'row')} left to "
+            "it"
+        )
         return ok(preview.endpoint, text)
-    nobody = f"nobody consumes {queue}"
+    nobody = f"nothing consumes {queue}"
     if preview.left:
         return warning(
             preview.endpoint,
@@ -219,7 +223,7 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
         )
     return warning(
         preview.endpoint,
-        f"{nobody}: rows that come closer than the cutoff while migrator is down would stay",
+        f"{nobody}: rows that pass the cutoff while migrator is down would stay",
         "use --cutoff 0s or --near-due dispatch once no timeout manager runs any more",
     )
 

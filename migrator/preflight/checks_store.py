@@ -77,7 +77,7 @@ def due_times_of(
             finding = refused if reading.is_refused else warning
             yield finding(endpoint.source, reading.text, reading.remedy)
         else:
-            unknown = f"no row tells of its zone; due times are read as {rules.time_zone}"
+            unknown = f"no row shows its time zone; due times are read as {rules.time_zone}"
             known = f"{reading.comparable} sampled rows are due when their headers say"
             yield ok(endpoint.source, known if reading.comparable else unknown)
 
@@ -124,7 +124,7 @@ def ledger(context: Context) -> Iterator[Finding]:
         yield refused("ledger", str(exc), "migrator db upgrade")
     except LedgerCloned as exc:
         yield refused(
-            "ledger", str(exc), "migrator db adopt, when the other database is gone for good"
+            "ledger", str(exc), "`migrator db adopt`, if the other database is gone for good"
         )
     except DatabaseFailedOver as exc:
         yield refused("ledger", str(exc), "migrator db adopt --after-failover --dry-run")
@@ -141,7 +141,7 @@ def _committing(context: Context) -> Iterator[Finding]:
         yield refused(
             f"batches in committing: {batches}",
             f"they were on their way into delays {delays} when their process ended, and a run "
-            f"into delays {version} cannot find out whether they went",
+            f"into delays {version} cannot find out whether they arrived",
             f"settle them by `migrator run --delays {delays} --once`, then start with {version}",
         )
 
@@ -151,15 +151,15 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
     if how is not None:
         yield warning(
             "ledger",
-            f"{how}: when its machine fails, the database forgets what it committed last; "
-            "what was handed over in it is then in the table again as well",
+            f"{how}: if its machine fails, the database loses its last commits; rows handed over "
+            "in them are then in the table again as well",
             f"SET GLOBAL {how.partition(' ')[0]} = 1, and in the server's settings",
         )
     if behind := ledger.standbys_behind():
         yield warning(
             "standbys",
-            f"{', '.join(behind)} asynchronous: a failover forgets what was committed last, "
-            "and what was handed over in it is then in the table again as well",
+            f"{', '.join(behind)} asynchronous: a failover loses the last commits, and rows "
+            "handed over in them are then in the table again as well",
             "name one of them in synchronous_standby_names, or see docs/what-if.md: the "
             "database failed over to a replica",
         )
@@ -174,14 +174,14 @@ def legacy_table(context: Context) -> Iterator[Finding]:
     for each in found:
         yield warning(each.subject, each.text, each.remedy)
     if not found:
-        yield ok("store", "every index that is needed is there")
+        yield ok("store", "every index that is needed exists")
     for preview in context.previews_of(*MOVING) or ():
         for why, entry in sorted(preview.unclaimable.items()):
             yield warning(
                 preview.endpoint,
                 f"{entry.count} timeouts are never claimed, {why}; such as "
                 f"{', '.join(entry.examples)}",
-                "mend or remove them; they stay where they are",
+                "correct or remove them; they stay where they are",
             )
 
 
@@ -208,7 +208,7 @@ def row_contents(context: Context) -> Iterator[Finding]:
     Warn of rows that would go to quarantine, with the reason, and of rows that name a machine.
     """
     if context.previews is None:
-        yield not_checked("rows", "they were not looked at")
+        yield not_checked("rows", "they were not checked")
         return
     odd = [f for preview in context.previews_of(*MOVING) or () for f in _unfit(preview)]
     odd += [f for preview in context.previews for f in _of_machines(preview)]
@@ -225,7 +225,7 @@ def _unfit(preview: EndpointPreview) -> Iterator[Finding]:
                 preview.endpoint,
                 f"{rows}{counted(entry.count, 'row')} would go to quarantine ({reason}): {meaning}"
                 f"; such as {', '.join(entry.examples)}: {entry.detail}",
-                "mend them in the store before the run; afterwards they are in quarantine, see "
+                "correct them in the store before the run; after it they are in quarantine, see "
                 "docs/reference/quarantine-reasons.md",
             )
 
@@ -237,8 +237,8 @@ def _of_machines(preview: EndpointPreview) -> Iterator[Finding]:
         queue = queue_part(first)
         yield warning(
             preview.endpoint,
-            f"{counted(addresses.total(), 'row')} with a machine in the address, as version "
-            f"5 wrote it: what is for {first} goes to the queue {queue}; a timeout manager of "
+            f"{counted(addresses.total(), 'row')} with a machine in the address, as version 5 "
+            f"wrote it: messages for {first} go to the queue {queue}; a timeout manager of "
             "version 6 or 7 fails to send it",
             f"if another queue is meant, name it with --map {queue}=…",
         )

@@ -98,18 +98,18 @@ def _parse_uri(text: str) -> BrokerAddress:
     problems: list[str] = []
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() not in _SCHEMES:
-        _refuse(["it has to start with amqp:// or amqps://"])
+        _refuse(["it must start with amqp:// or amqps://"])
     use_tls = _SCHEMES[scheme.lower()]
     authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
     user_info, at, host_port = authority.rpartition("@")
     if user_info.count(":") > 1:
-        problems.append("there is more than one ':' before the '@'; write it as %3A")
+        problems.append("there is more than one ':' before the '@'; write that one as %3A")
     user, colon, secret = user_info.partition(":")
     user = _decoded(user, "the user name", problems) or "guest"
     password = _decoded(secret, "the password", problems) if colon else "guest"
     host, port = _host_port(host_port, _AMQPS_PORT if use_tls else _AMQP_PORT, problems)
     if not at and "@" in rest:
-        problems.append("before the '@' each '/', '?' and '#' has to be written as %2F, %3F, %23")
+        problems.append("before the '@', write '/', '?' and '#' as %2F, %3F and %23")
     if "/" in path:
         problems.append("the path has more than one segment; write / in a virtual host as %2F")
     vhost = _decoded(path, "the virtual host", problems) if slash and path else "/"
@@ -126,7 +126,7 @@ def _decoded(text: str, what: str, problems: list[str]) -> str:
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
-        problems.append(f"{what} is not UTF-8 once its %XX are decoded")
+        problems.append(f"{what} is not UTF-8 after decoding its %XX")
         return ""
 
 
@@ -134,14 +134,16 @@ def _host_port(text: str, default_port: int, problems: list[str]) -> tuple[str, 
     """Split ``host``, ``host:port`` or ``[v6]:port``."""
     found = re.fullmatch(r"\[([0-9A-Fa-f:.%]+)\](?::([^:]*))?|([^:\[\]]*)(?::([^:]*))?", text)
     if found is None:
-        problems.append("host and port are unreadable; an IPv6 address belongs into [ ]")
+        problems.append("host and port cannot be read; write an IPv6 address in [ ]")
         return "", default_port
     host = found[1] or found[3] or ""
     port_text = found[2] or found[4]
     if "," in host:
-        problems.append("one address names one host; give each node of a cluster its own")
+        problems.append(
+            "an address names one host; give each node of a cluster an address of its own"
+        )
     elif not host or re.search(r"\s", host):
-        problems.append("the host is missing or has blanks in it")
+        problems.append("the host is missing or contains spaces")
     return host, default_port if port_text is None else _port(port_text, default_port, problems)
 
 

@@ -213,7 +213,7 @@ def opening_error(error: BaseException, address: BrokerAddress) -> TargetError:
         return AccessRefused(f"{address}: the broker has no virtual host {address.vhost!r}")
     if "(530)" in said and "limit" not in said and "is down" not in said:
         return AccessRefused(
-            f"{address}: user {address.user!r} may not enter virtual host {address.vhost!r}"
+            f"{address}: user {address.user!r} may not access virtual host {address.vhost!r}"
         )
     for found in _causes(error):
         if isinstance(found, ssl.SSLCertVerificationError):
@@ -224,7 +224,9 @@ def opening_error(error: BaseException, address: BrokerAddress) -> TargetError:
 def closing_error(error: BaseException | None, address: BrokerAddress) -> TargetError:
     """Return what it means that an open connection or channel was closed."""
     if isinstance(error, pika_errors.ConnectionBlockedTimeout):
-        return TargetUnavailable(f"{address}: the broker blocked us past the deadline (alarm)")
+        return TargetUnavailable(
+            f"{address}: the broker blocked this connection past the deadline (alarm)"
+        )
     if isinstance(error, (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker)):
         return _refusal(error.reply_code, error.reply_text, address)
     reason = "closed" if error is None else _innermost(error)

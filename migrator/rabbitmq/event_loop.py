@@ -53,7 +53,7 @@ class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no 
     def _read_frame(self) -> tuple[int, Any]:
         """Decode the next frame; of message properties, only what we read.
 
-        A quarter of the time of a staged pass went into header tables that nobody looks at.
+        A quarter of the time of a staged attempt went into header tables that nobody looks at.
         """
         found = read_content_header(self._frame_buffer)
         if found is None:
@@ -298,7 +298,11 @@ class Connection:
         """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""
         self.send(channel.close)
         if not self.loop.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
-            self.loop.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
+            self.loop.fail(
+                TargetUnavailable(
+                    f"{self._address}: the broker did not answer the closing of a channel"
+                )
+            )
             self.loop.check()
 
     def call(self, method: Callable[..., object], *args: Any, **options: Any) -> Any:
@@ -329,7 +333,9 @@ class Connection:
 
     def _consume(self, channel: Any, queue: str) -> None:
         def unread(*_delivery: Any) -> None:
-            self.loop.fail(TargetUnavailable(f"{self._address}: a delivery from {queue} is broken"))
+            self.loop.fail(
+                TargetUnavailable(f"{self._address}: a delivery from {queue} cannot be decoded")
+            )
 
         self.call(channel.basic_consume, queue, unread)
 

@@ -1,8 +1,8 @@
 """Frames that come by the thousand, read without pika: confirms, and deliveries.
 
 pika makes four objects of each and looks each up in a table of callbacks, which took a quarter of
-the time of a staged pass. Of a delivery that is only counted, tag and ``app-id`` are read here, and
-its body is skipped; of one that is looked at, all is kept as it came.
+the time of a staged attempt. Of a delivery that is only counted, tag and ``app-id`` are read here,
+and its body is skipped; of one that is looked at, all is kept as it came.
 What a frame is not expected to be, or is not whole yet, is left to pika: it judges and it waits.
 Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 """

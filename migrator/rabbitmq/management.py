@@ -56,9 +56,9 @@ def management_settings(
         parts = urlsplit(url)
         host, port_text = parts.hostname or "", f":{parts.port}" if parts.port else ""
     except ValueError as exc:
-        raise ConfigError("the management address has no readable host and port") from exc
+        raise ConfigError("the management address has no valid host and port") from exc
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("the management address has to be http://host:port or https://host:port")
+        raise ConfigError("the management address must be http://host:port or https://host:port")
     return ManagementSettings(
         url=f"{parts.scheme}://{_bracketed(host)}{port_text}{parts.path.rstrip('/')}",
         vhost=address.vhost,
@@ -217,7 +217,9 @@ class ManagementApi:
                 f"{node.url}: the management API cannot be reached: {exc}"
             ) from exc
         except ValueError as exc:
-            raise TargetError(f"{url}: the answer is not JSON; is it the management API?") from exc
+            raise TargetError(
+                f"{url}: the answer is not JSON; is this the management API?"
+            ) from exc
 
 
 def _check(answer: httpx.Response, node: ManagementSettings, path: str) -> None:

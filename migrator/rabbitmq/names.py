@@ -45,7 +45,7 @@ def staging_name(version: str, ledger_id: str, lane: Lane) -> str:
 
 
 def receipts_queue(ledger_id: str, lane: Lane) -> str:
-    """Return the queue in which receipts of committed passes arrive."""
+    """Return the queue in which receipts of committed attempts arrive."""
     return f"{PREFIX}receipts.{ledger_id}.{lane}"
 
 

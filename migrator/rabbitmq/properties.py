@@ -133,7 +133,7 @@ def _read(data: bytes) -> dict[str, Any]:
     if data[1] & 1:
         raise ValueError("more flags than AMQP 0-9-1 has")
     if end != len(data):
-        raise ValueError("bytes behind the last property")
+        raise ValueError("bytes after the last property")
     return found
 
 
@@ -201,7 +201,7 @@ def _plain(data: bytes, kind: int, at: int) -> tuple[object, int]:
 
 def _demand_shallow(levels: int) -> None:
     if levels <= 0:
-        raise ValueError(f"more than {_MOST_LEVELS} tables inside each other")
+        raise ValueError(f"more than {_MOST_LEVELS} nested tables")
 
 
 def _text(data: bytes) -> str | bytes:

@@ -11,7 +11,7 @@ Rules:
   at once, so that their delays are computed just before they are sent;
 * nothing is sent while the broker blocks us; window and output buffer hold no more than they are
   allowed and one chunk;
-* an answer is kept with the pass it belongs to: what an abandoned pass is still owed can never
+* an answer is kept with the attempt it belongs to: what an abandoned one is still owed can never
   be counted for a later one;
 * the guard of the connection is asked before anything is sent, however much room there is: an
   owner that lost its lane, or is to stop, sends nothing more.
@@ -37,7 +37,7 @@ IdentityOfReturned = Callable[[Any, Any], Hashable]
 M = TypeVar("M")
 
 RECEIPT_INDEX: Final = -1
-"""Stands for the receipt among the row indexes of a pass."""
+"""Stands for the receipt among the row indexes of an attempt."""
 CHUNK_MESSAGES: Final = 100
 _CHUNK_BYTES: Final = 128 * 1024
 _BUFFER_BYTES: Final = 1024 * 1024
@@ -56,7 +56,7 @@ class WindowLimits:
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """The pass an answer belongs to."""
+    """The attempt an answer belongs to."""
 
     attempt: Attempt
     result: PublishResult
@@ -170,7 +170,7 @@ class Publisher:
             elif time.monotonic() - since_s > self._limits.confirm_deadline_s:
                 loop.fail(
                     TargetUnavailable(
-                        f"the broker answered nothing for {self._limits.confirm_deadline_s:g} s; "
+                        f"the broker has not answered for {self._limits.confirm_deadline_s:g} s; "
                         f"{len(self._waiting)} messages are without an answer"
                     )
                 )
@@ -213,12 +213,12 @@ class Publisher:
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""
         if self._has_delay(method.routing_key):
-            self._distrust(f"exchange {method.exchange} leads to no queue any more")
+            self._distrust(f"exchange {method.exchange} no longer leads to a queue")
             return
         try:
             identity = self._identity_of_returned(method, properties)
         except (UnknownTag, *PIKA_FAILURES) as exc:
-            self._distrust(f"the broker returned what we never sent: {exc}")
+            self._distrust(f"the broker returned a message that was never sent: {exc}")
             return
         self._returned[identity] += 1
 

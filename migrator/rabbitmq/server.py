@@ -112,8 +112,8 @@ class AlarmWatch:
             self.close()
             self._is_refused = True
             _log.warning(
-                "alarms of the broker are only seen while something is published: "
-                "the broker user may not have an exchange of ours",
+                "alarms of the broker are seen only while something is published: the broker user "
+                "may not declare migrator's exchange",
                 extra={"action": "alarm_watch_refused", "error": str(exc)},
             )
             return None

@@ -111,7 +111,7 @@ class Recall:
     """The lanes."""
     lease_duration: timedelta
     """For how long the recall's own is taken at a time."""
-    books: LedgerQueries
+    queries: LedgerQueries
     """Which batches are open."""
     runs: SqlRuns
     """Gets the event."""
@@ -135,7 +135,7 @@ class Recall:
             LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
         """
         with recalling_alone(self.leases, self.lease_duration) as held:
-            demand_settled(self.books.open_batches(), scope)
+            demand_settled(self.queries.open_batches(), scope)
             self.access.wait_until_routed()
             with self.access.open(self.version) as levels:
                 walked = _Walk(recall=self, scope=scope, terms=terms, held=held, progress=progress)

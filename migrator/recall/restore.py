@@ -197,7 +197,7 @@ class DocumentRecalls(Recalls):
         except SourceGone as exc:
             self._gone.add(source)
             _log.warning(
-                "what came from a store that is gone stays with the broker",
+                "handed-over timeouts stay with the broker: their store is gone",
                 extra={"action": "recall_stuck", "store": source, "error": str(exc)},
             )
             return {row.id: RecallOutcome.STORE_GONE for row in rows}

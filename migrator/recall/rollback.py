@@ -159,7 +159,7 @@ class Rollback:
     batches: Batches
     lease_duration: timedelta
     """For how long each lane is taken at a time."""
-    books: LedgerQueries
+    queries: LedgerQueries
     """What is open, doubtful or in quarantine."""
     runs: SqlRuns
     """Gets the event."""
@@ -262,7 +262,7 @@ class Rollback:
             detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
             self.runs.record("rolled_back", detail=detail, batch=None)
         report.doubtful = self._doubtful(scope)
-        report.is_open = any(scope.covers(batch) for batch in self.books.open_batches())
+        report.is_open = any(scope.covers(batch) for batch in self.queries.open_batches())
 
     def _recall(
         self,
@@ -285,7 +285,7 @@ class Rollback:
         meant = scope.handed_over
         return {
             batch.lane
-            for batch in self.books.open_batches()
+            for batch in self.queries.open_batches()
             if batch.mode is Mode.STAGED
             and batch.attempt
             and batch.state not in HALF_DONE
@@ -301,10 +301,10 @@ class Rollback:
             return ()
         meant = scope.handed_over
         publishing = BatchState.PUBLISHING
-        elsewhere = {each.batch for each in self.books.commits_of_others(self.delays, publishing)}
+        elsewhere = {each.batch for each in self.queries.commits_of_others(self.delays, publishing)}
         return [
             batch
-            for batch in self.books.open_batches()
+            for batch in self.queries.open_batches()
             if batch.mode is not Mode.DISPATCH  # one of `staged` that has no message is published
             and batch.state is publishing
             and batch.id not in elsewhere
@@ -396,7 +396,7 @@ class Rollback:
         lanes = {lane for lane, _ in busy}
         batches = [
             each
-            for each in self.books.open_batches()
+            for each in self.queries.open_batches()
             if each.lane not in lanes and scope.covers(each)
         ]
         released = [batch for batch in batches if batch.state in RELEASABLE]
@@ -416,8 +416,8 @@ class Rollback:
 
     def _in_quarantine(self, scope: RollbackScope) -> int:
         if scope.endpoints is not None:
-            return self.books.quarantined(scope.endpoints)
-        return sum(endpoint.quarantined for endpoint in self.books.progress().endpoints)
+            return self.queries.quarantined(scope.endpoints)
+        return sum(endpoint.quarantined for endpoint in self.queries.progress().endpoints)
 
     # ── what was ────────────────────────────────────────────────────────────────────────────
 
@@ -427,12 +427,12 @@ class Rollback:
 
     def _doubtful(self, scope: RollbackScope) -> Sequence[BatchId]:
         """Return the batches of which nobody can tell where their rows are."""
-        found = (self.batches.find(each.batch) for each in self.books.progress().doubtful)
+        found = (self.batches.find(each.batch) for each in self.queries.progress().doubtful)
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]
 
     def _forget_held(self, sources: Collection[str] | None) -> None:
         """Have `status` list no destination any more for which nobody is to hand over rows."""
-        for each in self.books.held():
+        for each in self.queries.held():
             if sources is None or each.source in sources:
                 endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
                 self.held.free(endpoint, [each.destination])

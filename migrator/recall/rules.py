@@ -135,7 +135,7 @@ def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
     if sent:
         raise PreflightRefused(
             f"batches {', '.join(map(str, sent))} may be on their way to the broker, and are not "
-            "settled; run it again, with `broker.delays` as it was when they were handed over"
+            "settled; run this again with `broker.delays` as it was when they were handed over"
         )
     if meant:
         raise PreflightRefused(

@@ -123,19 +123,19 @@ DUE: Final[Mapping[str, str]] = {
 DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     Discrepancy.ROWS_GONE: (
         "rows are gone from the ledger",
-        "Somebody deleted them. Look into a backup of the ledger.",
+        "They were deleted. Compare with a backup of the ledger.",
     ),
     Discrepancy.ROWS_TOO_MANY: (
         "the ledger has more rows than were claimed",
-        "Somebody inserted them. Find out who.",
+        "They were inserted by something else. Find out what.",
     ),
     Discrepancy.CONTENT_CHANGED: (
         "a row in the ledger is not what was claimed",
-        "Do not recall it before you know which is right.",
+        "Do not recall it before you know which one is right.",
     ),
     Discrepancy.IN_BOTH_PLACES: (
         "a timeout is in its old table and in the ledger",
-        "Was a backup restored? Whoever sends from the table sends it twice.",
+        "Was a backup restored? If it is sent from the table too, it is sent twice.",
     ),
     Discrepancy.MISSING: (
         "a timeout is missing from the delay levels",
@@ -143,7 +143,7 @@ DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     Discrepancy.TOO_FEW: (
         "the delay levels hold too few messages",
-        "`migrator verify --deep` tells which are missing.",
+        "`migrator verify --deep` shows which are missing.",
     ),
     Discrepancy.TWICE: (
         "a timeout is in the delay levels twice",
@@ -151,15 +151,15 @@ DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     Discrepancy.DIFFERENT: (
         "a message is not what the ledger says",
-        "Compare both before anything is recalled.",
+        "Compare both before recalling anything.",
     ),
     Discrepancy.STRAY: (
         "a timeout that was taken back is still in a delay level",
-        "After a rollback that was killed, `migrator rollback` again takes it away.",
+        "If a rollback was killed, run `migrator rollback` again: it removes it.",
     ),
     Discrepancy.LATE: (
         "a timeout is due and still in a delay level",
-        "`migrator delays show` tells whether a level stands still.",
+        "`migrator delays show` shows whether a level is frozen.",
     ),
 }
 """What does not agree, and what to do."""

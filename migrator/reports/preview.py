@@ -36,7 +36,7 @@ _SENT: Final = (
     ("back", "in the ledger already", "in_ledger"),
 )
 _BROKER: Final = (
-    "The broker, by wish (`--offline`): whether the delays, the destinations and their bindings "
+    "The broker, because of `--offline`: whether the delays, the destinations and their bindings "
     "exist, and whether there is room."
 )
 _UNSEEN: Final = "not_checked"

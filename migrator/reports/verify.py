@@ -27,8 +27,8 @@ _STATES: Final = (
     ("stays", "released", "released", "given back to the table before they were handed over"),
     ("back", "recalled", "recalled", "brought back to the table after they were handed over"),
     ("gone", "discarded", "discarded", "taken out of quarantine for good, by an operator"),
-    ("bad", "doubtful", "doubtful", "nobody can tell whether the broker has them"),
-    ("gone", "purged", "purged", "finished, and forgotten by the ledger"),
+    ("bad", "doubtful", "doubtful", "it is not known whether the broker has them"),
+    ("gone", "purged", "purged", "finished, and deleted from the ledger"),
 )
 
 
@@ -44,7 +44,7 @@ def verify_page(document: Document, *, about: About) -> str:
     )
     wrong = sum(document["counts"].values())
     is_good = verdict is Verdict.BALANCED and not not_checked and not sums["quarantined"]
-    books = _books(endpoints)
+    accounts = _accounts(endpoints)
     places = _destinations(document["destinations"])
     rungs = _rungs(document["levels"])
     return page(
@@ -62,8 +62,8 @@ def verify_page(document: Document, *, about: About) -> str:
             quarantined=sums["quarantined"],
             not_checked=len(not_checked),
         ),
-        books=books,
-        books_legend=pictures.legend(books),
+        accounts=accounts,
+        accounts_legend=pictures.legend(accounts),
         lines={
             each["endpoint"]: [(label, each[key], meaning) for _, label, key, meaning in _STATES]
             for each in endpoints
@@ -79,7 +79,7 @@ def verify_page(document: Document, *, about: About) -> str:
     )
 
 
-def _books(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
+def _accounts(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
     return pictures.bars(
         (
             each["endpoint"],

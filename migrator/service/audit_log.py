@@ -67,7 +67,7 @@ class AuditLog:
         self._thread.join(_LAST_WAIT_S)
         if self._waiting:
             _log.warning(
-                "events are in the log, but not in the ledger: it did not take them in time",
+                "events are in the log, but not in the ledger, which did not accept them in time",
                 extra={"action": "audit_lost", "count": len(self._waiting)},
             )
 
@@ -80,7 +80,7 @@ class AuditLog:
                 if not is_late:
                     is_late = True
                     _log.warning(
-                        "the ledger does not take events now; they wait",
+                        "the ledger does not accept events now; they are written later",
                         extra={"action": "audit_delayed", "kind": note.kind, "error": str(exc)},
                     )
                 if not self._may_try_again():
@@ -88,7 +88,7 @@ class AuditLog:
                 continue
             except Exception:  # a bug in a side job must not end it for good
                 _log.exception(
-                    "an event could not be written, and is left out",
+                    "an event could not be written and is dropped",
                     extra={"action": "audit_lost", "kind": note.kind, "count": 1},
                 )
             is_late = False

@@ -113,7 +113,7 @@ class Control:
                 self.stop.draining.set()
         if is_noted:
             return answer
-        late = "the ledger has no note of it yet"
+        late = "it is not recorded in the ledger yet"
         return Answer(is_done=answer.is_done, text=f"{answer.text}; {late}")
 
     def _do(self, command: Command, who: str) -> Answer:
@@ -130,7 +130,7 @@ class Control:
             case Drain():
                 return _done("finishing what is claimed, then ending")
             case StopNow():
-                return _done("ending between two steps; the next start goes on")
+                return _done("ending after the current step; the next start continues from there")
 
     def _pause(self, command: Pause, who: str) -> Answer:
         if (refusal := self._refusal(command.endpoint)) is not None:
@@ -139,25 +139,32 @@ class Control:
         is_new = self.throttle.pause(Signal.PAUSED, command.endpoint, observed)
         self._note_pauses(command.endpoint)
         whom = command.endpoint or "hand-over of every endpoint"
-        text = f"{whom} is paused" if is_new else f"{whom} was paused already; the reason is new"
+        text = (
+            f"{whom} is paused"
+            if is_new
+            else (f"{whom} was paused already; the reason is replaced")
+        )
         return _done(f"{text}; what is claimed is finished{self._goes_on(command.endpoint)}")
 
     def _goes_on(self, endpoint: EndpointName | None) -> str:
         names = sorted(each.name for each in self.served.values() if not each.can_wait)
-        return f"; the dispatchers of {', '.join(names)} go on" if names and not endpoint else ""
+        return f"; the dispatchers of {', '.join(names)} continue" if names and not endpoint else ""
 
     def _refusal(self, endpoint: EndpointName | None) -> Answer | None:
         if endpoint is None:
             if self.workers.moves:
                 return None
-            return _refused("nothing is handed over here; timeouts that are due cannot wait")
+            return _refused(
+                "nothing is handed over here, and a dispatcher cannot be paused: its timeouts "
+                "would be late"
+            )
         served = self.served.get(endpoint)
         if served is None:
             return self._unknown(endpoint)
         if not served.can_wait:
             return _refused(
                 f"{endpoint} is in mode {served.mode}: its timeouts would be late; nothing is "
-                "paused. To end it, drain or stop the daemon"
+                "paused. To stop it, drain or stop the daemon"
             )
         return None
 
@@ -192,7 +199,7 @@ class Control:
         if command.setting is RuntimeSetting.LANES and not self.workers.set_lanes(
             self.runtime.now.lanes
         ):
-            return _refused("nothing is handed over here any more; lanes are as they were")
+            return _refused("nothing is handed over here any more; the lanes are unchanged")
         self.workers.wake()
         now = self.runtime.texts()[command.setting]
         return _done(f"{command.setting} is {now} (was {before}) until the settings are read again")
@@ -225,7 +232,7 @@ class Control:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
         """
-        latest = self.app.books.latest_event_of_each(PAUSE, self._moved)
+        latest = self.app.queries.latest_event_of_each(PAUSE, self._moved)
         for name, event in sorted(latest.items()):
             by = str(event.detail.get("signal", Signal.PAUSED))
             signal = next((each for each in signals if each == by), None)
@@ -237,7 +244,8 @@ class Control:
                     since = event.at
                 self.throttle.pause(signal, name, said["observed"], since=since)
                 _log.warning(
-                    "it was paused before this start, and is still; `migrator resume` ends it",
+                    "it was paused before this start and still is; `migrator resume` lifts the "
+                    "pause",
                     extra={"action": "pause_kept", "endpoint": name, **said},
                 )
 
@@ -247,8 +255,7 @@ class Control:
         """Try rows again, or give them up; say how many when that is known soon."""
         if not self._retrying.acquire(blocking=False):
             return _refused(
-                "rows are being tried again, or discarded, already; nothing was begun, try again "
-                "later"
+                "rows are already being retried or discarded; nothing was started, try again later"
             )
         which = QuarantineFilter(
             endpoints=None if command.endpoint is None else [command.endpoint],
@@ -262,14 +269,14 @@ class Control:
         answers: SimpleQueue[Answer] = SimpleQueue()
 
         def decide() -> None:
-            answer = _refused("a bug; the log has more")
+            answer = _refused("a bug; the log has details")
             try:
                 rows = work(which)
                 answer = _done(f"{counted(rows, 'row')} of the quarantine {done}")
                 detail = {"endpoint": which.endpoint, "reason": which.reason}
                 self.audit_log.note(kind, {**detail, "id": which.timeout_id, "rows": rows})
             except MigratorError as exc:
-                answer = _refused(f"not all were {done}, perhaps none: {exc}")
+                answer = _refused(f"not all were {done}, possibly none: {exc}")
             finally:
                 self._retrying.release()
                 answers.put(answer)
@@ -278,7 +285,7 @@ class Control:
         try:
             return answers.get(timeout=_RETRY_PATIENCE_S)
         except Empty:
-            return _done(f"being {done}; the ledger's event {kind} will tell how many")
+            return _done(f"being {done}; the ledger's event {kind} will say how many")
 
     def _try_again(self, which: QuarantineFilter) -> int:
         """Put rows of a dispatcher back into their tables, all others into new batches."""

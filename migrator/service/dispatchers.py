@@ -66,7 +66,7 @@ def new_dispatchers(
         topology=given.broker.topology,
         find_bindings=app.management.bindings_from if app.management else None,
     )
-    open_batches = app.books.open_batches()
+    open_batches = app.queries.open_batches()
     left_open = {each.source for each in open_batches if each.mode is Mode.DISPATCH}
     for endpoint, run in runs:
         is_consumed = given.endpoint(endpoint.name).mode is not EndpointMode.MIGRATE
@@ -146,7 +146,7 @@ def _poller(app: App, endpoint: StoreEndpoint, run: RunId, routes: RabbitRoutes)
 
 def _handler(app: App, endpoint: StoreEndpoint, routes: RabbitRoutes) -> DelayedMessageHandler:
     """Return what stores or forwards what comes in."""
-    store = app.sql_side(wanted_for="taking timeouts in").store
+    store = app.sql_side(wanted_for="storing timeouts").store
     intake = SqlIntake(app.engine, app.tables, store.legacy_table)
     rules = app.rules_of(endpoint.name)
     if app.settings.endpoint(endpoint.name).mode is EndpointMode.FORWARD:
@@ -290,7 +290,7 @@ class DispatcherThread(Worker):
         self._tell_again_s = float("-inf")
 
     def _say_lost(self, exc: LeaseLost) -> None:
-        text = "the dispatcher's lease was lost; it is a standby now"
+        text = "the dispatcher's lease was lost; this process is now a standby"
         self._say(logging.WARNING, "dispatcher_lost", text, error=str(exc))
 
     def _tolerates(self, exc: MigratorError) -> bool:
@@ -306,7 +306,7 @@ class DispatcherThread(Worker):
             self._say(
                 logging.WARNING,
                 "dispatcher_degraded",
-                "the dispatcher is degraded; it goes on trying",
+                "the dispatcher is degraded; it keeps trying",
                 **facts,
             )
         if self._once and failing_s > self._context.patience_s:
@@ -317,11 +317,12 @@ class DispatcherThread(Worker):
                 self._say(
                     logging.ERROR,
                     "dispatcher_critical",
-                    "the dispatcher has not worked for too long; nothing is lost, all is late",
+                    "the dispatcher has not worked for too long; nothing is lost, but its "
+                    "timeouts are late",
                     **facts,
                 )
             if self._exits:
-                return self._give_up("ending, as dispatch.on_critical says", exc)
+                return self._give_up("ending the process, as dispatch.on_critical says", exc)
         return True
 
     def _give_up(self, text: str, exc: MigratorError) -> bool:

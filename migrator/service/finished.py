@@ -207,7 +207,7 @@ class FinishWatch:
         seen.progress, seen.is_finished, seen.needs_attention = progress, True, attention
         _log.log(
             logging.WARNING if attention else logging.INFO,
-            "nothing is left to move of an endpoint",
+            "nothing of an endpoint is left to move",
             extra={
                 "action": "endpoint_finished",
                 "endpoint": name,
@@ -221,7 +221,7 @@ class FinishWatch:
             return
         seen.is_finished = seen.needs_attention = False
         _log.info(
-            "there are rows to move again",
+            "an endpoint that was finished has rows to move again",
             extra={"action": "endpoint_not_finished", "endpoint": name},
         )
 

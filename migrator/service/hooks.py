@@ -100,7 +100,7 @@ def hooked(given: Given) -> Iterator[Hooks]:
     for event, program in given.programs.items():
         with contextlib.suppress(OSError):  # it is told when it should be run
             if (why := why_not_trusted(program)) is not None:
-                raise ConfigError(f"hooks.{event}: {program} is not run: {why}")
+                raise ConfigError(f"hooks.{event}: {program} cannot be used: {why}")
     hooks = Hooks(given)
     hooks.start()
     try:
@@ -218,7 +218,7 @@ class Hooks:
         """Let programs be run; logs which of them could not be."""
         for event, path in self._programs.items():
             if not (path.is_file() and os.access(path, os.X_OK)):
-                self._log_failed(event, "is not there, or may not be executed by this user")
+                self._log_failed(event, "does not exist, or this user may not execute it")
         if self._programs:
             self._thread.start()
 
@@ -231,7 +231,7 @@ class Hooks:
             if self._ends_at_s is None and self._waiting.qsize() < _MOST:
                 self._waiting.put(fired)
                 return
-        self._log_dropped(fired, "too many wait" if self._ends_at_s is None else "the end")
+        self._log_dropped(fired, "too many events wait" if self._ends_at_s is None else "the end")
 
     def end(self) -> None:
         """Let the last programs run, within their time; what is left then is dropped."""
@@ -274,7 +274,7 @@ class Hooks:
             _log.warning(text, extra={**facts, "action": "hook_timed_out"})
         elif status:
             _log.warning(
-                "a hook failed; the work goes on", extra={**facts, "action": "hook_failed"}
+                "a hook failed; the work continues", extra={**facts, "action": "hook_failed"}
             )
         else:
             _log.info("a hook was run", extra={**facts, "action": "hook_ran"})
@@ -323,7 +323,7 @@ class Hooks:
 
     def _log_failed(self, event: HookEvent, why: str) -> None:
         facts = {"hook": str(event), "program": str(self._programs[event]), "error": why}
-        text = "a hook cannot be run; the work goes on"
+        text = "a hook cannot be run; the work continues"
         _log.warning(text, extra={"action": "hook_failed", **facts})
 
     def _log_dropped(self, fired: _Fired, why: str) -> None:
@@ -331,7 +331,10 @@ class Hooks:
             self._dropped += 1
             count = self._dropped
         facts = {"hook": str(fired.event), "text": fired.text, "why": why, "count": count}
-        _log.warning("an event was told to no hook", extra={"action": "hook_dropped", **facts})
+        _log.warning(
+            "an event was dropped without running its hook",
+            extra={"action": "hook_dropped", **facts},
+        )
 
 
 def _shown(text: str) -> str:

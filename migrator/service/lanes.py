@@ -198,7 +198,7 @@ class LaneThread(LaneWorker):
             elif not is_told:
                 is_told = True
                 _log.info(
-                    "somebody recalls timeouts; nothing is claimed until that is over",
+                    "a recall is under way; nothing is claimed until it is over",
                     extra={"action": "waiting_for_recall", "owner": owner},
                 )
             self._pause("waiting for a recall")
@@ -213,7 +213,7 @@ class LaneThread(LaneWorker):
             with self._session(held) as session:
                 self._hand_over(held, session)
         except HandOverDoubtful as exc:
-            text = "a hand-over is doubtful; this lane stops"
+            text = "it is not known whether a batch was handed over; this lane stops"
             self._leave(held.lease.lane, text, "lane_doubtful", exc)
         finally:
             self.is_resting = False
@@ -280,7 +280,9 @@ class LaneThread(LaneWorker):
         self.wake.clear()
 
     def _say_lost(self, exc: LeaseLost) -> None:
-        _log.warning("a lane was lost", extra={"action": "lane_lost", "error": str(exc)})
+        _log.warning(
+            "another process took this lane", extra={"action": "lane_lost", "error": str(exc)}
+        )
 
     def _tolerates(self, exc: MigratorError) -> bool:
         """Say what is wrong; with *once*, give up when patience is over."""
@@ -292,7 +294,7 @@ class LaneThread(LaneWorker):
             )
             return False
         _log.warning(
-            "trouble; the lane begins again", extra={"action": "lane_trouble", "error": str(exc)}
+            "the lane failed and starts again", extra={"action": "lane_trouble", "error": str(exc)}
         )
         return True
 
@@ -360,7 +362,12 @@ class Adopter(LaneWorker):
                 while session.turn(may_claim=False):
                     self.check(held)
         except HandOverDoubtful as exc:
-            self._leave(lane, "an adopted lane is doubtful", "lane_doubtful", exc)
+            self._leave(
+                lane,
+                "it is not known whether a batch of a dead owner's lane was handed over",
+                "lane_doubtful",
+                exc,
+            )
         except (Interrupted, LedgerAdopted):
             raise
         except MigratorError as exc:
@@ -377,9 +384,9 @@ class Adopter(LaneWorker):
         backoff = self._backoffs.setdefault(lane, new)
         backoff.failed()
         if self._once and backoff.failing_s > self._context.patience_s:
-            self._leave(lane, "an adopted lane keeps failing", "lane_gave_up", exc)
+            self._leave(lane, "the lane of a dead owner keeps failing", "lane_gave_up", exc)
             return
         _log.warning(
-            "an adopted lane could not be finished now",
+            "the lane of a dead owner could not be finished now; it is tried again",
             extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
         )

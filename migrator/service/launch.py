@@ -230,7 +230,7 @@ class _Daemon:
             reader,
             self._moved,
             selection=self._runtime.selection,
-            progress=app.books.progress,
+            progress=app.queries.progress,
             finished=self._hook_events.finished,
         )
         self._poller = StatusPoller(
@@ -296,8 +296,8 @@ class _Daemon:
             supervision.begin()
             if self._moved and not self._runtime.keeps_to_levels():
                 _log.warning(
-                    "hand-over does not keep to what the delay levels let go of: timeouts may be "
-                    "late, those of others too; `migrator preview` tells how late",
+                    "hand-over is not limited to what the delay levels let go of: timeouts may be "
+                    "late, also those of other senders; `migrator preview` shows how late",
                     extra={"action": "pace_full"},
                 )
             if self._moved:
@@ -327,7 +327,7 @@ class _Daemon:
         if self._once and code in (ExitCode.DONE, ExitCode.QUARANTINED):
             with suppress(MigratorError):  # it is done, whether or not it can be told
                 endpoints = [endpoint for endpoint, _ in self._runs]
-                progress = self._app.books.progress()
+                progress = self._app.queries.progress()
                 self._hook_events.polled(progress)
                 self._hook_events.finished(self._finish.at_end(progress, endpoints))
         return code
@@ -338,7 +338,7 @@ class _Daemon:
         endpoints, workers = [endpoint for endpoint, _ in self._runs], list(self._workers)
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
-        if self._app.books.doubtful(endpoints):
+        if self._app.queries.doubtful(endpoints):
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
@@ -350,7 +350,7 @@ class _Daemon:
         if self._once and self._stop.draining.is_set():
             return ExitCode.INTERRUPTED
         rows = self._count_held(held) if self._once else 0
-        is_all = not rows and not self._app.books.quarantined(endpoints)
+        is_all = not rows and not self._app.queries.quarantined(endpoints)
         return ExitCode.DONE if is_all else ExitCode.QUARANTINED
 
     def _limits_passed(self) -> Iterator[LimitPassed]:
@@ -358,8 +358,8 @@ class _Daemon:
         for reason in self._throttle.reasons():
             if reason.signal is Signal.QUARANTINE:
                 _log.error(
-                    "an endpoint was left: too many of its rows went to quarantine; "
-                    "`migrator quarantine list` says why, the next run goes on",
+                    "an endpoint was left: too many of its rows went to quarantine; `migrator "
+                    "quarantine list` shows why, and the next run continues with it",
                     extra={"action": "quarantine_limit_passed", **reason.facts},
                 )
                 yield LimitPassed(reason.text)
@@ -376,7 +376,7 @@ class _Daemon:
             return 1
         for each in found:
             _log.warning(
-                "timeouts wait in the store: their destination cannot be reached",
+                "timeouts wait in the store: their destinations cannot be reached",
                 extra={"action": "rows_held", **asdict(each)},
             )
         held(found)

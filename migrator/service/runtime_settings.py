@@ -124,7 +124,7 @@ def read_anew(
     later = sorted(key for key in changed if key not in _SETTABLE and not key.startswith(_AT_ONCE))
     facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
     level = logging.WARNING if later else logging.INFO
-    _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})
+    _log.log(level, "the settings were reloaded", extra={"action": "reloaded", **facts})
     audit_log.note(RELOAD, {"is_done": True, **facts})
     update = {"handover": handover, "throttle": found.throttle, "log": found.log}
     return now.model_copy(update=update)

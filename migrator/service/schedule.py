@@ -68,7 +68,7 @@ class BackgroundTask:
             Interrupted: It is.
         """
         if self._ended.is_set():
-            raise Interrupted("asked to stop in the middle")
+            raise Interrupted("asked to stop during the task")
 
     def end(self) -> bool:
         """Break off what goes on, for good; return whether that happened within moments."""
@@ -172,7 +172,7 @@ class Job(BackgroundTask):
             self._tell_again_s = time.monotonic() + _TELL_EVERY_S
             self._missed_before = total = self._missed
         _log.warning(
-            "a job did not run when it should have; it goes on with its next time",
+            "a job did not run when it should have; it runs at its next time",
             extra={"action": "job_missed", "job": self.name, "count": count, "total": total},
         )
 

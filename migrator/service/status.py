@@ -103,8 +103,8 @@ class StatusPoller:
         )
         self._seen = StatusSnapshot(progress=nothing, at_s=time.monotonic())
         self._gaps: dict[str, str] = {
-            "ladder": "nobody has asked yet",
-            "rows in the tables": "nobody has asked yet",
+            "ladder": "not asked yet",
+            "rows in the tables": "not asked yet",
         }
         self._done: deque[tuple[float, Mapping[EndpointName, int]]] = deque()
         self._minutes: deque[tuple[int, int]] = deque(maxlen=MINUTES + 1)
@@ -143,9 +143,9 @@ class StatusPoller:
 
     def poll(self) -> None:
         """Read what is cheap."""
-        books = self._app.books
+        queries = self._app.queries
         self._read("progress", self._progress)
-        latest = partial(books.latest_events, limit=_EVENTS, without=_NOT_TOLD)
+        latest = partial(queries.latest_events, limit=_EVENTS, without=_NOT_TOLD)
         self._read("events", lambda: {"events": latest()})
 
     def poll_details(self) -> None:
@@ -156,7 +156,7 @@ class StatusPoller:
             self._read("rows in the tables", self._counts)
 
     def _progress(self) -> Mapping[str, object]:
-        progress, now_s = self._app.books.progress(), time.monotonic()
+        progress, now_s = self._app.queries.progress(), time.monotonic()
         for tell in self._polled:
             tell(progress)
         done = {each.endpoint: each.handed_over + each.dispatched for each in progress.endpoints}
@@ -177,7 +177,7 @@ class StatusPoller:
         this = int(now_s // 60)
         began = now - timedelta(seconds=now_s - this * 60)
         try:
-            batches = self._app.books.settled_lately(
+            batches = self._app.queries.settled_lately(
                 began - MINUTES * _MINUTE, at_most=_LATEST_BATCHES
             )
         except MigratorError:

@@ -56,7 +56,7 @@ class ServiceManager:
         except OSError as exc:
             if not self._is_deaf:
                 _log.warning(
-                    "the service manager could not be told how this process is",
+                    "the service manager could not be notified",
                     extra={"action": "notify_failed", "error": str(exc)},
                 )
             self._is_deaf = True
@@ -153,14 +153,14 @@ class Supervision:
         if not self._is_stopping:
             self._is_stopping = True
             self._manager.tell("STOPPING=1")
-            self.status("finishing what is in hand")
+            self.status("finishing the current batches")
 
     def _all_go_on(self) -> bool:
         limit_s = self.silence_limit_s
         hung = [worker.name for worker in self._workers if worker.silent_s >= limit_s]
         if hung and not self._is_hung:
             _log.error(
-                "a thread hangs; the service manager gets no sign of life any more",
+                "a thread hangs; the systemd watchdog is no longer fed",
                 extra={"action": "worker_hangs", "workers": hung, "silent_s": round(limit_s, 1)},
             )
         self._is_hung = bool(hung)

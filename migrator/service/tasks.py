@@ -130,7 +130,7 @@ class ProbeTask:
             return
         except Exception as exc:  # a bug of ours must not end the work of others
             _log.warning(
-                "the delays could not be probed; that is tried again at the next time",
+                "the delays could not be probed; it is tried again at the next time",
                 extra={"action": "probe_failed", "error": str(exc)},
                 exc_info=not isinstance(exc, MigratorError),
             )
@@ -210,7 +210,9 @@ class CapacityTask:
             self._unknown(str(exc), is_bug=not isinstance(exc, MigratorError))
         else:
             if found is None:
-                self._unknown("it was never measured; `migrator delays probe --capacity` does")
+                self._unknown(
+                    "it was never measured; `migrator delays probe --capacity` measures it"
+                )
             else:
                 self._use(found)
 
@@ -232,10 +234,10 @@ class CapacityTask:
         self._told = found.exchange_cost_s
         document = capacity_document(found)
         _log.info(
-            "the levels let go as fast as was measured",
+            "the measured speed of the levels is used",
             extra={"action": "capacity_known", **document},
         )
-        text = f"an exchange costs a level {found.exchange_cost_s * 1000:.3f} ms"
+        text = f"each exchange costs a level {found.exchange_cost_s * 1000:.3f} ms"
         self.job.report("known", text, document, is_fine=True)
 
     def _unknown(self, reason: str, *, is_bug: bool = False) -> None:
@@ -243,10 +245,11 @@ class CapacityTask:
             return  # what was measured before still counts
         self._told = reason
         text = (
-            f"an exchange is taken to cost a level {self.exchange_cost_s * 1000:.3f} ms: {reason}"
+            f"each exchange is assumed to cost a level {self.exchange_cost_s * 1000:.3f} ms: "
+            f"{reason}"
         )
         _log.info(
-            "how fast the levels let go is not known; the usual is taken",
+            "how fast the levels let messages go is not known; the usual speed is assumed",
             extra={
                 "action": "capacity_unknown",
                 "exchange_cost_s": self.exchange_cost_s,
@@ -278,7 +281,9 @@ class PurgeTask:
         try:
             app.ledger_facts.verify()
             before = app.clock.now() - self._after
-            rows = app.upkeep.purge(before=before, at_most=_MOST_PURGED, goes_on=self._goes_on)
+            rows = app.operator_actions.purge(
+                before=before, at_most=_MOST_PURGED, goes_on=self._goes_on
+            )
         except MigratorError as exc:
             _log.warning(
                 "settled rows could not be purged; it is tried again at its next time",
@@ -389,11 +394,14 @@ class Recheck:
         bound = sorted(set(closed) - set(left))
         if bound:
             _log.warning(
-                "destinations of waiting timeouts were not bound to the delays, and are again",
+                "destinations of waiting timeouts had lost their binding to the delays; they are "
+                "bound again",
                 extra={"action": "destinations_bound_again", "destinations": bound},
             )
         return [
-            replace(each, level=Level.OK, text=f"was not bound, and is again; {each.text}")
+            replace(
+                each, level=Level.OK, text=f"had lost its binding, and is bound again; {each.text}"
+            )
             if each.level is Level.REFUSED and each.subject in bound
             else each
             for each in ways
@@ -423,7 +431,7 @@ class Recheck:
         self._reported = new
         _log.log(
             logging.WARNING if outcome == "refused" else logging.INFO,
-            "checks of the broker, made again, find something else than before",
+            "repeating the checks of the broker gave another result than before",
             extra={"action": "recheck_changed", **detail},
         )
         self.audit_log.note(NAME, {**detail, "text": text})

@@ -193,7 +193,7 @@ def log_pauses(audit_log: AuditLog) -> Listener:
         else:
             held_s = (datetime.now(UTC) - reason.since).total_seconds()
             facts["held_s"] = round(max(held_s, 0.0), 1)
-            _log.info("a reason to wait is gone", extra={"action": ENDED, **facts})
+            _log.info("a reason to wait has ended", extra={"action": ENDED, **facts})
         audit_log.note(BEGAN if began else ENDED, facts)
 
     return listener
@@ -205,8 +205,8 @@ def end_for_critical_load(stop: Stop, audit_log: AuditLog, text: str) -> None:
         if stop.reason is not None or stop.draining.is_set():
             return
         stop.reason = LimitPassed(
-            f"{text}; what was claimed is finished, nothing more is; put it right and start the "
-            "daemon again"
+            f"{text}; claimed batches are finished, and nothing more is claimed; fix the cause "
+            "and start the daemon again"
         )
         _log.error("a panic limit was passed", extra={"action": CRITICAL, "reason": text})
         audit_log.note(CRITICAL, {"reason": text})

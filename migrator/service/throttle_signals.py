@@ -201,9 +201,9 @@ def check_flag_file(path: Path) -> Mapping[Whom, Verdict]:
     except FileNotFoundError:
         return {}
     except OSError as exc:
-        return {None: Verdict(f"{path} cannot be looked at: {exc.strerror or exc}")}
+        return {None: Verdict(f"{path} cannot be checked: {exc.strerror or exc}")}
     changed = datetime.fromtimestamp(found.st_mtime, UTC)
-    observed = f"{path} exists, of {changed:%Y-%m-%d %H:%M} UTC"
+    observed = f"{path} exists, changed {changed:%Y-%m-%d %H:%M} UTC"
     return {None: Verdict(observed, "until it is removed")}
 
 
@@ -221,7 +221,7 @@ def check_veto(client: httpx.Client, url: str) -> Mapping[Whom, Verdict]:
             body = next(answer.iter_bytes(_READ_BYTES), b"").decode(errors="replace")
             first = next(iter(body.strip().splitlines()), "").strip()
             said = "".join(each if each.isprintable() else " " for each in first)[:_SHOWN_CHARS]
-            observed = f"{url} says {answer.status_code}{': ' if said else ''}{said}"
+            observed = f"{url} answered {answer.status_code}{': ' if said else ''}{said}"
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         observed = f"{url} did not answer: {str(exc) or type(exc).__name__}"
     return {None: Verdict(observed, "until it answers 2xx")}
@@ -267,8 +267,8 @@ class ClockCheck:
         if witness is not None and _believe(self.clock, doubt, witness=witness):
             return {}
         limit = (
-            "until it is back, or this machine's or the broker's clock agrees with it; "
-            "`migrator resume` believes it"
+            "until it is back, or this machine's or the broker's clock agrees with it; `migrator "
+            "resume` trusts it as it is"
         )
         return {None: Verdict(doubt.text, limit)}
 
@@ -300,7 +300,7 @@ def believe_as_told(clock: DatabaseClock) -> str | None:
     doubt = clock.doubt
     if doubt is None or not _believe(clock, doubt, witness="an operator"):
         return None
-    return f"{doubt.text}, and is believed from now on"
+    return f"{doubt.text}, and is trusted from now on"
 
 
 def _believe(clock: DatabaseClock, doubt: Doubt, *, witness: str) -> bool:
@@ -308,7 +308,7 @@ def _believe(clock: DatabaseClock, doubt: Doubt, *, witness: str) -> bool:
     if not clock.trust(doubt):
         return False
     _log.warning(
-        "the database's clock jumped, and is believed",
+        "the database's clock jumped, and its new time is trusted",
         extra={"action": "clock_believed", "jump_s": round(doubt.off_s, 1), "witness": witness},
     )
     return True
@@ -339,7 +339,9 @@ def threshold(
         for sample in found.values():
             if critical_above and critical_above < sample.value < math.inf:
                 limit = show(critical_above)
-                critical(f"{signal}: {sample.text}, and {limit} is where the daemon gives up")
+                critical(
+                    f"{signal}: {sample.text}, above the limit of {limit} at which the daemon ends"
+                )
         if not most:
             return {}
         limits = {whom: most * (RESUME_SHARE if whom in over else 1) for whom in found}
@@ -390,7 +392,7 @@ def _latency(store: Store, source: str, patience: timedelta) -> Sample:
     except StoreError as exc:
         return Sample(value=math.inf, text=str(exc))
     more = "more than " if took_s >= patience.total_seconds() else ""
-    return Sample(value=took_s, text=f"{source} keeps us waiting for {more}{seconds(took_s)}")
+    return Sample(value=took_s, text=f"{source} took {more}{seconds(took_s)} to answer")
 
 
 def measure_lag(replicas: ReplicaLag) -> Mapping[Whom, Sample]:
@@ -433,7 +435,7 @@ class SignalThrottle:
             self._next_s = now_s + self.every_s - _TICK.total_seconds() / 2  # the tick before
         age_s = now_s - self._seen_s
         if age_s > self.stale_after_s:
-            limit = f"not to be older than {self.stale_after_s:g} s"
+            limit = f"must not be older than {self.stale_after_s:g} s"
             self._pause(None, Verdict(f"not known for {age_s:.0f} s: {self._error}", limit))
 
     def end(self) -> None:

@@ -178,7 +178,9 @@ class Worker:
         except LedgerBehind as exc:
             self._stop.at_once.set()
             self._end_all(
-                "the database lacks what was committed; the process ends", "ledger_behind", exc
+                "the database lacks what this process committed; the process ends",
+                "ledger_behind",
+                exc,
             )
         except LedgerAdopted as exc:
             self._end_all(

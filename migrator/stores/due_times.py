@@ -145,11 +145,11 @@ def _text(
         f"Expire header, read as {rules.time_zone} (store.time_zone)"
     )
     if zones:
-        return f"{text}; as local time of {_listed(zones)} it fits"
+        return f"{text}; they fit as local time of {_listed(zones)}"
     others = _zones(shifted)
     if others and len(shifted) < len(rows):
         return f"{text}; those fit as local time of {_listed(others)}, and others do not"
-    return f"{text}; no one time zone fits"
+    return f"{text}; no single time zone fits"
 
 
 def _remedy(zones: Sequence[str]) -> str:
@@ -159,7 +159,7 @@ def _remedy(zones: Sequence[str]) -> str:
             "set store.time_zone to the zone of the sessions in which the endpoint wrote them, "
             f"such as {zones[0]}; {meant}"
         )
-    return f"correct the rows so that all are of one zone, see docs/what-if.md; {meant}"
+    return f"correct the rows so that all are in one time zone, see docs/what-if.md; {meant}"
 
 
 def _listed(zones: Sequence[str]) -> str:

@@ -323,7 +323,7 @@ class Claims(Protocol):
 
         Goes on with one that is ``releasing``.
 
-        Rows in quarantine go back too. The attempt is raised, so that what an abandoned pass
+        Rows in quarantine go back too. The attempt number is raised, so that what an abandoned one
         left in a staging queue can never count. Returns the number of rows put back.
 
         Raises:

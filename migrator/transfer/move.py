@@ -335,7 +335,7 @@ class Transfer:
         size = len(message.raw_properties) + _HEADER_RESERVE_BYTES
         why, detail = WhyLeft.TOO_LARGE, ""
         if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
-            why, detail = WhyLeft.COPIES, "a message asks for copies by a header CC or BCC"
+            why, detail = WhyLeft.COPIES, "a message requests copies with a CC or BCC header"
         elif len(message.body) > self.body_max_bytes:
             detail = f"a body of {len(message.body)} bytes"
         elif size > self.link.largest_header_bytes:
@@ -379,13 +379,13 @@ class Transfer:
             if key in answers.confirmed:
                 self._count_moved(each)
             elif key in answers.returned:
-                detail = f"{each.destination!r}: the broker found no way to it"
+                detail = f"{each.destination!r}: the broker could not route to it"
                 self._refused[each.destination] = Unreachable(
                     reason=Reason.DESTINATION_UNBOUND, detail=detail
                 )
                 self._leave(each.destination, WhyLeft.DESTINATION_UNBOUND, detail)
             else:
-                self._leave(each.destination, WhyLeft.REFUSED, "the target did not take it now")
+                self._leave(each.destination, WhyLeft.REFUSED, "the target did not accept it now")
         self.outcome.levels[level].moved += len(answers.confirmed)
         return len(answers.confirmed)
 

@@ -124,7 +124,7 @@ class EvidenceFile:
 
 def _demand_absent(path: Path) -> None:
     if path.exists():
-        raise ConfigError(f"--evidence: {path} is there already; name another file")
+        raise ConfigError(f"--evidence: {path} already exists; name another file")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -142,6 +142,6 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise ConfigError(
-            f"--evidence {path} cannot be written: {exc.strerror or exc}; run it "
-            "again when it can be"
+            f"--evidence {path} cannot be written: {exc.strerror or exc}; run it again once it "
+            "can be written"
         ) from exc

@@ -52,7 +52,7 @@ CHUNK: Final = 500
 LevelKey = tuple[str, int]
 """A generation and one of its levels."""
 Keep = Callable[[LevelKey, int, Sequence[Sighted]], None]
-_SHARED: Final = "somebody else consumes it, and may hold messages that were not seen"
+_SHARED: Final = "something else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
 _STAGED_PATIENCE_S: Final = 10.0
@@ -304,7 +304,7 @@ class LevelLook:
         if hidden:
             self._findings.not_checked.append(
                 f"whether {hidden} timeouts are still there: they were in no level that could be "
-                "read, and may be where nobody could look"
+                "read, and may be in one that could not"
             )
         return changes
 
@@ -409,7 +409,7 @@ class LevelLook:
             return found
         gap = "; ".join(found.gaps)
         if found.left_out:
-            gap = f"--delays leaves the levels of {', '.join(found.left_out)} out"
+            gap = f"--delays excludes the levels of {', '.join(found.left_out)}"
         if gap:
             self._findings.not_checked.append(
                 f"whether all {demand} timeouts are in the levels: {found.known} messages are "
@@ -431,7 +431,7 @@ class LevelLook:
             self._findings.add(
                 Discrepancy.TOO_FEW,
                 f"the levels hold {found.known} messages, those of others included, and {demand} "
-                "timeouts have to wait there; --deep tells which are missing",
+                "timeouts must be there; --deep shows which are missing",
             )
         return found
 
@@ -488,7 +488,7 @@ def _gap(found: LevelPass, seen: int) -> str:
         return str(found.problem)
     if found.end is ScanEnd.SHARED:
         return _SHARED
-    return f"it holds more than fits the time; {seen} were looked at"
+    return f"it holds more than can be read in the time allowed; {seen} were looked at"
 
 
 def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:

@@ -271,7 +271,7 @@ class Findings:
         """Count *count* more of a kind that nobody named, and say so."""
         if count:
             self.counts[kind] += count
-            self.not_checked.append(f"{count} {what} more are counted as {kind}, and not named")
+            self.not_checked.append(f"{count} more {what} are counted as {kind}, but not listed")
 
     def add_line(self, kind: Discrepancy, line: EvidenceRecord, detail: str) -> None:
         """Count one of a timeout."""

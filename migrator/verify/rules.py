@@ -151,7 +151,7 @@ def judge_messages(
         if message.timeout_id != known.timeout_id:
             named = f"is timeout {message.timeout_id}"
             wrong.append(
-                (Discrepancy.DIFFERENT, f"a message in {place} bears its mark, but {named}")
+                (Discrepancy.DIFFERENT, f"a message in {place} carries its tag, but {named}")
             )
             continue
         found = _judge_message(known, message, before=seen.place, held_for=held_for)
@@ -175,7 +175,7 @@ def _judge_message(
     if is_stray(known):
         return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"
     if known.body_hash != message.body_hash:
-        return Discrepancy.DIFFERENT, f"a message {where} bears its mark, but not its body"
+        return Discrepancy.DIFFERENT, f"a message {where} carries its tag, but not its body"
     if before is not None and is_another_copy(
         before, place, due_at=known.due_at, second_seen_at=seen_at
     ):

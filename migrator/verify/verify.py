@@ -147,7 +147,7 @@ class Verifier:
             found = look.generations()  # what is with us while we look counts as consumed
         else:
             findings.not_checked.append(
-                "which messages are in the levels: only --deep looks at each"
+                "which messages are in the levels: only --deep reads each one"
             )
             found = look.count(self._waiting)
         destinations = self._destinations(parts.clock.now() + SLACK)
@@ -173,11 +173,11 @@ class Verifier:
     def _tell_gaps(self, found: Generations) -> None:
         tell = self._findings.not_checked.append
         for delays in found.left_out:
-            tell(f"the {delays} levels: --delays leaves them out")
+            tell(f"the {delays} levels: --delays excludes them")
         if self._too_new:
             tell(
-                f"{self._too_new} timeouts that were handed over while the levels were gone "
-                "through: they were not looked for"
+                f"{self._too_new} timeouts that were handed over while the levels were read: they "
+                "were not looked for"
             )
         if self._uncounted:
             tell(
@@ -306,7 +306,7 @@ class Verifier:
                 batch=gap.batch,
             )
         self._findings.add_unnamed(
-            Discrepancy.ROWS_GONE, more, "batches with other rows than they should have"
+            Discrepancy.ROWS_GONE, more, "batches with missing or extra rows"
         )
         return found
 

@@ -59,7 +59,7 @@ def refusal(asked: Request, listener: Listener) -> HTTPException | None:
     if listener.is_loopback and _host(asked) not in _LOCAL_NAMES:
         # a foreign page whose name was made to point here would come by its own name
         return HTTPException(
-            403, "this address is for this machine only; ask by localhost or its IP"
+            403, "this address is for this machine only; use localhost or its IP address"
         )
     if _is_foreign(asked):
         return HTTPException(403, "a page of another origin may not do this")
@@ -70,11 +70,11 @@ def refusal(asked: Request, listener: Listener) -> HTTPException | None:
     if listener.token is None:
         return HTTPException(
             403,
-            "without a token only the page, /status, /live, /ready and /metrics are to be had, on "
-            "this machine: no token is set; set web.token_file, or use the control socket",
+            "no token is set: only the page, /status, /live, /ready and /metrics are available, "
+            "and only on this machine; set web.token_file, or use the control socket",
         )
     if not _has_token(asked, listener.token):
-        return HTTPException(401, "give the token of web.token as Authorization: Bearer …")
+        return HTTPException(401, "send the token of web.token as Authorization: Bearer …")
     return None
 
 

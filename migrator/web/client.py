@@ -79,8 +79,8 @@ class DaemonClient:
                 text = answer.read()
             except (OSError, HTTPException) as exc:
                 raise DaemonUnavailable(
-                    f"the daemon at {self._path} was asked and did not answer ({_why(exc)}): what "
-                    "was asked may have been done; asking again is safe"
+                    f"the daemon at {self._path} was asked and did not answer ({_why(exc)}): the "
+                    "command may have been carried out; it is safe to repeat it"
                 ) from exc
         if answer.status in (_OK, _CONFLICT):
             return self._document(text, schema)
@@ -92,12 +92,12 @@ class DaemonClient:
     def _nobody(self, exc: OSError) -> DaemonUnavailable:
         if isinstance(exc, PermissionError):
             return DaemonUnavailable(
-                f"you may not open {self._path}: it is for the daemon's user and group; nothing "
-                "was asked"
+                f"this user may not open {self._path}: only the daemon's user and group may; "
+                "nothing was sent"
             )
         return DaemonUnavailable(
             f"no daemon listens on {self._path} ({_why(exc)}): is `migrator run` running, with "
-            "the same web.socket? `migrator status` shows what the ledger knows; nothing was asked"
+            "the same web.socket? `migrator status` shows what the ledger knows; nothing was sent"
         )
 
     def _document(self, text: bytes, schema: str) -> dict[str, Any]:
@@ -107,7 +107,8 @@ class DaemonClient:
             found = None
         if not isinstance(found, dict) or found.get("schema") != schema:
             raise DaemonUnavailable(
-                f"whoever listens on {self._path} does not answer as this version of migrator does"
+                f"the process that listens on {self._path} does not answer like this version of "
+                "migrator"
             )
         return found
 

@@ -86,7 +86,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNow:
-    """End between two steps: the same as the second SIGTERM; recovery does the rest."""
+    """End after the current step: the same as the second SIGTERM; recovery does the rest."""
 
 
 Command = Pause | Resume | Adjust | Retry | Discard | Drain | StopNow
@@ -215,7 +215,7 @@ def _text(given: Mapping[str, object], key: str) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str) or not found.strip():
-        raise ValueError(f"{key} must be a text that is not empty")
+        raise ValueError(f"{key} must be a non-empty text")
     if len(found) > _LONGEST_CHARS or not found.isprintable():
         raise ValueError(f"{key} must be one line of at most {_LONGEST_CHARS} characters")
     return found.strip()
@@ -303,7 +303,7 @@ class _Turns:
         await asyncio.wrap_future(begun)  # its turn has come, or never will
         done, _ = await asyncio.wait({work}, timeout=self._patience_s)
         if not done:
-            text = "the daemon did not answer in time and may still do it; look at its status"
+            text = "the daemon did not answer in time and may still carry it out; check its status"
             raise UnansweredError(504, text)
         return work.result()
 

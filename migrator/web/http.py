@@ -85,7 +85,9 @@ class Guard:
                 await read_body(asked)
             is_wrong = refused.status_code == 401 and "authorization" in asked.headers
             if is_wrong and not await self._wrong.wait():
-                refused = HTTPException(429, "too many wrong tokens; a right one is always taken")
+                refused = HTTPException(
+                    429, "too many wrong tokens; the right one is always accepted"
+                )
             headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else {}
             # what is left of a body must not be taken for the next request
             answer = _error(refused.status_code, refused.detail, {**headers, "connection": "close"})
@@ -104,7 +106,10 @@ async def on_http_error(_request: Request, exc: Exception) -> Response:
     """Answer with what is wrong with a request."""
     if not isinstance(exc, HTTPException):  # pragma: no cover - it is registered for these only
         raise exc
-    text = {404: "there is nothing at this path", 405: "not by this method"}.get(exc.status_code)
+    text = {
+        404: "there is nothing at this path",
+        405: "this path does not support that method",
+    }.get(exc.status_code)
     return _error(exc.status_code, text or exc.detail, exc.headers)
 
 
@@ -116,7 +121,7 @@ async def on_bug(request: Request, exc: Exception) -> Response:
         exc_info=exc,
     )
     # nothing else is between this and the connection
-    return _error(500, "a bug; the log has more", {**SECURITY_HEADERS, "connection": "close"})
+    return _error(500, "a bug; the log has details", {**SECURITY_HEADERS, "connection": "close"})
 
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None) -> Response:

@@ -61,14 +61,14 @@ class LedgerReader:
             LedgerError, StoreUnavailable: The ledger cannot be read.
         """
         app, probe = self._app, None
-        runs = app.books.latest_runs() if views is None else ()
+        runs = app.queries.latest_runs() if views is None else ()
         counted = self._counts(runs)  # first, so that no row is between the two
-        progress = app.books.progress()
+        progress = app.queries.progress()
         if views is None:
             views = self._views(runs, counted, progress)
         rollback = self._way_back(progress)
         if app.settings.probe.every is not None:
-            probe = app.books.latest_event(PROBED)
+            probe = app.queries.latest_event(PROBED)
         return {
             "told_by": told_by,
             **status_document(progress, views, holds),
@@ -98,7 +98,7 @@ class LedgerReader:
         progress: Progress,
     ) -> Sequence[EndpointView]:
         """Return how far the endpoints of *runs* are, by what the ledger knows."""
-        settled = self._app.books.settled_since(progress.taken_at - _RATE_SPAN)
+        settled = self._app.queries.settled_since(progress.taken_at - _RATE_SPAN)
         by_name = {each.endpoint: each for each in progress.endpoints}
         is_at_work = any(lane.is_alive for lane in progress.lanes)
         held = {each.endpoint for each in progress.held}

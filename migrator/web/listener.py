@@ -82,7 +82,7 @@ def _check_path(path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise ConfigError(
-            f"web.socket {path} cannot be made: there is no folder {path.parent}; nothing was "
+            f"web.socket {path} cannot be created: there is no folder {path.parent}; nothing was "
             "started"
         )
 
@@ -122,7 +122,7 @@ def _remove_dead(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"web.socket {path} exists and is no socket; nothing was changed")
+        raise ConfigError(f"web.socket {path} exists and is not a socket; nothing was changed")
     if answers(path):
         raise ConfigError(
             f"another process listens on web.socket {path}: is a daemon running already? give "

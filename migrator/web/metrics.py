@@ -47,13 +47,13 @@ class Measure:
 
 GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
     "The daemon itself": (
-        Measure("migrator_info", ("version", "owner"), "Always 1; what runs."),
-        Measure("migrator_alive", (), "1 while every loop goes on, as /live."),
+        Measure("migrator_info", ("version", "owner"), "Always 1; the labels say what runs."),
+        Measure("migrator_alive", (), "1 while every loop is running, as /live."),
         Measure("migrator_ready", (), "1 while the daemon does its work, as /ready."),
         Measure(
             "migrator_worker_silent_seconds",
             ("worker",),
-            "Since when a worker's loop did not go on.",
+            "Time since a worker's loop last ran.",
         ),
         Measure(
             "migrator_snapshot_age_seconds",
@@ -68,13 +68,13 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_setting",
             ("setting",),
-            "What is set now: rows, messages per second, lanes, seconds.",
+            "Current settings: rows, messages per second, lanes, seconds.",
         ),
         Measure(
             "migrator_holds",
             ("signal", "endpoint"),
-            "Reasons why nothing is claimed; endpoint empty: of all endpoints. Each signal has a 0 "
-            "while it holds nothing.",
+            "Reasons why nothing is claimed; endpoint empty: for all endpoints. Each signal has a "
+            "0 while it holds nothing.",
         ),
         Measure(
             "migrator_hold_began_timestamp_seconds",
@@ -84,22 +84,23 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_job_runs_total",
             ("job",),
-            "How often something scheduled was begun: survey, probe …",
+            "How often a scheduled job was started: survey, probe …",
             "counter",
         ),
         Measure(
             "migrator_job_missed_total",
             ("job",),
-            "How often it was not when it should have been; the log has it as job_missed.",
+            "How often it was not started when it should have been; the log has it as job_missed.",
             "counter",
         ),
         Measure(
             "migrator_job_last_is_fine",
             ("job",),
-            "1 when nobody has to look at what came of it the last time; only of jobs that tell, "
-            "such as probe.",
+            "1 when its last result needs no attention; only of jobs that have one, such as probe.",
         ),
-        Measure("migrator_job_last_timestamp_seconds", ("job",), "When that was."),
+        Measure(
+            "migrator_job_last_timestamp_seconds", ("job",), "When its last result was reported."
+        ),
     ),
     "The work": (
         Measure(
@@ -129,7 +130,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_endpoint_info",
             ("endpoint", "mode"),
-            "Always 1; what is done for an endpoint.",
+            "Always 1; the mode of an endpoint.",
         ),
         Measure("migrator_store_rows", ("endpoint",), "Rows in its table."),
         Measure(
@@ -154,14 +155,20 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
     ),
     "The ledger": (
         Measure(
-            "migrator_handed_over_rows", ("endpoint",), "Given to the broker, by its own answer."
+            "migrator_handed_over_rows",
+            ("endpoint",),
+            "Handed over to the broker, as it confirmed.",
         ),
         Measure("migrator_dispatched_rows", ("endpoint",), "Sent when due, and confirmed."),
         Measure("migrator_in_flight_rows", ("endpoint",), "Claimed, and not settled yet."),
-        Measure("migrator_doubtful_rows", ("endpoint",), "In batches of which nobody can tell."),
-        Measure("migrator_doubtful_batches", (), "Batches a person has to look at."),
         Measure(
-            "migrator_quarantined_rows", ("endpoint", "reason"), "Rows kept aside with a reason."
+            "migrator_doubtful_rows",
+            ("endpoint",),
+            "Rows of doubtful batches: it is not known whether the broker has them.",
+        ),
+        Measure("migrator_doubtful_batches", (), "Batches that an operator has to decide about."),
+        Measure(
+            "migrator_quarantined_rows", ("endpoint", "reason"), "Rows in quarantine, by reason."
         ),
         Measure(
             "migrator_oldest_open_batch_seconds",
@@ -176,7 +183,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_lease_alive",
             ("lane", "serves"),
-            "1 while somebody has the lane; serves: whose dispatcher it is, else empty.",
+            "1 while a process has the lane; serves: whose dispatcher it is, else empty.",
         ),
         Measure("migrator_lease_age_seconds", ("lane", "serves"), "Since the lease was renewed."),
         Measure(

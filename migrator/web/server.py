@@ -115,7 +115,7 @@ def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Ite
                 app = new_app(status, instruments, commands, listener)
                 ends.enter_context(_running(_Server(_config(app)), bound))
             _log.info(
-                "status and control can be asked for",
+                "listening for status and control",
                 extra={
                     "action": "web_listening",
                     "socket": str(file or ""),
@@ -135,7 +135,7 @@ def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
         if plan.needs_socket:
             raise
         _log.warning(
-            "the usual control socket cannot be had; the work goes on without one",
+            "the default control socket cannot be used; the work continues without one",
             extra={"action": "web_socket_missing", "error": str(exc)},
         )
         return None
@@ -169,7 +169,7 @@ def _running(server: _Server, bound: socket.socket) -> Iterator[None]:
         while not server.started and thread.is_alive() and time.monotonic() < deadline_s:
             time.sleep(0.005)
         if not server.started:
-            raise MigratorError("the web side did not start; the log says why")
+            raise MigratorError("the web server did not start; the log says why")
         yield
     finally:
         server.end()
@@ -181,7 +181,7 @@ def _run(server: Server, bound: socket.socket) -> None:
         asyncio.run(server.serve(sockets=[bound]))
     except BaseException:
         # status and control are missing from now on; the work itself goes on
-        _log.critical("a bug ended the web side", extra={"action": "web_crashed"}, exc_info=True)
+        _log.critical("a bug ended the web server", extra={"action": "web_crashed"}, exc_info=True)
 
 
 def _config(app: Starlette) -> Config:
@@ -308,7 +308,7 @@ class _Routes:
         """Return who commands: as they call themselves, and what is known of them."""
         peer = peer_of(request)
         way = (
-            f"{peer or 'somebody'} by the control socket"
+            f"{peer or 'somebody'} over the control socket"
             if self._listener.is_socket
             else f"token from {peer}"
         )
@@ -324,5 +324,5 @@ async def _order(request: Request) -> tuple[Command, str | None]:
     except RecursionError as exc:
         raise HTTPException(400, "the body is nested too deeply") from exc
     except ValueError as exc:
-        text = "the body is no JSON" if isinstance(exc, json.JSONDecodeError) else str(exc)
+        text = "the body is not JSON" if isinstance(exc, json.JSONDecodeError) else str(exc)
         raise HTTPException(400, text) from exc

@@ -214,7 +214,7 @@ async def form_of(request: Request) -> Form:
             parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         )
     except ValueError as exc:
-        raise HTTPException(400, "the body is no form") from exc
+        raise HTTPException(400, "the body is not a form") from exc
 
 
 class StatusPage:
@@ -283,10 +283,10 @@ class StatusPage:
         demand_own_page(request)
         session = self._session(request)
         if session is None:
-            raise HTTPException(401, "nobody is logged in, or not any more; nothing was done")
+            raise HTTPException(401, "you are not logged in, or no longer; nothing was done")
         form = await form_of(request)
         if not session.owns(form.get("csrf", "")):
-            raise HTTPException(403, "the form is not of this session; nothing was done")
+            raise HTTPException(403, "the form is not from this session; nothing was done")
         return session, form
 
     async def _ask_for_token(self, request: Request) -> Response:
@@ -308,14 +308,16 @@ class StatusPage:
         form, peer = await form_of(request), peer_of(request)
         name = form.get("name", "").strip()
         if len(name) > _LONGEST_NAME or not name.isprintable():
-            raise HTTPException(400, f"a name has at most {_LONGEST_NAME} characters in one line")
+            raise HTTPException(
+                400, f"a name must be one line of at most {_LONGEST_NAME} characters"
+            )
         token, given = self._listener.token, form.get("token", "").strip()
         if token is None or not hmac.compare_digest(given.encode(), token.encode()):
             if token is not None and not await self._wrong.wait():
-                text = "Too many wrong tokens are being tried; the right one is always taken."
+                text = "Too many wrong tokens are being tried; the right one is always accepted."
                 return self._login_page(request, text, status=429)
             _log.warning("a wrong token", extra={"action": "web_login_refused", "peer": peer})
-            return self._login_page(request, "This is not the token.", status=401)
+            return self._login_page(request, "The token is wrong.", status=401)
         self._sessions.end(request.cookies.get(_cookie_name(request)))
         cookie = self._sessions.begin(name)
         _log.info("logged in", extra={"action": "web_login", "peer": peer, "who": name})

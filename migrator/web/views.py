@@ -30,7 +30,7 @@ from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 MODES: Final[Mapping[str, str]] = {
     "migrate": "moved into the broker's delays",
     "dispatch": "sent when due",
-    "forward": "passed on, and moved",
+    "forward": "forwarded, and moved",
 }
 """What becomes of an endpoint's timeouts, by its mode."""
 
@@ -55,12 +55,12 @@ _DID: Final = {
 _SENTENCES: Final = {
     "hold_began": "Nothing new{of} is claimed. {signal}: {observed}{fine}",
     "hold_ended": "Rows{of} are claimed again. Over: {signal}: {observed}",
-    "recheck": "The checks of the broker, made again: {text}",
+    "recheck": "The checks of the broker, repeated: {text}",
     "quarantine_retried": "{rows} in quarantine{of}{why} tried again, by {actor}",
     "quarantine_discarded": "{rows} in quarantine{of}{why} discarded, by {actor}",
     "batch_resolved": "{actor} resolved batch {batch} as {as}",
-    "ledger_purged": "{rows} purged from the ledger, by {actor}",
-    "panic": "A critical limit was passed, and the daemon ends: {reason}",
+    "ledger_purged": "{rows} deleted from the ledger, by {actor}",
+    "panic": "A critical limit was exceeded, and the daemon ends: {reason}",
 }
 """Kinds of events that are told as sentences."""
 
@@ -146,7 +146,7 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
     """Return what is to be said first."""
     if not live.is_alive:
         silent = [
-            f"{name} last went on {span_words(seconds)} ago"
+            f"{name} last made progress {span_words(seconds)} ago"
             for name, seconds in sorted(live.silent_s.items(), key=lambda item: -item[1])
         ]
         return State(tone=Tone.BAD, title="Part of it hangs", reasons=silent)
@@ -158,11 +158,11 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
     if names := sorted({str(hold.endpoint) for hold in snapshot.holds}):
         few = ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
         return State(
-            tone=Tone.CARE, title="Running; some endpoints wait", reasons=[f"These wait: {few}"]
+            tone=Tone.CARE, title="Running; some endpoints wait", reasons=[f"Waiting: {few}"]
         )
     if snapshot.progress.doubtful:
-        text = "Of some batches nobody can tell whether the broker has them: see below."
-        return State(tone=Tone.CARE, title="Running, with doubts", reasons=[text])
+        text = "It is not known whether the broker has some batches: see below."
+        return State(tone=Tone.CARE, title="Running, with doubtful batches", reasons=[text])
     return _finished(snapshot) or State(tone=Tone.GOOD, title="Running")
 
 
@@ -214,7 +214,7 @@ def _figures(snapshot: Snapshot) -> Iterator[tuple[int | str, str]]:
     if moved:
         yield _time_left(moved), "until they are moved"
     aside = sum(each.rows for each in snapshot.progress.quarantine)
-    yield aside, "set aside"
+    yield aside, "in quarantine"
     if doubtful := sum(each.size for each in snapshot.progress.doubtful):
         yield doubtful, "doubtful"
 
@@ -340,7 +340,7 @@ def _shares(progress: EndpointProgress | None) -> Sequence[Share]:
         Share(kind="handed", label="handed over", count=progress.handed_over),
         Share(kind="sent", label="sent when due", count=progress.dispatched),
         Share(kind="flight", label="in flight", count=progress.in_flight),
-        Share(kind="aside", label="set aside", count=progress.quarantined),
+        Share(kind="aside", label="in quarantine", count=progress.quarantined),
         Share(kind="bad", label="doubtful", count=progress.doubtful),
     )
 
@@ -356,7 +356,7 @@ def _pace(view: EndpointView) -> str:
     if view.holds:
         return f"{rate}, waiting"
     if view.eta_s is None:
-        return f"{rate}, nobody can tell how long it takes"
+        return f"{rate}, time to go not known"
     return f"{rate}, {about(view.eta_s)} to go"
 
 

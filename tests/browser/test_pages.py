@@ -161,7 +161,7 @@ def test_a_daemon_that_is_gone_is_told(browser: Browser) -> None:
         page.clock.run_for(EVERY_MS)
         lost = page.get_by_role("alert")
         expect(lost).to_contain_text(
-            re.compile(r"does not answer. What you see is of [\d:]{8} UTC")
+            re.compile(r"does not answer. This page shows the state at [\d:]{8} UTC")
         )
         headline = page.locator(".verdict")
         expect(headline).to_have_class("verdict bad")

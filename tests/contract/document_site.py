@@ -60,12 +60,12 @@ class DocumentSite(AnySite):
 
     def _open(self) -> None:
         self.documents = self.open_documents()
-        self.document_books = DocumentLedger(self.engine, self.tables)
+        self.document_ledger = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(
-            self.engine, self.tables, self.document_books, self.documents
+            self.engine, self.tables, self.document_ledger, self.documents
         )
         self.claims = DocumentClaims(
-            self.document_books,
+            self.document_ledger,
             self.documents,
             ledger_id=lambda: self.ledger_id,
             fault=self.fault,
@@ -147,7 +147,7 @@ class DocumentSite(AnySite):
     def recalls(self) -> DocumentRecalls:
         """Return what restores handed-over timeouts."""
         return DocumentRecalls(
-            self.engine, self.tables, self.document_books, self.claims, fault=self.fault
+            self.engine, self.tables, self.document_ledger, self.claims, fault=self.fault
         )
 
     def verifications(self) -> DocumentVerifications:

@@ -240,7 +240,7 @@ def _set_aside(site: DocumentSite, count: int = 1) -> None:
 def test_two_rollbacks_at_once_restore_once(site: DocumentSite) -> None:
     """One is held up between recording and restoring; the other one did it all, and it was sent."""
     _set_aside(site)
-    rows = site.document_books.begin_return(None, QuarantineFilter(), after=0)
+    rows = site.document_ledger.begin_return(None, QuarantineFilter(), after=0)
     other = site.second()
     assert other.claims.release_quarantined(None) == 1
     other.close()
@@ -357,7 +357,7 @@ def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
     """Those that a store was to have back, when it is gone; what goes back once is not told."""
     _set_aside(site)
     assert not site.operators.going_back()
-    site.document_books.begin_return(None, QuarantineFilter(), after=0)
+    site.document_ledger.begin_return(None, QuarantineFilter(), after=0)
     (going,) = site.operators.going_back()
     assert (going.source, going.towards, going.rows) == (site.source, RowState.RELEASED, 1)
     assert site.operators.ids_going_back(going) == [timeout_id(0)]
@@ -367,7 +367,7 @@ def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
     )
     assert (closed, site.states()) == (1, {"released": 1})
     assert not site.operators.going_back(going.batch)
-    with pytest.raises(LedgerError, match="somebody works on them"):
+    with pytest.raises(LedgerError, match="a process works on them"):
         site.operators.close_going_back(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
 
 

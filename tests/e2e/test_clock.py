@@ -89,7 +89,7 @@ def test_a_clock_that_jumps_holds_hand_over_until_somebody_agrees(
     server.set_clock(-JUMP_S)
     wait_until(lambda: held(rig), what="a hold")
     answer = told(rig, command="resume")
-    assert "is believed from now on" in answer["text"]
+    assert "is trusted from now on" in answer["text"]
     wait_until(lambda: not signals(rig), what="going on because a person said so")
     server.set_clock(0)
     with Receiver(rig.broker_url, "Billing") as receiver:

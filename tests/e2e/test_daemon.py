@@ -235,7 +235,7 @@ def test_a_locked_table_holds_its_endpoint(rig: Rig, tmp_path: Path) -> None:
         wait_until(lambda: bool(signals(rig)), what="a hold")
         (hold,) = status(rig)["holds"]
         assert (hold["signal"], hold["endpoint"]) == ("database_latency", "Sales")
-        assert "public.Sales_TimeoutData keeps us waiting for more than" in hold["observed"]
+        assert "public.Sales_TimeoutData took more than" in hold["observed"]
         shop.insert([row() for _ in range(10)])
         wait_until(lambda: not shop.stored_ids(), what="the other endpoint")
     wait_until(lambda: not signals(rig), what="the end of the hold")
@@ -418,7 +418,7 @@ def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> N
     wait_until(partial(is_so, "finished"), what="the end of the work")
     (endpoint,) = status(rig)["working_on"]
     said = (
-        "Done: 30 moved. 3 are left to the timeout manager (cutoff 1m): all overdue, and nobody "
+        "Done: 30 moved. 3 are left to the timeout manager (cutoff 1m): all overdue, and nothing "
         "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
     )
     assert (endpoint["text"], endpoint["percent"]) == (said, 100)

@@ -74,7 +74,7 @@ def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing:
     pair.fail_over()
     done = failing.finish(daemon)
     assert done.returncode == ExitCode.DOUBTFUL, done.stderr[-4000:]
-    assert "3 batches are behind what was committed" in done.stderr
+    assert "3 batches are behind what this process committed" in done.stderr
     assert "(handed_over in attempt 1, now missing)" in done.stderr
     assert (failing.batch_states(), len(failing.stored_ids())) == ({}, ROWS)
     refused = failing.run("run", "--endpoint", "Sales", "--once")

@@ -69,7 +69,7 @@ def endpoints(rig: Rig) -> dict[str, Any]:
 
 
 def is_finished(rig: Rig, name: str, moved: int) -> bool:
-    """Return whether nothing is left to move of an endpoint, and so many are moved."""
+    """Return whether nothing of an endpoint is left to move, and so many are moved."""
     each = endpoints(rig).get(name, {})
     return bool(each.get("state") == "finished" and each["handed_over"] == moved)
 
@@ -91,7 +91,7 @@ def test_from_the_first_look_to_the_last(rig: Rig, sites: dict[str, Rig]) -> Non
     wait_until(lambda: listens(rig), what="a daemon that listens")
     wait_until(lambda: is_finished(rig, "Billing.Eu", 30), what="an endpoint that is finished")
     wait_until(lambda: is_finished(rig, "Sales", 60), what="another one")
-    left = "1 is left to the timeout manager (cutoff 1m): all overdue, and nobody consumes"
+    left = "1 is left to the timeout manager (cutoff 1m): all overdue, and nothing consumes"
     dispatcher = "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
     says(
         rig.must("status"),

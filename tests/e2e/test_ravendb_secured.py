@@ -78,7 +78,7 @@ def test_whoever_has_no_right_is_refused_without_a_secret(
         (None, secured.ca, needed),
         (secured.neighbour, secured.ca, needed),
         (secured.stranger, secured.ca, needed),
-        (secured.writer, None, "nobody vouches for its certificate"),
+        (secured.writer, None, "its certificate is not trusted"),
     ):
         rig.show(client, ca)
         for command in (("preview",), ("run", "--endpoint", "Sales", "--once")):

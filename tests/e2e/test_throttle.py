@@ -67,7 +67,7 @@ def test_a_panic_limit_drains_without_an_alarm(rig: Rig, tmp_path: Path) -> None
     rig.insert([row() for _ in range(2000)])
     done = rig.run("run", "--endpoint", "Sales")
     assert done.returncode == 3, done.stderr[-3000:]
-    assert "150 is where the daemon gives up" in done.stderr
+    assert "above the limit of 150 at which the daemon ends" in done.stderr
     assert set(rig.batch_states()) == {"handed_over"}
     assert rig.stored_ids()
     assert len(noted(rig, "panic")) == 1

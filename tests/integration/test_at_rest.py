@@ -84,7 +84,7 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
         look=Look(site.claims, DatabaseClock(site.engine)),
         pacer=Pacer(),
     )
-    books = LedgerQueries(site.engine, site.tables)
+    queries = LedgerQueries(site.engine, site.tables)
     with transaction_ids(site.engine) as taken:
         for _ in range(3):
             assert looks.claim_due(dispatching) == ()
@@ -93,8 +93,8 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
         assert site.batches.put_in(lease) == []
         assert site.leases.orphaned_lanes() == []
         assert site.leases.owner_of(lease.lane) == lease.owner
-        assert books.progress().lanes
-        books.latest_events(limit=50)
+        assert queries.progress().lanes
+        queries.latest_events(limit=50)
     assert taken == []
 
 

@@ -91,7 +91,7 @@ def test_nothing_is_sent_once_the_guard_says_so(fresh_url: str) -> None:
 
     def guard() -> None:
         if lost.is_set():
-            raise LeaseLost("lane 0: the lease is no longer ours")
+            raise LeaseLost("lane 0: the lease no longer belongs to this process")
 
     def messages() -> Iterator[Delayed]:
         for row in range(1000):
@@ -151,16 +151,16 @@ def test_the_window_bounds_what_is_drawn(
     settled = PublishResult()
     with opened(link_settings(line.url(url), limits=limits)) as link:
         line.stall("to_client")
-        with pytest.raises(TargetUnavailable, match="answered nothing for 1 s"):
+        with pytest.raises(TargetUnavailable, match="has not answered for 1 s"):
             link.publish(an_attempt(), chunks(messages()), settled)
     assert drawn == most
     assert settled == PublishResult()
 
 
-def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
+def test_what_a_broken_off_attempt_is_owed_is_not_counted_for_the_next(
     url: str, proxy: PlaceProxy
 ) -> None:
-    """Answers to messages of a pass that broke off do not settle rows of a later one."""
+    """Answers to messages of an attempt that broke off do not settle rows of a later one."""
     line = proxy(url)
 
     def broken_off() -> Iterator[Delayed]:
@@ -239,7 +239,9 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
     with opened(link_settings(url)) as link:
         with plain_channel(url) as channel:
             channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
-        with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
+        with pytest.raises(
+            TargetUnavailable, match=r"migrator\.entry\.v2\.16 no longer leads to a queue"
+        ):
             link.publish(an_attempt(), [[delayed(DAY_S)]], settled)
     assert settled == PublishResult()
     with opened(link_settings(url)) as link:
@@ -282,7 +284,7 @@ def test_an_alarm_that_blocks_too_long_is_given_up(alarm_vhost: Vhost) -> None:
     create_delays(connection(alarm_vhost.amqp_url), V2)
     alarm_vhost.node.set_memory_limit(10**6)
     with opened(link_settings(alarm_vhost.amqp_url, blocked_deadline_s=1.0)) as link:
-        with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
+        with pytest.raises(TargetUnavailable, match="blocked this connection past the deadline"):
             link.publish(an_attempt(), [[delayed(DAY_S)]], PublishResult())
         began_s = time.monotonic()
         link.close()

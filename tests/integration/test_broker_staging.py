@@ -1,4 +1,4 @@
-"""The staging queue on a real broker: all of a pass or nothing, and doubt where nobody can tell."""
+"""The staging queue on a real broker: all of an attempt or nothing, and doubt otherwise."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_staged_message_reaches_its_destination_whole(url: str, link: RabbitLi
 
 
 def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
-    """A held pass comes back whole on the next link, and can be discarded there."""
+    """A held attempt comes back whole on the next link, and can be discarded there."""
     messages = _messages(300)
     with opened(link_settings(fresh_url)) as link:
         _stage(link.staging(), an_attempt(), messages)
@@ -171,7 +171,7 @@ def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
 
 
 def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> None:
-    """Commit refuses when rows, receipt or neighbours are not exactly the pass."""
+    """Commit refuses when rows, receipt or neighbours are not exactly the attempt."""
     staging = link.staging()
     rows = _stage(staging, an_attempt(1), _messages(5))
     _stage(staging, an_attempt(2), _messages(5))
@@ -179,7 +179,7 @@ def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> No
         staging.commit(an_attempt(1), rows - {0})
     with pytest.raises(HandOverDoubtful, match="0 rows are held, 5"):
         staging.commit(an_attempt(7), rows)
-    with pytest.raises(HandOverDoubtful, match="take along messages of batch 1"):
+    with pytest.raises(HandOverDoubtful, match="also move messages of batch 1"):
         staging.commit(an_attempt(2), rows)
     staging.commit(an_attempt(1), rows)
     staging.commit(an_attempt(2), rows)
@@ -231,7 +231,7 @@ def test_what_cannot_be_ours_is_doubtful(
 
 
 @pytest.mark.parametrize("when", ["held", "nacked", "left by an earlier link"])
-def test_a_pass_given_out_again_on_our_channel_ends_the_link(
+def test_an_attempt_given_out_again_on_our_channel_ends_the_link(
     url: str, rabbit_node: RabbitNode, lane: int, when: str
 ) -> None:
     """A queue that lost sight of us for a moment gives all out again: nothing is doubtful."""
@@ -272,7 +272,7 @@ def test_what_was_discarded_may_be_given_out_again(
 def test_a_wire_cut_before_the_commit_brings_everything_back(
     fresh_url: str, proxy: PlaceProxy
 ) -> None:
-    """After the consuming connection is cut, the next link is given the same pass again."""
+    """After the consuming connection is cut, the next link is given the same attempt again."""
     line = proxy(fresh_url)
     with opened(link_settings(line.url(fresh_url))) as link:
         staging = link.staging()
@@ -298,7 +298,7 @@ def test_a_wire_cut_before_the_commit_brings_everything_back(
 def test_a_nack_cut_at_any_byte_is_one_of_two_outcomes(
     fresh_url: str, proxy: PlaceProxy, count: int
 ) -> None:
-    """A cut inside the nack leaves the whole pass held; one behind it leaves it committed."""
+    """A cut inside the nack leaves the whole attempt held; one behind it leaves it committed."""
     line = proxy(fresh_url)
     with opened(link_settings(line.url(fresh_url))) as link:
         staging = link.staging()
@@ -339,7 +339,7 @@ def test_a_second_owner_is_refused_by_the_guard(url: str, link: RabbitLink, lane
 
 
 def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> None:
-    """When the staging queue does not take all of a pass, publishing says so."""
+    """When the staging queue does not take all of an attempt, publishing says so."""
     vhost.node.set_policy(vhost.name, "small", pattern="^migrator", max_length=5)
     with opened(link_settings(fresh_url), prefetch=1) as link:
         staging = link.staging()
@@ -348,7 +348,7 @@ def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> No
             for attempt in range(1, 6):
                 staging.publish(an_attempt(attempt=attempt), chunks(_messages(300)))
 
-        with pytest.raises(TargetUnavailable, match="did not take all of the pass"):
+        with pytest.raises(TargetUnavailable, match="did not take all of the attempt"):
             publish_more()
 
 
@@ -358,7 +358,7 @@ def test_whoever_touches_a_staging_queue_ends_the_link(url: str, lane: int) -> N
     with opened(link_settings(url), lane=lane) as link, plain_channel(url) as channel:
         staging = link.staging()
         channel.queue_unbind(name, name, "")
-        with pytest.raises(TargetUnavailable, match="leads to no queue"):
+        with pytest.raises(TargetUnavailable, match="no longer leads to a queue"):
             staging.publish(an_attempt(), chunks(_messages(3)))
     with opened(link_settings(url), lane=lane) as link, plain_channel(url) as channel:
         staging = link.staging()

@@ -50,7 +50,7 @@ def test_one_table_that_refuses_us_holds_its_endpoint_alone(site: Site) -> None:
     gone = StoreEndpoint(name=EndpointName("Gone"), source=site.source_of("Gone_TimeoutData"))
     found = measure_latency(site.store, [gone, there], LONG)
     assert found[gone.name].value == math.inf
-    assert "no timeouts table" in found[gone.name].text
+    assert "is not a timeouts table" in found[gone.name].text
     assert found[there.name].value < LONG.total_seconds()
 
 

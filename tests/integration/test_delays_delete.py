@@ -160,7 +160,13 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
     [
         ("removal.looked", 23, "message", PreflightRefused, "level-05 was not del.* 1 messages"),
         ("removal.looked", 23, "consumer", PreflightRefused, "level-05 was not del.* 1 consumers"),
-        ("removal.shut", 3, "binding", PreflightRefused, "somebody else: nsb.delay-level-05 → Spy"),
+        (
+            "removal.shut",
+            3,
+            "binding",
+            PreflightRefused,
+            "something else: nsb.delay-level-05 → Spy",
+        ),
         ("removal.dropped", 28, "endpoint", PreflightRefused, "something was bound to"),
         ("removal.shut", 3, "refusal", TargetError, "ACCESS_REFUSED.* is as it was"),
         ("removal.ended", 1, "ctrl-c", KeyboardInterrupt, "^$"),
@@ -216,7 +222,7 @@ def test_the_second_look_sees_whatever_the_first_would(vhost: Vhost) -> None:
 
         with pytest.raises(PreflightRefused) as caught:
             delays.removal(settle=come).delete(even_if_bound=False)
-        told = ("somebody consumes", "lead into the levels", "is as it was")
+        told = ("consumers are on", "lead into the levels", "is as it was")
         assert [text for text in told if text not in str(caught.value)] == []
         assert delays.is_whole
 
@@ -231,7 +237,7 @@ def test_what_cannot_be_made_again_is_told(vhost: Vhost) -> None:
             vhost.node.set_permissions(vhost.name, "guest", configure=levels)
             raise KeyboardInterrupt
 
-        with pytest.raises(TargetError, match=r"level-27.*`migrator delays create` does it"):
+        with pytest.raises(TargetError, match=r"level-27.*`migrator delays create` declares it"):
             delays.removal(at("removal.dropped", 3, forbid)).delete(even_if_bound=False)
         found = delays.look()
         assert (len(found.exchanges), len(found.queues)) == (28, 27)

@@ -123,7 +123,7 @@ def test_with_a_token_even_looking_needs_the_login(
         visitor.client.headers.update(header)
         found = visitor.get("/")
         assert (found.status_code, found.headers["location"]) == (303, "/page/login")
-        assert "Only look" not in visitor.get("/page/login").text
+        assert "Look without logging in" not in visitor.get("/page/login").text
         assert visitor.get("/page/live").status_code == visitor.get("/status").status_code == 401
         assert [visitor.get(path).status_code for path in ("/live", "/ready", "/metrics")] == [
             200
@@ -136,7 +136,7 @@ def test_whoever_is_on_this_machine_may_look(visitor: Visitor) -> None:
     """Without a login there is nothing to press, and no row is shown."""
     found = visitor.get("/")
     assert found.status_code == 200
-    for told in ("Running", "Sales.Orders", "Set aside", "The delay levels", "Log in"):
+    for told in ("Running", "Sales.Orders", "Quarantine", "The delay levels", "Log in"):
         assert told in text_of(found)
     assert "<form" not in found.text
     assert "<form" not in visitor.get("/page/live").text
@@ -200,7 +200,7 @@ def test_a_wrong_token_is_refused_and_keeps_nobody_out(
     caplog.set_level(logging.INFO)
     wrong = visitor.log_in("correct horse batter")
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
-    assert "This is not the token." in text_of(wrong)
+    assert "The token is wrong." in text_of(wrong)
     for _ in range(39):
         assert visitor.log_in("another secret thing").status_code == 401
     assert "<form" not in visitor.get("/").text
@@ -339,7 +339,7 @@ def test_what_cannot_be_understood_is_told(alice: Visitor) -> None:
     for form, status, told in (
         ({"reason": "two\nlines"}, 400, "reason must be one line"),
         ({"endpoint": "\x1b[2J"}, 400, "endpoint must be one line"),
-        ({f"f{number}": "" for number in range(50)}, 400, "no form"),
+        ({f"f{number}": "" for number in range(50)}, 400, "not a form"),
         ({"reason": "x" * 9_000}, 413, "more than"),
     ):
         found = alice.post("/page/pause", secret | form)

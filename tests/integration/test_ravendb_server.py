@@ -227,6 +227,6 @@ def test_an_archived_timeout_is_left_where_it_is(bench: Bench) -> None:
     metadata = bench.family.kept_metadata(raw.metadata) | {"@archived": True}
     bench.send(Put(id=id_, content=raw.content, metadata=metadata, expected=None))
     (page,) = bench.store.list(bench.sales)
-    why = "it is archived, and its timeout manager does not see it"
+    why = "it is archived, so its timeout manager does not see it"
     assert list(page) == [SurveyedRow(id=id_, why_unclaimable=why)]
     assert list(bench.store.read(bench.sales, [id_])) == []

@@ -211,10 +211,14 @@ def test_rows_too_large_for_the_server_to_hash_are_claimed_and_verified(
         kept = {row.store_id: row.content_hash for row in other.ledger_rows()}
         assert (kept, len(kept)) == (made, 3)
         site.execute("UPDATE migrator_timeout SET content_hash = 'x' WHERE row_index = 1")
-        books = SqlVerifications(other.engine, other.tables, other.store)
+        verifications = SqlVerifications(other.engine, other.tables, other.store)
         first, second, third = (row.id for row in other.ledger_rows())
-        assert books.intact([first, second, third]) == {first: True, second: False, third: True}
-        found = {row.id: row.is_intact for row in books.rows(after=0, at_most=9)}
+        assert verifications.intact([first, second, third]) == {
+            first: True,
+            second: False,
+            third: True,
+        }
+        found = {row.id: row.is_intact for row in verifications.rows(after=0, at_most=9)}
         assert found == {first: True, second: False, third: True}
         other.close()
 

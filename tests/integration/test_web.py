@@ -121,7 +121,7 @@ def test_a_command_by_the_socket_needs_no_token(site: Site) -> None:
     )
     ((command, who),) = site.panel.told
     assert command == Pause(endpoint=EndpointName("Sales"), reason="index rebuild")
-    assert who == f"alice ({getpass.getuser()}, uid {os.getuid()} by the control socket)"
+    assert who == f"alice ({getpass.getuser()}, uid {os.getuid()} over the control socket)"
     refused = site.by_socket.post(
         "/control", json={"command": "set", "setting": "batch_size", "value": "many"}
     )

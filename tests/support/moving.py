@@ -193,5 +193,5 @@ def _row(name: EndpointName, key: int) -> QuarantinedRow:
         due_at=NOW + timedelta(hours=7 * key),
         body_bytes=321 * key,
         reason=_REASONS[name],
-        detail="no queue of that name; migrator delays show tells what leads where",
+        detail="no queue of that name; migrator delays show says what leads where",
     )

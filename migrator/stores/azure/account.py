@@ -126,7 +126,7 @@ class Account:
         except (ValueError, AzureError) as exc:
             self.close()
             raise ConfigError(
-                "store.url is no connection string of Azure Storage; write "
+                "store.url is not a connection string of Azure Storage; write "
                 "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…"
             ) from exc
         self.name = str(given.account_name)
@@ -244,7 +244,9 @@ def asking(doing: str, *, place: str) -> Iterator[None]:
         if is_about_one(exc):
             raise
         if isinstance(exc, ClientAuthenticationError) and exc.status_code is None:
-            raise StoreError("the account key in store.url cannot be used; is it whole?") from exc
+            raise StoreError(
+                "the account key in store.url cannot be used; is it complete?"
+            ) from exc
         code = code_of(exc) or f"HTTP {exc.status_code}"
         if may_pass(exc):
             raise StoreUnavailable(f"Azure Storage cannot do {doing} now: {code}") from exc
@@ -261,7 +263,7 @@ def asking(doing: str, *, place: str) -> Iterator[None]:
             "and the network"
         ) from exc
     except AzureError as exc:
-        raise StoreUnavailable(f"{doing} was cut off: {type(exc).__name__}") from exc
+        raise StoreUnavailable(f"{doing} was interrupted: {type(exc).__name__}") from exc
 
 
 def code_of(exc: HttpResponseError) -> str | None:

@@ -33,7 +33,7 @@ from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import Document, IsMeant, Mark
 
 _PROBE: Final = "migrator-probe"
-_CLEARING: Final = "clearing up after a claim"
+_CLEARING: Final = "cleaning up after a claim"
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 ENTITIES: Final = 100
@@ -154,7 +154,7 @@ class Changes:
         closed the evidence before, and it stays and tells so, or finds none and does nothing.
         """
         entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
-        with self._account.at_table("clearing up after a restoration"), tolerating():
+        with self._account.at_table("cleaning up after a restoration"), tolerating():
             self._remove(entry)
         found = self._reader.entity(timeout, EVIDENCE + mark)
         return found is not None and found["Step"] == "closed"
@@ -328,7 +328,7 @@ def _left_alone(what: str) -> Iterator[None]:
         raise
     except StoreError as exc:
         _log.warning(
-            "something of a claimed timeout stays in the account; nobody looks at it any more",
+            "part of a claimed timeout stays in the account; nothing reads it any more",
             extra={"action": "remains_left", "what": what[:300], "error": str(exc)},
         )
 

@@ -134,7 +134,7 @@ def loaded(timeout: TimeoutId, extra: str) -> Mapping[str, Any]:
             return found
     except ValueError:
         pass
-    raise StoreError(f"the ledger does not tell how timeout {timeout} was stored in Azure")
+    raise StoreError(f"the ledger does not have how timeout {timeout} was stored in Azure")
 
 
 def _typed(value: Any, kind: str | None) -> list[Any]:

@@ -81,7 +81,9 @@ class Key:
         try:
             key = base64.b64decode(self.text, validate=True)
         except ValueError as exc:
-            raise StoreError("the account key in store.url cannot be used; is it whole?") from exc
+            raise StoreError(
+                "the account key in store.url cannot be used; is it complete?"
+            ) from exc
         return base64.b64encode(hmac.digest(key, what.encode(), hashlib.sha256)).decode()
 
 
@@ -330,7 +332,7 @@ class Tables(_Service):
             if status >= 300:
                 raise refused(status, _code_in(answer))
         if len(statuses) != len(operations):
-            raise ServiceResponseError("an answer that does not tell of all that was asked")
+            raise ServiceResponseError("an answer that does not cover every request")
 
     def _place(self, table: str, partition: str, row: str) -> str:
         keys = f"PartitionKey={_quoted(partition)},RowKey={_quoted(row)}"
@@ -434,7 +436,7 @@ def _read(answer: Answer) -> Any:
     try:
         return json.loads(answer.body or b"")
     except ValueError as exc:
-        raise ServiceResponseError("an answer that is not JSON; is it Azure Storage?") from exc
+        raise ServiceResponseError("an answer that is not JSON; is this Azure Storage?") from exc
 
 
 def _written(entity: Entity) -> bytes:

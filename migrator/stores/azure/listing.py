@@ -158,7 +158,7 @@ class LiveTimeouts:
             raise
         except StoreError as exc:
             _log.warning(
-                "bodies may not be listed, so their sizes are not known",
+                "this user may not list bodies, so their sizes are not known",
                 extra={"action": "sizes_unknown", "error": str(exc)},
             )
             return {}

@@ -141,14 +141,14 @@ class TimeoutReader:
         """
         shown = repr(name[:200])
         if not _is_name(name):
-            return None, None, f"no blob can be called {shown}"
+            return None, None, f"{shown} is not a valid blob name"
         with self._account.at_container("reading a body"):
             try:
                 found = self._account.bodies.read(name, most=self._largest_body)
             except ResourceNotFoundError as exc:
                 if code_of(exc) != "BlobNotFound":
                     raise
-                return None, None, f"blob {shown} is not in the container"
+                return None, None, f"blob {shown} does not exist in the container"
             except HttpResponseError as exc:
                 if exc.status_code != _CONFLICT and code_of(exc) not in _NO_NAME:
                     raise
@@ -156,7 +156,7 @@ class TimeoutReader:
         headers = found.headers
         if found.body is None:
             size = headers["Content-Length"]
-            return None, None, f"blob {shown} has {size} bytes, too many to be held"
+            return None, None, f"blob {shown} has {size} bytes, too many to read"
         blob = {
             "name": name,
             "etag": headers["ETag"],

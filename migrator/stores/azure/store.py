@@ -264,7 +264,9 @@ def unfinished_vendor_runs(account: Account) -> Sequence[str]:
             completed.append(hidden)
     for owner, count in sorted(_hidden(account).items()):
         if not any(hidden in owner for hidden in completed) and not found:
-            found.append(f"{count} timeouts are hidden as {owner!r}, and no completed run says why")
+            found.append(
+                f"{count} timeouts are hidden as {owner!r}, and no completed run explains it"
+            )
     return found
 
 

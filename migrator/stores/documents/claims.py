@@ -217,7 +217,7 @@ class DocumentClaims:
             self._documents.forget(endpoint, mark, ids)
         except StoreError as exc:
             _log.warning(
-                "evidence of a claim stays in the store; it is not needed any more",
+                "evidence of a claim stays in the store; it is no longer needed",
                 extra={"action": "evidence_left", "mark": mark, "error": str(exc)},
             )
 

@@ -294,7 +294,7 @@ class DocumentLedger:
                 taken |= {
                     "state": RowState.QUARANTINED,
                     "reason": Reason.ID_TAKEN,
-                    "reason_detail": "the store has another timeout of this id; remove one",
+                    "reason_detail": "the store has another timeout with this id; remove one",
                 }
             connection.execute(update(row).where(row.c.id.in_(some), which).values(taken))
         return settled
@@ -350,7 +350,7 @@ def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -
     elif not is_storable(destination or "") or not is_storable(headers or ""):
         # what a database does not take is in ``extra``, from which the document is restored
         destination, headers = None, None
-        reason, detail = Reason.UNREADABLE_HEADERS, "a character that no database takes"
+        reason, detail = Reason.UNREADABLE_HEADERS, "a character that no database accepts"
     return {
         "source": request.endpoint.source,
         "endpoint": request.endpoint.name,

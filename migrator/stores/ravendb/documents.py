@@ -88,9 +88,9 @@ def timeout_of(raw: RawDocument) -> Timeout:
     if _MORE_THAN_JSON.intersection(raw.metadata):
         raise Unreadable("it has attachments, counters or time series")
     if raw.metadata.get(_ARCHIVED) is True:
-        raise Unreadable("it is archived, and its timeout manager does not see it")
+        raise Unreadable("it is archived, so its timeout manager does not see it")
     if not is_storable(raw.id):
-        raise Unreadable("no ledger could keep its id")
+        raise Unreadable("its id cannot be stored in a ledger")
     headers = raw.content.get("Headers")
     body, flaw = _body(raw.content.get(_STATE))
     return Timeout(
@@ -191,7 +191,7 @@ def parse_time(value: object) -> datetime:
     try:
         second = datetime.fromisoformat(whole + (zone or "Z")).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
-        raise Unreadable("its due time is none") from exc
+        raise Unreadable("it has no due time") from exc
     try:
         return second + timedelta(microseconds=-(-int((fraction or "").ljust(9, "0")) // 1000))
     except OverflowError:
@@ -219,7 +219,7 @@ def _body(value: object) -> tuple[bytes | None, str | None]:
         with contextlib.suppress(ValueError):
             # .NET passes over white space
             return base64.b64decode("".join(value.split()), validate=True), None
-    return None, "State holds no Base64"
+    return None, "State is not Base64"
 
 
 def _base64(body: bytes | None) -> str:

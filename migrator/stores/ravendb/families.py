@@ -333,7 +333,7 @@ def why_not_kept(*parts: Mapping[str, Any]) -> str | None:
         below = []
         for each in _inside(level):
             if isinstance(each, Inexact):
-                return "it has a number that would not be stored again as it is"
+                return "it has a number that could not be stored again unchanged"
             if isinstance(each, dict | list):
                 below.append(each)
         if not below:

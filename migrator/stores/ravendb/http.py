@@ -127,7 +127,9 @@ class RavenHttp:
         except httpx.HTTPError as exc:
             raise StoreUnavailable(f"{self.where} cannot be reached: {_why(exc)}") from exc
         except (ValueError, RecursionError) as exc:
-            raise UnreadableAnswer(f"{self.where}: the answer is not JSON; is it RavenDB?") from exc
+            raise UnreadableAnswer(
+                f"{self.where}: the answer is not JSON; is this RavenDB?"
+            ) from exc
 
     def _check(self, answer: httpx.Response) -> None:
         status = answer.status_code
@@ -138,14 +140,14 @@ class RavenHttp:
         if status == _CONFLICT:
             raise Conflict(
                 f"{self.where}: a document is in conflict (409{said}); it was changed meanwhile, "
-                "or the nodes disagree about it, and somebody has to decide"
+                "or the nodes disagree about it, and the conflict has to be resolved in RavenDB"
             )
         if said == _NO_DATABASE or (status == 404 and _ERROR in told):
             raise SourceGone(f"{self.where} was not found{said}; check store.ravendb.database")
         if status == 404:
             raise StoreError(
-                f"{self.where} was not found, but that is no word of RavenDB's (404{said}); check "
-                "store.url, and what is between"
+                f"{self.where} was not found, but the answer is not RavenDB's (404{said}); check "
+                "store.url, and any proxy in between"
             )
         if status in _PASSING or status >= 500:
             raise StoreUnavailable(f"{self.where} answered {status}{said}")
@@ -171,8 +173,8 @@ def _why(exc: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
-                f"nobody vouches for its certificate ({cause.verify_message}); "
-                "check store.url and store.ravendb.ca_file"
+                f"its certificate is not trusted ({cause.verify_message}); check store.url and "
+                "store.ravendb.ca_file"
             )
         cause = cause.__cause__ or cause.__context__
     return f"{type(exc).__name__}; check store.url, the network and the server"
@@ -208,12 +210,12 @@ def _base_of(url: str) -> tuple[str, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as exc:
-        raise ConfigError("store.url has no readable host and port") from exc
+        raise ConfigError("store.url has no valid host and port") from exc
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("store.url has to be http://host:port or https://host:port of RavenDB")
+        raise ConfigError("store.url must be http://host:port or https://host:port of RavenDB")
     if parts.username or parts.password:
         raise ConfigError(
-            "store.url must not carry a user: RavenDB knows certificates (store.ravendb.cert_file)"
+            "store.url must not contain a user: RavenDB uses certificates (store.ravendb.cert_file)"
         )
     if parts.query or parts.fragment:
         raise ConfigError("store.url must be RavenDB's address alone, without a query")

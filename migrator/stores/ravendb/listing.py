@@ -100,7 +100,7 @@ class Listing:
     def _counts(self, page: Sequence[RawDocument]) -> bool:
         place = self._places.get(page[0].id.lower()) if page else None
         if place is not None and place <= self._anchor:
-            raise DoesNotPageError(f"{page[0].id!r} came twice")
+            raise DoesNotPageError(f"{page[0].id!r} was listed twice")
         return place is not None
 
     def _go_back(self) -> None:
@@ -151,7 +151,7 @@ class RavenReader:
             try:
                 new = listing.add(page)
             except DoesNotPageError as exc:
-                raise StoreError(f"{self._http.where} does not page: {exc}") from exc
+                raise StoreError(f"{self._http.where} does not return pages: {exc}") from exc
             if new:
                 yield new
             size = min(size * 2, PAGE_DOCUMENTS)

@@ -99,7 +99,9 @@ class Receipts:
                 if not back:
                     self._drop_empty(receipt)
                 return back
-        raise StoreUnavailable(f"{self._http.where}: others keep changing the receipt {receipt!r}")
+        raise StoreUnavailable(
+            f"{self._http.where}: other processes keep changing the receipt {receipt!r}"
+        )
 
     def _drop_empty(self, receipt: str) -> None:
         """Remove a receipt that tells of nothing, unless another one has done something since."""
@@ -168,7 +170,7 @@ class Receipts:
             else:
                 return ids
         raise StoreUnavailable(
-            f"{self._http.where}: others kept changing the {len(commands)} timeouts of "
+            f"{self._http.where}: other processes kept changing the {len(commands)} timeouts of "
             f"{receipt!r}; nothing was done"
         )
 
@@ -188,11 +190,11 @@ class Receipts:
         try:
             is_done = self._family.is_done(request, self._http.send(request))
         except UnreadableAnswer as exc:
-            raise StoreUnavailable(f"{exc}; a batch may have been done or not") from exc
+            raise StoreUnavailable(f"{exc}; the batch may or may not have been done") from exc
         if not is_done:  # a proxy's page, say: whether a batch was done is not for it to tell
             raise StoreUnavailable(
-                f"{self._http.where}: the answer to a batch is not RavenDB's; "
-                "it may have been done or not"
+                f"{self._http.where}: the answer to a batch is not RavenDB's; the batch may or "
+                "may not have been done"
             )
 
 

@@ -222,8 +222,8 @@ class RavenStore:
         before = self.source_of("")
         if not endpoint.source.startswith(before):
             raise SourceElsewhere(
-                f"{endpoint.source!r} is not in {self._http.where}, where store.url and "
-                "store.ravendb.database point now; nothing was changed"
+                f"{endpoint.source!r} is not in {self._http.where}, which store.url and "
+                "store.ravendb.database name now; nothing was changed"
             )
         return endpoint.source.removeprefix(before)
 
@@ -252,18 +252,18 @@ class RavenStore:
         """
         if isinstance(self._family, Modern) and any(_SHARD in name for name in self._names()):
             raise StoreError(
-                f"{self._http.where} is sharded: a claim would be no single transaction there, and "
-                "timeouts could be lost; nothing was changed. Move it to a database without shards "
-                "first"
+                f"{self._http.where} is sharded: a claim would not be a single transaction there, "
+                "and timeouts could be lost; nothing was changed. Move it to a database without "
+                "shards first"
             )
         known = tuple(prefix.lower() for prefix in self._prefixes)
         for collection in self._options.collections:
             for raw in self._ends_of(collection):
                 if not raw.id.lower().startswith(known):
                     raise StoreError(
-                        f"{self._http.where}: {raw.id[:200]!r} is in collection {collection!r} and "
-                        f"begins with none of {', '.join(self._prefixes)}; say in "
-                        "store.ravendb.prefixes what ids begin with"
+                        f"{self._http.where}: {raw.id[:200]!r} is in collection {collection!r} but "
+                        f"begins with none of {', '.join(self._prefixes)}; list the prefixes of "
+                        "its ids in store.ravendb.prefixes"
                     )
 
     def _names(self) -> Sequence[str]:
@@ -312,8 +312,8 @@ class RavenStore:
             return family_of(retrying(self._http.build))
         except BadAnswer as exc:
             raise StoreError(
-                f"{self._http.where}: the server's version cannot be told ({exc}); "
-                "set store.ravendb.version"
+                f"{self._http.where}: the server's version is not known ({exc}); set "
+                "store.ravendb.version"
             ) from exc
 
     @cached_property

@@ -139,7 +139,7 @@ class SqlClaims:
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Refuse: one transaction leaves nothing half-done."""
-        raise IllegalTransition(f"no batch of a SQL store is ever {batch.state}")
+        raise IllegalTransition(f"a batch of a SQL store is never {batch.state}")
 
     def release(self, batch: Batch, lease: Lease) -> int:
         """Put every row of a claimed batch back; see ``Claims``."""

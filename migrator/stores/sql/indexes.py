@@ -50,8 +50,8 @@ ENDPOINT_INDEX: Final = WantedIndex(
 ID_INDEX: Final = WantedIndex(
     name="IdIdx",
     keys=("Id",),
-    without="each row that is taken is looked for in the whole table, and mode dispatch cannot "
-    "store",
+    without="each claimed row is searched for in the whole table, and mode dispatch cannot store "
+    "timeouts",
     is_unique=True,
 )
 

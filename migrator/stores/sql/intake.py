@@ -156,17 +156,17 @@ def _row(new: DelayedMessage) -> dict[str, Any]:
 def _saga(clear: ClearTimeouts) -> str:
     saga = _guid("SagaId", clear.saga_id)
     if saga == NO_SAGA:
-        raise RowRefused("the zero saga id belongs to every timeout without a saga; not cleared")
+        raise RowRefused("every timeout without a saga has the zero saga id; not cleared")
     return saga
 
 
 def _guid(column: str, value: str) -> str:
     found = guid_text(value)
     if found is None:
-        raise RowRefused(f"{column} is no GUID: {value[:50]!r}")
+        raise RowRefused(f"{column} is not a GUID: {value[:50]!r}")
     return found
 
 
 def _demand_text(column: str, value: str) -> None:
     if not is_storable(value):
-        raise RowRefused(f"{column} holds a character that no database takes")
+        raise RowRefused(f"{column} contains a character that no database accepts")

@@ -156,7 +156,7 @@ def timeouts_table(
     for key in _GUIDS:
         if not isinstance(by_key[key]["type"], Uuid | Binary | sa.String):
             called = by_key[key]["name"]
-            raise NotATimeoutsTable(f"{name}.{called} is of no type that holds a GUID")
+            raise NotATimeoutsTable(f"{name}.{called} is not of a type that holds a GUID")
     found = [_column(key, each, dialect, time_zone) for key, each in by_key.items()]
     return sa.Table(name, sa.MetaData(), *found, schema=schema)
 

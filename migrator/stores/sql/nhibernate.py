@@ -152,7 +152,9 @@ class NHibernateStore(TableStore):
         """
         shared, key = self._shared(), self._owner(source)
         if shared is None or shared.source(key) != source:
-            raise StoreError(f"{source} is no part of a timeouts table, or that is gone")
+            raise StoreError(
+                f"{source} is not part of a timeouts table, or the table no longer exists"
+            )
         if shared.ignores_case and key not in self._spelled:
             self.endpoints()
         return LegacyTable(source=source, table=shared.table, owner=self._spelled.get(key, key))
@@ -161,7 +163,7 @@ class NHibernateStore(TableStore):
         """Return schema and name of the table; see ``TableStore``."""
         place = self._place(self._shared())
         if build_source(*place, self._owner(source)) != source:
-            raise StoreError(f"{source} is of another table than {build_source(*place)}")
+            raise StoreError(f"{source} belongs to another table than {build_source(*place)}")
         return place
 
     def blank(self, source: str) -> Blank:
@@ -245,7 +247,7 @@ class NHibernateStore(TableStore):
                 time_zone=self._options.time_zone,
             )
         except NotATimeoutsTable as exc:
-            raise StoreError(f"{called} is no timeouts table of NHibernate: {exc}") from exc
+            raise StoreError(f"{called} is not a timeouts table of NHibernate: {exc}") from exc
         return _Shared(
             table=table,
             name=called,
@@ -264,7 +266,9 @@ def _called(names: Collection[str], wanted: str) -> str | None:
         return wanted
     found = sorted(name for name in names if name.casefold() == wanted.casefold())
     if len(found) > 1:
-        raise StoreError(f"store.table {wanted} may be any of {', '.join(found)}; spell it so")
+        raise StoreError(
+            f"store.table {wanted} matches {', '.join(found)}; spell it like the one you mean"
+        )
     return found[0] if found else None
 
 
@@ -282,7 +286,7 @@ def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
         text=f"{rows}{more} {'row belongs' if is_one else 'rows belong'} to no endpoint: "
         f"{shared.table.c.Endpoint.name} is NULL or empty; no timeout manager ever sends "
         + ("it, and it stays" if is_one else "them, and they stay"),
-        remedy="find out whose they are, and enter the endpoint's name",
+        remedy="find out which endpoint they belong to, and enter its name",
     )
 
 

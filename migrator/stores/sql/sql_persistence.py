@@ -202,7 +202,7 @@ class SqlStore(TableStore):
         if source not in self._tables:
             found = self._table_at(source)
             if found is None:
-                raise StoreError(f"{source} is no timeouts table, or it is gone")
+                raise StoreError(f"{source} is not a timeouts table, or no longer exists")
             self._tables[source] = found
         return self._tables[source]
 

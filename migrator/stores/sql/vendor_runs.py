@@ -57,7 +57,7 @@ def unfinished_vendor_runs(connection: sa.Connection) -> list[str]:
         if not is_open and _has_undone(connection, *_columns(inspector, schema, name, "Status")):
             found.append(
                 f"{build_source(schema, name)} still holds timeouts, but no run of the vendor's "
-                "tool is open: look at them and put them back by hand"
+                "tool is open: check them and put them back by hand"
             )
     return found
 

@@ -42,7 +42,7 @@
     const verdict = document.querySelector(".verdict");
     if (isLost) {
       const at = lastGood.toISOString().slice(11, 19);
-      lost.textContent = `The daemon does not answer. What you see is of ${at} UTC; asking again.`;
+      lost.textContent = `The daemon does not answer. This page shows the state at ${at} UTC; trying again.`;
       if (verdict !== null && headline === null) {
         headline = verdict.cloneNode(true);
         verdict.className = "verdict bad";

@@ -89,7 +89,7 @@ def test_who_gave_it_is_told(
     program("stop")
     one, other = (who for _, who in panel.told)
     assert one.startswith("alice (")
-    assert one.endswith(f"uid {os.getuid()} by the control socket)")
+    assert one.endswith(f"uid {os.getuid()} over the control socket)")
     assert not other.startswith("a")
 
 
@@ -98,7 +98,7 @@ def test_a_refused_command_ends_with_3(program: Program, panel: MemoryPanel) -> 
     assert "refused: batch_size is many" in program("set", "batch_size", "many", codes=[3]).err
     ended = program("set", "batch_size", "many", "--json", codes=[3])
     assert ended.document["is_done"] is False
-    assert "value must be a text" in program("set", "batch_size", "", codes=[2]).err
+    assert "value must be a non-empty text" in program("set", "batch_size", "", codes=[2]).err
     assert "one line" in program("pause", "--reason", "two\nlines", codes=[2]).err
     assert len(panel.told) == 2
 
@@ -154,7 +154,7 @@ def test_no_daemon_is_told(program: Program, path: Path) -> None:
     for _ in range(2):
         ended = program("stop", "--socket", str(absent), codes=[4])
         assert f"no daemon listens on {absent}" in ended.err
-        assert "nothing was asked" in ended.err
+        assert "nothing was sent" in ended.err
         with closing(socket.socket(socket.AF_UNIX)) as dead:
             if not absent.exists():
                 dead.bind(str(absent))
@@ -194,11 +194,11 @@ ERROR = json.dumps({"schema": "migrator/error/1", "error": "why"})
 @pytest.mark.parametrize(
     ("answer", "text", "code"),
     [
-        (b"", "may have been done", 4),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{", "may have been done", 4),
-        (b"220 mail ready\r\n", "may have been done", 4),
-        (http(200, "{}"), "does not answer as", 4),
-        (http(503, "busy"), "does not answer as", 4),
+        (b"", "may have been carried out", 4),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{", "may have been carried out", 4),
+        (b"220 mail ready\r\n", "may have been carried out", 4),
+        (http(200, "{}"), "does not answer like", 4),
+        (http(503, "busy"), "does not answer like", 4),
         (http(504, ERROR), "says: why", 4),
         (http(400, ERROR), "did not understand", 2),
     ],
@@ -216,10 +216,10 @@ def test_what_is_no_answer_is_told_as_such(
 def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
     program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    """Whoever asked is told that it may have been done."""
+    """Whoever asked is told that it may have been carried out."""
     monkeypatch.setattr(daemon, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
     panel.answers.clear()
-    assert "may have been done" in program("stop", codes=[4]).err
+    assert "may have been carried out" in program("stop", codes=[4]).err
     panel.answers.set()
 
 
@@ -232,12 +232,12 @@ def test_the_daemon_tells_what_it_does(program: Program, panel: MemoryPanel) -> 
     out = program("status", "--daemon").out
     for text in (
         "migrator 1.2.3, app1/1/2/3",
-        "Sales waits since 2026-03-10 09:30:00 UTC: paused: what was seen",
-        "everything waits since 2026-03-10 09:30:00 UTC: broker_alarm",
+        "Sales has waited since 2026-03-10 09:30:00 UTC: paused: what was seen",
+        "everything has waited since 2026-03-10 09:30:00 UTC: broker_alarm",
         "set now: batch_size 1000, cutoff 1m",
         "not known: the management API did not answer",
         "as of 2 s ago",
-        "probe, 2026-03-10 09:30:00 UTC: look at this: levels late, early or lost: 3",
+        "probe, 2026-03-10 09:30:00 UTC: needs attention: levels late, early or lost: 3",
         "missed since the start: sweep 2",
     ):
         assert text in out
@@ -258,8 +258,8 @@ def test_the_daemon_tells_of_the_endpoints_that_are_named_alone(
     names = ("--endpoint", "Billing")
     out = program("status", "--daemon", *names).out
     assert [line.split()[0] for line in out.splitlines() if "migrate" in line] == ["Billing"]
-    assert "Sales waits" not in out
-    assert "everything waits" in out
+    assert "Sales has waited" not in out
+    assert "everything has waited since" in out
     found = program("status", "--daemon", *names, "--json").document
     assert [each["endpoint"] for each in found["working_on"]] == ["Billing"]
     assert {each["endpoint"] for each in found["ledger"]["endpoints"]} <= {"Billing"}
@@ -277,7 +277,7 @@ def test_a_daemon_of_the_same_ledger_is_asked_first(program: Program, panel: Mem
     program("db", "upgrade")
     from_ledger = program("status", "--json").document
     assert from_ledger["told_by"] == "ledger"
-    assert program("status").out.splitlines()[-1].startswith("told by the ledger, ")
+    assert program("status").out.splitlines()[-1].startswith("reported by the ledger, ")
     with Session().opened() as app:
         panel.ledger_place = app.ledger_place
     from_daemon = program("status", "--json").document
@@ -285,7 +285,9 @@ def test_a_daemon_of_the_same_ledger_is_asked_first(program: Program, panel: Mem
     assert [*from_daemon] == [*from_ledger]
     out = program("status").out
     assert "doubtful batch" in out
-    assert out.splitlines()[-1] == ("told by the daemon, from the ledger, 2026-03-10 09:30:00 UTC")
+    assert out.splitlines()[-1] == (
+        "reported by the daemon, from the ledger, 2026-03-10 09:30:00 UTC"
+    )
 
 
 def test_a_daemon_that_cannot_read_the_ledger_is_not_believed(

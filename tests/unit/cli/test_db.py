@@ -84,7 +84,10 @@ def test_a_moved_ledger_goes_on_under_its_own_id(moved: Program) -> None:
     assert "db adopt --moved" in moved("status", codes=[3]).err
     shown = moved("db", "adopt", "--moved", "--dry-run")
     assert "batches under way: 1 claimed" in shown.err
-    assert "may ever work on the former again" in moved("db", "adopt", "--moved", codes=[2]).err
+    assert (
+        "may ever work on the former database again"
+        in moved("db", "adopt", "--moved", codes=[2]).err
+    )
     assert moved.rows("SELECT kind FROM migrator_event WHERE kind LIKE 'ledger%'") == []
     document = moved("db", "adopt", "--moved", "--yes", "--json").document
     assert (document["ledger"], document["is_done"]) == (*before[0], True)
@@ -112,7 +115,7 @@ def test_a_moved_ledger_is_refused_while_anybody_works_on_it(moved: Program) -> 
         refused = moved("db", "adopt", "--moved", *options, codes=[3]).err
         assert "lane 0: host/1 until" in refused
         assert "holds lane 0 on the broker" in refused
-        assert "not all of the former database" in refused
+        assert "not the complete former database" in refused
     assert moved.rows("SELECT kind FROM migrator_event") == []
 
 
@@ -126,10 +129,10 @@ def test_what_was_not_moved_as_a_whole_is_told(moved: Program) -> None:
     )
     ((timeout_id,),) = moved.rows("SELECT store_id FROM migrator_timeout WHERE row_index = 0")
     told = moved("db", "adopt", "--moved", "--dry-run").err
-    assert f"2 timeouts are in their table and in the ledger ({timeout_id} is the first)" in told
+    assert f"2 timeouts are in their table and in the ledger (first: {timeout_id})" in told
     moved.change('DROP TABLE "Sales_TimeoutData"')
     asked = moved("db", "adopt", "--moved", codes=[2]).err
-    assert "Sales_TimeoutData of Sales is not here" in asked
+    assert "Sales_TimeoutData of Sales does not exist here" in asked
     (remark,) = moved("db", "adopt", "--moved", "--yes", "--json").document["remarks"]
     assert "left behind" in remark
 

@@ -30,7 +30,7 @@ def test_levels_are_drawn(program: Program) -> None:
     )
     ended = program("delays", "show")
     (line,) = [line for line in ended.out.splitlines() if line.startswith("05")]
-    assert "may stand still" in line
+    assert "may be frozen" in line
     assert ended.err == "verdict: not_checked\n"  # there is no ledger
     document = program("delays", "show", "--json", "--delays", "v1").document
     assert (document["schema"], document["delays"]) == ("migrator/delays-show/1", "v1")
@@ -105,7 +105,7 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--levels", "0,3", "--patience", "8s"], "level 3 is away for 8 s"),
+        (["--levels", "0,3", "--patience", "8s"], "level 3 takes 8 s"),
         (["--levels", "x"], "--levels 'x' must be levels from 0 to 27"),
         (["--patience", "30"], "--patience '30' must be a duration"),
     ],
@@ -134,7 +134,7 @@ def test_a_measured_capacity_is_shown_and_kept(
     )
     monkeypatch.setattr("migrator.delays.capacity.measure_capacity", lambda *_, **__: measured)
     ended = program(*PROBE, "--capacity", codes=[3])
-    assert "not kept in the ledger" in ended.err
+    assert "not recorded in the ledger" in ended.err
     program("db", "upgrade")
     ended = program(*PROBE, "--capacity")
     assert ended.err == "each exchange costs a level 0.100 ms\n"
@@ -187,7 +187,7 @@ def test_rungs_are_filled_by_what_waits() -> None:
     [
         (LevelDepth(level=3, exists=False), "missing"),
         (LevelDepth(level=3, ready=0, held=1), "not passed on"),
-        (LevelDepth(level=3, ready=0, held=32), "may stand still"),
+        (LevelDepth(level=3, ready=0, held=32), "may be frozen"),
     ],
 )
 def test_what_is_wrong_is_said_and_coloured(step: LevelDepth, remark: str) -> None:
@@ -218,5 +218,5 @@ def test_a_level_is_watched_only_for_as_long_as_was_said(
     program.broker.hanging = {1: 40}
     document = program(*verify, "3s", "--json", codes=[3]).document
     (finding,) = [f for f in document["findings"] if f["level"] == "refused"]
-    assert "stands still" in finding["text"]
+    assert "is frozen" in finding["text"]
     assert sum(waits) == 3

@@ -66,7 +66,7 @@ def test_whatever_speaks_against_it_is_told(
     )
     ended = program(*DELETE, "--yes", codes=[3])
     assert "still bound to the delays: Sales;" in ended.err
-    assert "`migrator delays create --delays v1` mends it" in ended.err
+    assert "`migrator delays create --delays v1` creates it" in ended.err
     assert "#.Sales" in ended.out
     assert not found["now"].is_absent
     document = program(*DELETE, "--dry-run", "--even-if-bound", "--json").document

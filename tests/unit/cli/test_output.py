@@ -114,5 +114,5 @@ def test_a_place_is_demanded_beforehand(tmp_path: Path) -> None:
     demand_place(tmp_path / "r.html")
     with pytest.raises(ConfigError, match="is a folder; name a file in it"):
         demand_place(tmp_path)
-    with pytest.raises(ConfigError, match="cannot be written: no folder"):
+    with pytest.raises(ConfigError, match="cannot be written: there is no folder"):
         demand_place(tmp_path / "absent" / "r.html")

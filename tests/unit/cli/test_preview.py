@@ -82,7 +82,7 @@ def test_a_preview_is_a_page_on_demand(program: Program) -> None:
     options = ("--endpoint", "Sales", "--cutoff", "0s", "--map", "Billing=New Billing")
     document = program("preview", "--offline", *options, "--json").document
     page = read(program("preview", "--offline", *options, "--format", "html").out)
-    lines = page.table("What would become of its timeouts")
+    lines = page.table("What would happen to its timeouts")
     (endpoint,) = document["endpoints"]
     assert lines["stored"][0] == endpoint["stored"] == 20
     assert lines["… to hand over"][0] == endpoint["to_hand_over"]
@@ -132,7 +132,7 @@ def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
         "Sales dispatch",
         "2 rows due too soon will be sent by migrator when due",
         "1 row without a due time",
-        "1 row with a due column +2 h from its own header",
+        "1 row with a due column +2 h off its own header",
     ):
         assert said in shown
     assert "left to its timeout manager" not in shown
@@ -180,10 +180,10 @@ def test_what_will_come_late_is_told(program: Program, monkeypatch: pytest.Monke
     document = program("preview", "--offline", "--json").document
     due = "2031-05-06T07:08:09+00:00"
     assert document["bursts"] == [{"due_from": due, "due_until": due, "rows": 20, "late_s": 4.0}]
-    said = "20 timeouts fall due at 2031-05-06T07:08:09Z: the last will come about 4 seconds late"
+    said = "20 timeouts fall due at 2031-05-06T07:08:09Z: the last will arrive about 4 seconds late"
     assert said in program("preview", "--offline").out.replace("\n", " ")
     page = read(program("preview", "--offline", "--format", "html").out)
-    assert "20 timeouts due at 2031-05-06 07:08:09 UTC: the last will come about 4" in page.text
+    assert "20 timeouts due at 2031-05-06 07:08:09 UTC: the last will arrive about 4" in page.text
 
 
 def test_all_is_fine_only_when_everything_was_asked(program: Program) -> None:
@@ -213,10 +213,10 @@ def test_who_sends_what_is_left_is_told(program: Program) -> None:
     program.seeded()
     program.broker.probes = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
     left = ("preview", "--cutoff", "3000d")
-    assert "its timeout manager runs and sends the 20 rows" in program(*left).out
-    assert "whether it runs was not asked" in program(*left, "--offline").out
+    assert "its timeout manager is running and sends the 20 rows" in program(*left).out
+    assert "whether it runs was not checked" in program(*left, "--offline").out
     del program.broker.probes["Sales.TimeoutsDispatcher"]
-    assert "nobody consumes Sales.TimeoutsDispatcher" in " ".join(program(*left).out.split())
+    assert "nothing consumes Sales.TimeoutsDispatcher" in " ".join(program(*left).out.split())
     levels = {f["check"]: f["level"] for f in program("preview", "--json").document["findings"]}
     assert (levels["unattended-rows"], levels["ledger"]) == ("warning", "ok")
 

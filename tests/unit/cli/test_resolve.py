@@ -138,7 +138,7 @@ def test_a_batch_whose_database_is_gone_is_closed(
     attempt: int,
     row: tuple[str | None, str | None],
 ) -> None:
-    """With the server's own answer in the audit trail; and the books balance."""
+    """With the server's own answer in the audit trail; and the counts balance."""
     resolve = ("db", "resolve", "1", "--as", outcome)
     assert "was not found" in program(*resolve, "--dry-run").err
     assert "add --yes" in program(*resolve, codes=[2]).err
@@ -206,7 +206,7 @@ def test_a_store_that_does_not_answer_may_come_back(
     assert program.rows(HALF_DONE) == [("claiming", 0)]
     program(*resolve, "--assume-store-lost")
     ((detail,),) = program.rows("SELECT reason_detail FROM migrator_timeout")
-    assert "by the word of the operator" in detail
+    assert "according to the operator" in detail
 
 
 def test_nothing_is_closed_under_the_owner_of_its_lane(
@@ -237,11 +237,11 @@ def returning(program: Program, site: Raven4Site) -> Raven4Site:
         "UPDATE migrator_timeout SET state = 'quarantined', reason = 'no-destination' "
         f"WHERE store_id = '{FIRST}'",
     )
-    books = site.document_books
-    assert len(books.begin_return(None, QuarantineFilter(), after=0)) == 1
+    ledger = site.document_ledger
+    assert len(ledger.begin_return(None, QuarantineFilter(), after=0)) == 1
     with site.engine.begin() as connection:
-        (row,) = books.kept(connection, [2])
-        books.mark_going(connection, [row], RowState.RECALLED)
+        (row,) = ledger.kept(connection, [2])
+        ledger.mark_going(connection, [row], RowState.RECALLED)
     return site
 
 
@@ -265,7 +265,7 @@ def test_a_store_that_answers_finishes_it(program: Program, returning: Raven4Sit
 def test_a_rollback_tells_what_stays(program: Program, returning: Raven4Site, gone: None) -> None:
     """It ends as one that is not whole; a retry leaves it alone until a person has closed it."""
     ended = program("rollback", "--keep-handed-over", "--yes", codes=[5])
-    assert "others stay in quarantine, as their store is gone" in ended.err
+    assert "others stay in quarantine because their store is gone" in ended.err
     assert program("quarantine", "retry", "--json").document["rows"] == 0
     assert program.rows(ROWS)[0] == (FIRST, "quarantined", "no-destination", "released")
     program("db", "resolve", "1", "--as", "quarantined", "--yes")
@@ -289,7 +289,7 @@ def test_rows_of_a_store_that_is_gone_are_closed(
     first: tuple[str | None, ...],
     second: tuple[str | None, ...],
 ) -> None:
-    """Those that the outcome is about, with the server's answer as evidence; the books balance."""
+    """Those that the outcome is about, with the server's answer as evidence; the counts balance."""
     resolve = ("db", "resolve", "1", "--as", outcome)
     before = program.rows(ROWS)
     assert "was not found" in program(*resolve, "--dry-run").err
@@ -311,11 +311,11 @@ def test_nothing_is_closed_under_a_recall(
 ) -> None:
     """It may be asking the store at this moment; nor as what such a row cannot be."""
     refused = program("db", "resolve", "1", "--as", "claimed", "--yes", codes=[2]).err
-    assert "are handed-over or quarantined or written-off" in refused
+    assert "can only be handed-over or quarantined or written-off" in refused
     program.change(
         "UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0' "
         "WHERE name = 'lane.999'"
     )
     refused = program("db", "resolve", "1", "--as", "handed-over", "--yes", codes=[4]).err
-    assert "host/1 recalls" in refused
+    assert "host/1 runs a recall" in refused
     assert program.rows(ROWS)[1] == (SECOND, None, None, "recalled")

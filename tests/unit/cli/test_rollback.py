@@ -146,7 +146,7 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
     ("changes", "said"),
     [
         ("state = 'committing'", "batches 1 may have reached the broker"),
-        ("state = 'doubtful'", "batches 1 are doubtful; `migrator db resolve`"),
+        ("state = 'doubtful'", "batches 1 are doubtful; decide about them first"),
         (
             "lane = 1000, mode = 'dispatch', state = 'publishing'",
             "batches 1 were being sent by a dispatcher, and only a dispatcher settles them",
@@ -206,7 +206,7 @@ def test_what_was_handed_over_is_foretold_without_the_broker(claimed: Program) -
     """By the ledger: how many, and until when; only that half is out of reach."""
     claimed.change(*HANDED_OVER)
     ended = claimed("rollback", "--dry-run")
-    assert "by the ledger: 10 in the levels, 0 due too soon" in ended.err
+    assert "according to the ledger: 10 in the levels, 0 due too soon" in ended.err
     expected = claimed("rollback", "--dry-run", "--json").document["handed_over"]["expected"]
     assert expected["in_levels"] == 10
     assert expected["possible_until"].startswith("2097-12-31T23:59")
@@ -227,8 +227,8 @@ def test_the_first_half_is_told_when_the_second_fails(claimed: Program) -> None:
         " WHERE name = 'lane.0'"
     )
     ended = claimed(*broker, "rollback", "--yes", "--json", codes=[3])
-    assert "somebody works on lane 0" in ended.document["stopped_by"]
-    assert "somebody works on lane 0" in ended.err
+    assert "processes work on lane 0" in ended.document["stopped_by"]
+    assert "processes work on lane 0" in ended.err
     claimed.change("UPDATE migrator_lease SET owner = NULL")
     ended = claimed(*broker, "rollback", "--yes", "--json", codes=[4])
     assert "cannot be reached" in ended.document["stopped_by"]
@@ -262,10 +262,12 @@ def test_a_part_of_what_was_handed_over_leaves_the_rest_alone(claimed: Program) 
         assert (document["rows"], document["batches"], document["quarantined"]) == (0, [], 0)
         assert document["handed_over"]["expected"]["in_levels"] == 0
         assert (
-            "leaves nothing"
+            "nothing would be left to do"
             in claimed("rollback", "--dry-run", "--keep-handed-over", *options, codes=[2]).err
         )
-    assert claimed("rollback", "--only-handed-over", "--yes").err.startswith("by the ledger: 0 ")
+    assert claimed("rollback", "--only-handed-over", "--yes").err.startswith(
+        "according to the ledger: 0 "
+    )
     assert len(claimed.rows(ROWS)) == 10
     claimed.change(*HANDED_OVER)
     found = claimed("rollback", "--due-from", "2098-06-01", "--dry-run", "--json").document
@@ -299,13 +301,13 @@ def test_what_stayed_is_said_with_its_reason(
     assert report.is_whole is is_whole
     said = "\n".join(rollback.recalled_lines(report))
     for text, is_said in (
-        ("by the ledger: 9 in the levels, 1 due too soon", True),
-        ("\nall of them can come back until 2026-03-10 09:30:00 UTC", True),
+        ("according to the ledger: 9 in the levels, 1 due too soon", True),
+        ("\nall of them can be recalled until 2026-03-10 09:30:00 UTC", True),
         (f"\nback in their tables: {outcomes.get(RecallOutcome.RESTORED, 0)} rows", True),
         ("\n1 message removed: copies of rows that were back", RecallOutcome.LEFTOVER in outcomes),
-        ("\n1 message left to the broker: due too soon", RecallOutcome.TOO_NEAR in outcomes),
-        ("\nlevel 07 was not seen to its end", "unfinished" in more),
-        ("\nmet nowhere: 3 messages that the ledger expects", "not_found" in more),
+        ("\n1 message left with the broker: due too soon", RecallOutcome.TOO_NEAR in outcomes),
+        ("\nlevel 07 was not read to its end", "unfinished" in more),
+        ("\nnot found: 3 messages that the ledger expects", "not_found" in more),
     ):
         assert (text in said) is is_said
 

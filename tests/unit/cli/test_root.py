@@ -176,7 +176,7 @@ def test_global_options_are_settings(program: Program) -> None:
         "key": "handover.lanes",
         "value": 3,
         "origin": "file mine.toml",
-        "meaning": "batches worked on side by side",
+        "meaning": "batches handed over in parallel",
     }
     assert program("--json", "config").document["file"] is None
     assert program("config", "--json", *options).document == document

@@ -56,7 +56,7 @@ def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 @pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.QUARANTINED, ExitCode.DOUBTFUL])
 def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code: ExitCode) -> None:
-    """And with --once the books are shown, with what waits in the store for a destination."""
+    """And with --once the counts are shown, with what waits in the store for a destination."""
     launched.code = code
     launched.held = [
         HeldRows(
@@ -159,7 +159,7 @@ def test_progress_that_cannot_be_read_stops_nothing(
 ) -> None:
     """The work goes on, and the exit code is what counts."""
 
-    def fail(_books: object) -> None:
+    def fail(_queries: object) -> None:
         raise LedgerError("gone")
 
     monkeypatch.setattr("migrator.ledger.queries.LedgerQueries.progress", fail)
@@ -175,5 +175,5 @@ def test_progress_is_one_line(program: Program, launched: Launched) -> None:
     assert run.progress_line(PROGRESS) == "90 handed over, 6 in flight, 3 in quarantine; idle"
     assert run.progress_line(DISPATCHING) == (
         "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destinations held; "
-        "dispatcher public.Sales_TimeoutData: dispatching: 2 wait for their time"
+        "dispatcher public.Sales_TimeoutData: dispatching: 2 rows wait until due"
     )

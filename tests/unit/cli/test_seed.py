@@ -34,7 +34,7 @@ def test_nothing_is_invented_beside_real_timeouts(program: Program) -> None:
     program(*seed, "--yes")
     program(*seed, "--yes")
     program.change("UPDATE Sales_TimeoutData SET Headers = '{}' WHERE rowid = 5")
-    assert "seed did not make" in program(*seed, "--yes", codes=[3]).err
+    assert "seed did not write" in program(*seed, "--yes", codes=[3]).err
     assert program.rows("SELECT count(*) FROM Sales_TimeoutData") == [(8,)]
     assert "seed" not in program("--help").out
 

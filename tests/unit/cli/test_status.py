@@ -44,7 +44,7 @@ DISPATCHING = replace(
         replace(
             some_progress().lanes[0],
             lane=Lane(1000),
-            doing="dispatching: 2 wait for their time",
+            doing="dispatching: 2 rows wait until due",
             serves="public.Sales_TimeoutData",
         )
     ],
@@ -94,7 +94,7 @@ def test_what_is_left_is_told_in_a_hundred_columns(capsys: pytest.CaptureFixture
     table = out.partition(f"{name}: Done")[0].splitlines()
     assert (len(table), max(map(len, table)) <= 100) == (2, True)
     assert f"{name}: {finished_text(done, left)}" in out
-    assert "everything waits since 2026-03-10 09:30:00 UTC: broker_alarm: what was seen" in out
+    assert "everything has waited since 2026-03-10 09:30:00 UTC: broker_alarm: what was seen" in out
     views = [replace(views[0], phase=Phase.MOVING)]
     found = {**status_document(progress, views, ()), **more}
     status.show(json.loads(json.dumps(found, default=plain)))
@@ -136,8 +136,8 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     status.show(told(PROGRESS, expected))
     shown = capsys.readouterr().out
     for text in (
-        *("no-destination", "doubtful batch", "lane 0", "5m ago", "nobody works"),
-        "handed over: 800 in the levels, 6 due too soon to come back, 194 gone already",
+        *("no-destination", "doubtful batch", "lane 0", "5m ago", "no process works"),
+        "handed over: 800 in the levels, 6 due too soon to be recalled, 194 have left",
         "`migrator rollback` can bring back all that are in the levels until 2026-03-10",
     ):
         assert text in shown

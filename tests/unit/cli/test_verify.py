@@ -90,7 +90,7 @@ def test_the_exit_code_tells_the_verdict(found: Verification, code: ExitCode) ->
 
 
 def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> None:
-    """After the books, what does not agree, and what was not checked."""
+    """After the counts, what does not agree, and what was not checked."""
     verify.show(DISCREPANT)
     lines = capsys.readouterr().out.splitlines()
     words = [line.split() for line in lines]
@@ -169,4 +169,4 @@ def test_a_scan_keeps_recalls_away_and_nobody_else(program: Program) -> None:
             ):
                 pass
             assert app.leases.acquire(Lane(0), "somebody", timedelta(minutes=1)) is not None
-        assert SCAN_LANE not in {each.lane for each in app.books.progress().lanes}
+        assert SCAN_LANE not in {each.lane for each in app.queries.progress().lanes}

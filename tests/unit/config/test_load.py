@@ -139,7 +139,7 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         "must be a table",
         f"  endpoints[0].mode = 'send' (file {file}): must be migrate, dispatch or forward",
         f"  endpoints[0].tabel (file {file}): unknown key; did you mean endpoints[0].table?",
-        f"  endpoints[1].name (file {file}): must be given",
+        f"  endpoints[1].name (file {file}): must be set",
     ]
 
 
@@ -154,7 +154,7 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ),
         (
             '[store]\nkind = "nhibernate"\n[[endpoints]]\nname = "A"\ntable_prefix = "p"',
-            "of its own: A; all are in that of store.nhibernate",
+            "of their own: A; all are in that of store.nhibernate",
         ),
         ('[store]\nkind = "mongo"', "must be sql, nhibernate, azure or ravendb"),
         ('[handover]\nhorizon = "10000d"', "must be at most 268431855s"),
@@ -165,9 +165,9 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         (
             '[[endpoints]]\nname = "A"\nmode = "dispatch"\n'
             '[[endpoints]]\nname = "B"\nmode = "forward"\nqueue = "A"',
-            "must have a queue each; shared: A",
+            "must each have a queue of their own; shared: A",
         ),
-        ('[handover]\nmode = "dispatch"', "it is a mode of an endpoint in [[endpoints]]"),
+        ('[handover]\nmode = "dispatch"', "that is a mode for an endpoint in [[endpoints]]"),
         ('[dispatch]\npoll_interval = "0s"', "must be longer than 0s"),
         ('[dispatch]\npoll_interval = "61s"', "must be at most 1m"),
         ("[dispatch]\nbatch_size = 10001", "must be less than or equal to 10000"),
@@ -180,7 +180,7 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
             "must be at most 10 durations",
         ),
         ('[probe]\nlevels = "0,28"', "must be levels from 0 to 27 with commas between"),
-        ('[probe]\nevery = "8s"', "every must be longer than 8s, for which the longest probe"),
+        ('[probe]\nevery = "8s"', "every must be longer than 8s, the time that the longest probe"),
         ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
         ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),
         ("[log]\nlevel = 5", "must be debug, info, warning or error"),
@@ -198,10 +198,13 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[store.ravendb]\nprefixes = [""]', "at least 1 character"),
         ('[store.ravendb]\nversion = "5"', "must be auto, 3.5 or 4"),
         ('[throttle]\nwindows = ["10pm"]', "22:00-06:00"),
-        ('[throttle]\ntime_zone = "../../etc/passwd"', "must be a time zone this machine knows"),
+        (
+            '[throttle]\ntime_zone = "../../etc/passwd"',
+            "must be a time zone that this machine knows",
+        ),
         ('[throttle]\ntouch_file = "here"', "must be an absolute path"),
         ('[throttle]\nveto_url = "ftp://a"', "must be an http:// or https:// address"),
-        ('[throttle]\nveto_url = "http://me:secret@a/"', "must carry no user and no password"),
+        ('[throttle]\nveto_url = "http://me:secret@a/"', "must not contain a user or password"),
         ('[throttle]\nevery = "20s"', "at least twice as long as every"),
         ("[throttle]\nmax_level_depth = -1", "must be greater than or equal to 0"),
         (
@@ -216,12 +219,12 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
             '[web]\nlisten = "0.0.0.0:9464"\ntoken = "correct horse battery"',
             "if a TLS proxy is in front, set behind_tls = true",
         ),
-        ('[web]\nlisten = "[::]:9464"\nbehind_tls = true', "without a token"),
+        ('[web]\nlisten = "[::]:9464"\nbehind_tls = true', "a token is required"),
         ('[web]\nlisten = "migrator.example:9464"', "the daemon has no TLS"),
         (
             '[web]\nlisten = "[::]:9464"\nbehind_tls = true\ntoken = "correct horse battery"\n'
             "open_to_local = true",
-            "open_to_local must be false where others can reach listen",
+            "open_to_local must be false when other machines can reach listen",
         ),
         *(
             (f'[web]\nlisten = "{listen}"', "such as 127.0.0.1:9464")

@@ -56,8 +56,8 @@ def test_a_new_file_may_be_opened_while_another_writes_to_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("url", "word"),
     [
-        ("nonsense", "no database URL"),
-        ("postgresql+nope://u:hunter2@h/d", "no database URL"),
+        ("nonsense", "not a database URL"),
+        ("postgresql+nope://u:hunter2@h/d", "not a database URL"),
         ("postgresql+asyncpg://u:hunter2@h/d", "the driver asyncpg"),
         ("mysql+mysqldb://u:hunter2@h/d", "the driver MySQLdb"),
     ],

@@ -38,7 +38,7 @@ def test_no_two_values_look_the_same(stored: bytes) -> None:
 
 def test_what_is_no_guid_is_told() -> None:
     """With what it was."""
-    with pytest.raises(ValueError, match="'saga' is no GUID"):
+    with pytest.raises(ValueError, match="'saga' is not a GUID"):
         guid_bytes("saga")
 
 

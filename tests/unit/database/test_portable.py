@@ -71,8 +71,8 @@ def test_a_ledger_is_asked_about_any_number_of_endpoints() -> None:
     tables.metadata.create_all(engine)
     names = many(33_000)
     endpoints = [StoreEndpoint(name=EndpointName(each), source=each) for each in names]
-    books = LedgerQueries(engine, tables)
-    assert (books.quarantined(endpoints), books.doubtful(endpoints)) == (0, 0)
-    assert books.latest_event_of_each("seeded", [each.name for each in endpoints]) == {}
+    queries = LedgerQueries(engine, tables)
+    assert (queries.quarantined(endpoints), queries.doubtful(endpoints)) == (0, 0)
+    assert queries.latest_event_of_each("seeded", [each.name for each in endpoints]) == {}
     assert SqlLeases(engine, tables, ledger_id="l").lanes_with_work(names) == []
     engine.dispose()

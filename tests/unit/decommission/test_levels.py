@@ -63,5 +63,5 @@ def test_what_somebody_bound_to_a_level_cannot_be_ignored(binding: Binding) -> N
     """Out of it or into it: whoever bound it is the only one who could do so again."""
     found = replace(WHOLE, bound=[SALES, binding])
     (told,) = found.obstacles(even_if_bound=True)
-    assert f"{binding.source} → {binding.target.name}; unbind that first" in told
+    assert f"{binding.source} → {binding.target.name}; unbind it first" in told
     assert len(list(found.obstacles(even_if_bound=False))) == 2

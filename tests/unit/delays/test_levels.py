@@ -246,7 +246,7 @@ def test_what_is_missing_is_named_with_what_mends_it(
     )
     assert found.is_open is not bool(steps)
     assert gap in found.problem
-    remedy = "start its endpoint once with its installers, or " + ", then ".join(steps)
+    remedy = "start its endpoint once with installers enabled, or " + ", then ".join(steps)
     assert found.remedy == (remedy if steps else "")
     assert len(found.missing) == sum(step.startswith("bind") for step in steps)
 

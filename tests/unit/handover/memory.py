@@ -1,6 +1,6 @@
 """A ledger and a broker in memory, faithful in what a crash leaves behind.
 
-The broker keeps what was published, gives back what a dead link held, and dead-letters a pass
+The broker keeps what was published, gives back what a dead link held, and dead-letters an attempt
 whole or not at all. The ledger keeps exactly what was committed. Everything else (sessions,
 hand-overs, claims ahead) is lost when a test kills the "process".
 """

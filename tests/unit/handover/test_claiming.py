@@ -88,7 +88,7 @@ def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
 
     def is_held(name: EndpointName) -> bool:
         if name == "A":
-            raise StoreError("public.A is no timeouts table, or it is gone")
+            raise StoreError("public.A is not a timeouts table, or no longer exists")
         return False
 
     lane = lane_of(store, clock, is_held=is_held)
@@ -178,8 +178,8 @@ def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> Non
     assert sorted(claimed(lane, 2)) == ["A", "C"]
 
 
-def test_the_size_of_passes_halves_once_and_grows_again() -> None:
-    """Passes on their way together count once; between the limits it neither swings nor stays."""
+def test_the_size_of_attempts_halves_once_and_grows_again() -> None:
+    """Attempts on their way together count once; between the limits it neither swings nor stays."""
     wished = 1000
     size = PassSize(lambda: wished)
     assert size.has_arrived(1000, 3.0)

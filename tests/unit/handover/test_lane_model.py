@@ -355,8 +355,8 @@ def _refusing(
             settled.confirmed.add(message.row_index)
 
 
-def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
-    """A pass too old is staged again with fresh delays until it fits its growing limit."""
+def test_nothing_arrives_early_however_slow_an_attempt_is() -> None:
+    """An attempt too old is staged again with fresh delays until it fits its growing limit."""
     world = World(rows=5)
     world.broker.seconds_per_pass = 3.0
     world.run_to_the_end(Mode.STAGED)
@@ -366,7 +366,7 @@ def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
     assert world.ledger.batches[1].attempt > 2  # type: ignore[index]
 
 
-def test_passes_shrink_while_the_way_to_the_levels_is_slow_and_grow_again() -> None:
+def test_attempts_shrink_while_the_way_to_the_levels_is_slow_and_grow_again() -> None:
     """Late is what passes between a row's publish and its level; fewer rows take less of it."""
     world = World(rows=14_000, batch=1000)
     world.broker.hop_s_per_row = 0.003
@@ -539,7 +539,7 @@ def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> N
 @pytest.mark.parametrize("is_doubtful", [True, False])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_commit_that_comes_back_whole_is_sent_again(*, is_doubtful: bool, is_first: bool) -> None:
-    """All redelivered is proof, early or late, before or behind waste of an older pass."""
+    """All redelivered is proof, early or late, before or behind waste of an older attempt."""
     world = killed("staged.committing", rows=BATCH)
     (batch,) = world.ledger.batches.values()
     waste = Attempt(batch=batch.id, number=batch.attempt - 1)
@@ -811,7 +811,7 @@ def test_what_goes_while_another_batch_waits_counts_for_the_rate() -> None:
     assert len(world.broker.delivered) == 2 * BATCH
 
 
-def test_delays_count_from_when_a_pass_enters_the_levels() -> None:
+def test_delays_count_from_when_an_attempt_enters_the_levels() -> None:
     """By how old the last one was then; one that is complete sooner waits, so none is early."""
     world = World(rows=10 * BATCH)
     world.ledger = MemoryLedger([timeout(n, 3600 + n * 0.37) for n in range(10 * BATCH)])

@@ -98,7 +98,7 @@ def test_a_full_second_is_left_out() -> None:
     found = pacer.book(load([32] * 500), now_s=32.5, latest_s=NEVER_S)
     assert (found.start_s, found.reason) == (
         33.0,
-        "all levels together let go of what the broker can do",
+        "all levels together let go as fast as the broker can",
     )
 
 

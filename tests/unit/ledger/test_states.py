@@ -39,8 +39,8 @@ def test_what_is_half_claimed_can_only_become_claimed_or_be_written_off() -> Non
     assert not leading_to(S.CLAIMING)
 
 
-def test_every_pass_has_an_attempt_of_its_own_and_an_abandoned_one_is_waste_at_once() -> None:
-    """So leftovers can be told apart; only what was never passed on keeps its attempt."""
+def test_every_attempt_has_a_number_of_its_own_and_an_abandoned_one_is_waste_at_once() -> None:
+    """So leftovers can be told apart; only what was never sent keeps its number."""
     raising = leading_to(S.STAGING, S.PUBLISHING, S.CLAIMED, S.RELEASED)
     assert {event for _, event in raising} - {E.ALL_TAKEN} <= RAISES_ATTEMPT
 

@@ -182,13 +182,13 @@ REFUSED = [
         )
         for each in ({}, {h.SAGA_ID: NO_SAGA})
     ),
-    *((incoming({**HEADERS, h.SAGA_ID: s}), f"header {h.SAGA_ID} is no GUID") for s in NO_GUID),
-    (incoming(without(h.EXPIRE)), f"header {h.EXPIRE} is missing: this is no delayed message"),
-    *((incoming({**HEADERS, h.EXPIRE: t}), f"header {h.EXPIRE} is no date") for t in NO_MOMENT),
+    *((incoming({**HEADERS, h.SAGA_ID: s}), f"header {h.SAGA_ID} is not a GUID") for s in NO_GUID),
+    (incoming(without(h.EXPIRE)), f"header {h.EXPIRE} is missing: this is not a delayed message"),
+    *((incoming({**HEADERS, h.EXPIRE: t}), f"header {h.EXPIRE} is not a date") for t in NO_MOMENT),
     *(
         (
             incoming({**HEADERS, h.EXPIRE: each}),
-            f"header {h.EXPIRE} is no date: {len(each or '')} characters, not 28",
+            f"header {h.EXPIRE} is not a date: {len(each or '')} characters, not 28",
         )
         for each in OTHER_LENGTHS
     ),
@@ -198,11 +198,12 @@ REFUSED = [
     ),
     (
         incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "q" * 201}),
-        f"the destination in header {h.ROUTE_EXPIRED_TO} has 201 characters; the store holds 200",
+        f"the destination in header {h.ROUTE_EXPIRED_TO} has 201 characters; the store can hold "
+        "200",
     ),
     (
         incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "Sales\0"}),
-        f"the destination in header {h.ROUTE_EXPIRED_TO} holds a zero character",
+        f"the destination in header {h.ROUTE_EXPIRED_TO} contains a NUL character",
     ),
 ]
 
@@ -329,7 +330,7 @@ def test_a_control_message_names_a_timeout(value: object) -> None:
         (incoming({}), "header Timeout.Id is missing or blank"),
         (incoming({TIMEOUT_ID: None}), "header Timeout.Id is missing or blank"),
         (incoming({TIMEOUT_ID: "  "}), "header Timeout.Id is missing or blank"),
-        (incoming({TIMEOUT_ID: "TimeoutDatas/1"}), "header Timeout.Id is no GUID"),
+        (incoming({TIMEOUT_ID: "TimeoutDatas/1"}), "header Timeout.Id is not a GUID"),
         (incoming({TIMEOUT_ID: SAGA}, message_id=""), "property message-id is missing or blank"),
         (incoming({}, problem="cut short"), "properties cannot be read: cut short"),
     ],

@@ -139,7 +139,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
          (WARNING, "resource alarm", "disk alarm on b")]),
     "a wrong password is not a broker that is gone": (
         "broker-reachable", broker(failure=AccessRefused("wrong password")),
-        [(REFUSED, "broker", "does not let us in: wrong password; check user")]),
+        [(REFUSED, "broker", "refuses the connection: wrong password; check user")]),
     "a broker that is gone is one": (
         "broker-reachable", broker(failure=TargetUnavailable("timed out")),
         [(REFUSED, "broker", "cannot be reached: timed out; check broker.url")]),
@@ -157,7 +157,8 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "broker-rights", {**DISPATCHING, **broker(forbidden=[RETRY])},
         [(REFUSED, RETRY, "set dispatch.retry_delays = []")]),
     "a dispatcher without retries makes and binds nothing": (
-        "broker-rights", {**BINDING, **WITHOUT_RETRIES}, [(OK, USER, "nothing has to be made")]),
+        "broker-rights", {**BINDING, **WITHOUT_RETRIES},
+        [(OK, USER, "nothing has to be declared")]),
     "destinations that may not be bound are one finding": (
         "broker-rights", {**BINDING, "version": V1},
         [(OK, USER, ""),
@@ -168,7 +169,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     # version
     "3.10 is new enough": (
         "broker-version", broker(version="3.10.0", enabled={"quorum_queue": True}),
-        [(OK, "RabbitMQ 3.10.0", "fit for delays v2 and mode staged")]),
+        [(OK, "RabbitMQ 3.10.0", "it supports delays v2 and mode staged")]),
     "an old broker cannot hold delays of version 2": (
         "broker-version", {**OLD, "chosen_mode": Mode.DIRECT},
         [(REFUSED, "RabbitMQ 3.9.29", "use --delays v1 --mode direct")]),
@@ -184,7 +185,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
                                       [(UNSEEN, "RabbitMQ new", "cannot be read")]),
     "a dispatcher without retries takes any version": (
         "broker-version", {**OLD, **WITHOUT_RETRIES},
-        [(OK, "RabbitMQ 3.9.29", "any version will do for a dispatcher")]),
+        [(OK, "RabbitMQ 3.9.29", "any version is enough for a dispatcher")]),
     "a dispatcher with retries does not": (
         "broker-version", {**OLD, **DISPATCHING},
         [(REFUSED, "RabbitMQ 3.9.29", "dispatch.retry_delays need version 3.10 or newer; upgrade "
@@ -220,12 +221,12 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "exchanges that divert, by what makes them": (
         "policies",
         broker(alternates={"b": ["policy all", "its own argument"], "a": ["policy all"]}),
-        [(REFUSED, "alternate-exchange", "by its own argument, what b cannot route"),
-         (REFUSED, "alternate-exchange", "by policy all, what a and 1 more cannot route")]),
+        [(REFUSED, "alternate-exchange", "by its own argument, messages that b cannot route"),
+         (REFUSED, "alternate-exchange", "by policy all, messages that a and 1 more cannot")]),
     # the queues of timeout managers
     "queues that nobody else consumes": (
         "satellite-queues", satellites(),
-        [(OK, STORE, "nobody else consumes it; 7 messages wait"), (OK, CONTROL, ""),
+        [(OK, STORE, "nothing else consumes it; 7 messages wait"), (OK, CONTROL, ""),
          (OK, "error", "")]),
     "a missing store queue": (
         "satellite-queues", satellites(**{STORE: None}),
@@ -235,7 +236,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(OK, STORE, ""), (OK, CONTROL, ""), (REFUSED, "error", "dispatch.error_queue")]),
     "other consumers": (
         "satellite-queues", satellites(**{STORE: queue(2), CONTROL: queue(1)}),
-        [(WARNING, STORE, "2 consume it already: the endpoint's own timeout manager"),
+        [(WARNING, STORE, "2 already consume it: the endpoint's own timeout manager"),
          (WARNING, CONTROL, "or another migrator"), (OK, "error", "")]),
     **{
         f"a delivery limit of {limit}": (
@@ -262,15 +263,15 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
          (UNSEEN, "delays v2", "why; and 2 more")]),
     "hanging messages, by level": (
         "stuck-levels", broker(hanging={8: 32, 0: 31}),
-        [(WARNING, "nsb.v2.delay-level-00", "31 expired messages are not passed on yet; migrator"),
-         (WARNING, "nsb.v2.delay-level-08", "stands still for every endpoint")]),
+        [(WARNING, "nsb.v2.delay-level-00", "31 expired messages are not passed on yet; `migrator"),
+         (WARNING, "nsb.v2.delay-level-08", "freezes for every endpoint")]),
     # where rows go
     "bound destinations, with the rows of all endpoints": (
         "destinations", {"previews": TWO, **broker(probes=BOTH, bound=BOTH)},
         [(OK, "Billing", "2 rows"), (OK, "Sales", "6 rows; bound to the delays")]),
     "unbound destinations are bound by a run": (
         "destinations", {"previews": TWO, **broker(probes=BOTH)},
-        [(OK, "Billing", "run binds it"), (OK, "Sales", "run binds it")]),
+        [(OK, "Billing", "`migrator run` binds it"), (OK, "Sales", "`migrator run` binds it")]),
     "unless that is forbidden": (
         "destinations", {"previews": TWO, "may_bind": False, **broker(probes=BOTH)},
         [(WARNING, "Billing", "2 rows will stay in the store"), (WARNING, "Sales", "")]),
@@ -281,7 +282,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "an endpoint without any destination is in the wrong virtual host": (
         "destinations", {"previews": TWO[:1], "vhost": "shop"},
         [(REFUSED, "Sales", "virtual host 'shop' has a queue for none of its 1 destinations: "
-          "Sales; is broker.url"), (WARNING, "Sales", "")]),
+          "Sales; does broker.url"), (WARNING, "Sales", "")]),
     "unless a run saw it missing beside others": (
         "destinations", {"previews": TWO[:1], "held": {QueueName("Sales")}},
         [(WARNING, "Sales", "")]),
@@ -303,7 +304,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "no more than twenty are named": (
         "reply-queues", {"previews": [preview(reply_queues={f"W{n:02}": 1 for n in range(25)})]},
         [*((WARNING, f"W{n:02}", "") for n in range(20)),
-         (WARNING, "replies", "5 more of these queues are gone, of 5 rows")]),
+         (WARNING, "replies", "5 more of these queues do not exist, for 5 rows")]),
     "a destination that catches another's messages": (
         "suffix-collisions", colliding("Sales", "My.Sales"),
         [(REFUSED, "My.Sales", "messages for it also reach Sales")]),
@@ -335,10 +336,10 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "an endpoint's queue may have another name": (
         "unattended-rows", {"previews": LEFT_5, "queues": {"Sales": "Out"}, **MINUTE,
                             **broker(probes={CONTROL: queue(1)})},
-        [(WARNING, "Sales", "nobody consumes Out.TimeoutsDispatcher")]),
+        [(WARNING, "Sales", "nothing consumes Out.TimeoutsDispatcher")]),
     "rows that nobody will send": (
         "unattended-rows", {"previews": LEFT_5, **MINUTE, **broker(probes={CONTROL: queue()})},
-        [(WARNING, "Sales", "5 rows overdue or due soon would be left, but nobody consumes "
+        [(WARNING, "Sales", "5 rows overdue or due soon would be left, but nothing consumes "
           "Sales.TimeoutsDispatcher; start its timeout manager, or use --cutoff 0s")]),
     "before there are such rows": (
         "unattended-rows", {"previews": [preview({"Sales": 1})], **MINUTE},
@@ -353,7 +354,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "2 s are told": ("clock-skew", skew(2), [(WARNING, "clocks", "2.0 s ahead of")]),
     "a minute is told": ("clock-skew", skew(-60), [(WARNING, "clocks", "60.0 s behind")]),
     "more is refused": ("clock-skew", skew(61), [(REFUSED, "clocks", "61.0 s ahead of")]),
-    "no row tells of its zone": ("due-times", zone(), [(OK, SALES.source, "no row tells")]),
+    "no row shows its time zone": ("due-times", zone(), [(OK, SALES.source, "no row shows")]),
     "rows are in another zone": (
         "due-times", zone(*[1] * 5),
         [(REFUSED, SALES.source, "of 5 sampled rows, 5 have a due time +1 h")]),
@@ -368,7 +369,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "no ledger": ("ledger", {"ledger": ledger(verify=LedgerMissing("none"))},
                   [(REFUSED, "ledger", "none; migrator db upgrade")]),
     "a cloned ledger": ("ledger", {"ledger": ledger(verify=LedgerCloned("of another"))},
-                        [(REFUSED, "ledger", "of another; migrator db adopt, ")]),
+                        [(REFUSED, "ledger", "of another; `migrator db adopt`, ")]),
     "a failed-over database": (
         "ledger", {"ledger": ledger(verify=DatabaseFailedOver("another server"))},
         [(REFUSED, "ledger", "another server; migrator db adopt --after-failover")]),
@@ -398,16 +399,16 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "row-contents",
         {"previews": [preview(quarantine={Reason.HEADERS_TOO_LARGE: TOO_LARGE}),
                       preview(sample=Sample(quarantine={Reason.NO_DESTINATION: TOO_LARGE}))]},
-        [(WARNING, "Sales", "2 rows would go to quarantine (headers-too-large): all headers "
+        [(WARNING, "Sales", "2 rows would go to quarantine (headers-too-large): the headers "
           "together leave no room in one AMQP frame for what the delays add; the receiver's "
-          "connection would break; such as x-1: 9 bytes; mend them in the store"),
+          "connection would break; such as x-1: 9 bytes; correct them in the store"),
          (WARNING, "Sales", "of a sample, 2 rows would go to quarantine (no-destination)")]),
     "addresses with a machine, the one with most rows first": (
         "row-contents",
         {"previews": [preview(machine_addresses=Counter({"A@X": 1, "Billing@APP01": 3}))]},
-        [(WARNING, "Sales", "4 rows with a machine in the address, as version 5 wrote it: what is "
-          "for Billing@APP01 goes to the queue Billing; a timeout manager of version 6 or 7 fails "
-          "to send it; if another queue is meant, name it with --map Billing=…")]),
+        [(WARNING, "Sales", "4 rows with a machine in the address, as version 5 wrote it: "
+          "messages for Billing@APP01 go to the queue Billing; a timeout manager of version 6 or 7 "
+          "fails to send it; if another queue is meant, name it with --map Billing=…")]),
     "a right is missing": (
         "rights", {"store": FakeStore(trial_claim=StoreError("no DELETE"))},
         [(REFUSED, SALES.source, "no DELETE; let `migrator db grants`")]),
@@ -464,8 +465,8 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
     "and of which more comes": ("frozen-levels", held({1: 20}, {1: 60}), [(REFUSED, LEVEL_1, "")]),
     "too many to let others pass": (
         "frozen-levels", held({1: 60}, {1: 40}),
-        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed held for 10 s: they find no "
-          "queue; the level stands still for every endpoint")]),
+        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed held for 10 s: no queue "
+          "takes them; the level is frozen for every endpoint")]),
     "what may be on its way": ("frozen-levels", held({1: 20}, {1: 3}), [(WARNING, LEVEL_1, "")]),
     "what has passed": ("frozen-levels", held({1: 20}, {}), [(OK, "levels", "")]),
     "levels that nobody tells": ("frozen-levels", held(NO_API), [(UNSEEN, "frozen-levels", "")]),

@@ -47,7 +47,7 @@ def vhost_with_levels(node: RabbitNode) -> Iterator[str]:
 
 
 def an_attempt(batch: int = 1, attempt: int = 1) -> Attempt:
-    """Return a pass by its numbers."""
+    """Return an attempt by its numbers."""
     return Attempt(batch=BatchId(batch), number=attempt)
 
 

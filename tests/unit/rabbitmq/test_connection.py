@@ -46,7 +46,7 @@ OPENING = [
             "ConnectionClosedByBroker: (530) \"NOT_ALLOWED - access to vhost 'prod' refused\""
         ),
         AccessRefused,
-        "may not enter",
+        "may not access",
     ),
     (
         pika_errors.ProbableAccessDeniedError(

@@ -177,5 +177,5 @@ def test_nesting_is_bounded(kind: bytes) -> None:
         return _field(kind, value)
 
     assert read_properties(nested(MOST_LEVELS - 1)).problem is None
-    assert "inside each other" in _problem(nested(MOST_LEVELS))
-    assert "inside each other" in _problem(nested(5000))
+    assert "nested tables" in _problem(nested(MOST_LEVELS))
+    assert "nested tables" in _problem(nested(5000))

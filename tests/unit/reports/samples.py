@@ -92,7 +92,7 @@ def dispatched(name: str = "Shipping") -> dict[str, Any]:
 
 
 def balance(name: str = "Sales", **rows: int) -> EndpointBalance:
-    """Return the books of an endpoint, of which nothing is missing."""
+    """Return the counts of an endpoint, of which nothing is missing."""
     return EndpointBalance(
         endpoint=EndpointName(name),
         source=f"{name}_TimeoutData",

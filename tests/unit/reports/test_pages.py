@@ -129,7 +129,7 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
     document = preview(endpoint())
     (each,) = document["endpoints"]
     page = previewed(document)
-    assert page.table("What would become of its timeouts") == {
+    assert page.table("What would happen to its timeouts") == {
         "stored": [each["stored"], "in the table now"],
         "to migrate now": [each["to_migrate"], "migrator run would take them out of the table"],
         "… to hand over": [each["to_hand_over"], "they wait at the broker until they are due"],
@@ -138,7 +138,7 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
         "due after the horizon": [each["beyond_horizon"], "they stay in the table until nearer"],
         "without a usable due time": [each["without_due_time"], "they stay for good"],
         "in the ledger already": [each["in_ledger"], "claimed before; not claimed a second time"],
-        "overdue": [each["overdue"], "among these; whatever becomes of them"],
+        "overdue": [each["overdue"], "among these, whatever happens to them"],
     }
     assert page.table("Stored timeouts")["Sales"] == [each["stored"]]
     assert page.table("Each timeout counts once") == {
@@ -172,7 +172,7 @@ def test_several_endpoints_are_added_up() -> None:
     places = page.table("Messages by destination")
     assert (places["Billing"], places["Shipping"]) == ([11_005], [997 + 810])
     assert page.table("Stored timeouts")["Shipping"] == [812]
-    tables = [t for t in page.tables if t.caption == "What would become of its timeouts"]
+    tables = [t for t in page.tables if t.caption == "What would happen to its timeouts"]
     assert [row[1] for row in tables[2].rows] == [812, 810, 2, 0, 0, 3]
     assert ["due before the cutoff", 44, "sent by migrator when due"] in tables[1].rows
     assert "810 timeouts would be sent when due, 5 would go to quarantine" in page.text
@@ -213,9 +213,9 @@ def test_warnings_are_told() -> None:
         "-5.5 h from the row's own header: 1.",
         "rows that are never claimed, odd: 2, such as id-1.",
         "timeout manager would ever reach: 4.",
-        "how large their bodies are: 9.",
+        "rows whose body size is not known: 9.",
         "Have somebody who knows the endpoints read the warnings",
-        "The broker, by wish",
+        "The broker, because of",
         "Endpoint Sales: only the first 12 345 rows",
     ):
         assert told in page.text
@@ -258,12 +258,12 @@ def verified(**changes: Any) -> Page:
 
 
 def test_numbers_of_a_verification_are_those_of_the_document() -> None:
-    """In the books, the pictures and the tables."""
+    """In the counts, the pictures and the tables."""
     document = verification()
     page = verified()
     (each,) = document["endpoints"]
-    books = {name: cells[0] for name, cells in page.table("In the ledger").items()}
-    assert books == {
+    counts = {name: cells[0] for name, cells in page.table("In the ledger").items()}
+    assert counts == {
         "claimed": each["claimed"],
         "handed over": each["handed_over"],
         "dispatched": each["dispatched"],
@@ -299,7 +299,7 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
             {"not_checked": ["level 21"]},
             "No contradiction found, but 1 thing not checked",
             "care",
-            "Read what was not checked",
+            "See below what was not checked",
         ),
         (
             {"endpoints": [balance(handed_over=5, quarantined=2)]},
@@ -338,7 +338,7 @@ def test_what_does_not_agree_is_explained() -> None:
     page = verified(**GONE, doubtful=[BatchId(9), BatchId(12)])
     assert page.table("Kinds")["rows are gone from the ledger rows_gone"] == [
         41,
-        "Somebody deleted them. Look into a backup of the ledger.",
+        "They were deleted. Compare with a backup of the ledger.",
     ]
     assert page.table("The first of each kind")["rows_gone"] == ["7", "too few"]
     assert "Found: 41 contradictions" in page.text

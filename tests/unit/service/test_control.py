@@ -93,7 +93,7 @@ class Bench:
     def new_control(self, throttle: Throttle) -> Control:
         app: Any = SimpleNamespace(
             clock=SimpleNamespace(doubt=None),
-            books=self,
+            queries=self,
             claims=self.quarantine,
             quarantine=self.quarantine,
             settings=Settings(),
@@ -144,9 +144,9 @@ def bench() -> Iterator[Bench]:
 def test_what_else_there_is_to_wait_for_is_told(bench: Bench) -> None:
     """What goes on although all is paused, a new reason, and what a resume does not lift."""
     assert bench.give(Pause(endpoint=None, reason="x")).text.endswith(
-        "is finished; the dispatchers of Shop go on"
+        "is finished; the dispatchers of Shop continue"
     )
-    assert "the reason is new" in bench.give(Pause(endpoint=None, reason="rebuild")).text
+    assert "the reason is replaced" in bench.give(Pause(endpoint=None, reason="rebuild")).text
     assert bench.throttle.reasons()[0].observed == "rebuild (Jo)"
     bench.throttle.pause(Signal.VETO, SALES, "no")
     text = bench.give(Resume(endpoint=SALES)).text
@@ -242,7 +242,7 @@ def test_a_ledger_that_is_away_keeps_nobody_from_obeying(
     monkeypatch.setattr(audit_log, "_AGAIN_S", 0.02)
     bench.events.is_there.clear()
     answer = bench.give(Pause(endpoint=SALES, reason="x"))
-    assert (answer.is_done, "the ledger has no note of it yet" in answer.text) == (True, True)
+    assert (answer.is_done, "it is not recorded in the ledger yet" in answer.text) == (True, True)
     assert bench.throttle.reason_for(SALES) is not None
     assert len(lines("command_given")) == 1
     bench.events.is_there.set()
@@ -280,7 +280,7 @@ def test_many_rows_keep_nobody_waiting(
     bench.quarantine.goes_on.clear()
     assert "being tried again" in bench.give(ALL).text
     second = bench.give(ALL)
-    assert (second.is_done, "nothing was begun" in second.text) == (False, True)
+    assert (second.is_done, "nothing was started" in second.text) == (False, True)
     bench.quarantine.goes_on.set()
     wait_for(lambda: bool(bench.events.of("quarantine_retried")))
     assert bench.quarantine.asked == [QuarantineFilter()]

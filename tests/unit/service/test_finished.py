@@ -68,19 +68,19 @@ def test_finished_is_when_nothing_can_be_claimed_or_is_under_way(
         (some_remaining(0), "", False),
         (
             LEFT,
-            " 863 are left to the timeout manager (cutoff 1m): all overdue, and nobody consumes "
+            " 863 are left to the timeout manager (cutoff 1m): all overdue, and nothing consumes "
             "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`",
             True,
         ),
         (
             replace(LEFT, overdue=0, left=1),
-            " 1 is left to the timeout manager (cutoff 1m): none overdue, and nobody consumes "
+            " 1 is left to the timeout manager (cutoff 1m): none overdue, and nothing consumes "
             "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`",
             False,
         ),
         (
             replace(LEFT, sent_by=SentBy.TIMEOUT_MANAGER),
-            " 863 are left to the timeout manager (cutoff 1m), which runs.",
+            " 863 are left to the timeout manager (cutoff 1m), which is running.",
             False,
         ),
         (
@@ -90,8 +90,8 @@ def test_finished_is_when_nothing_can_be_claimed_or_is_under_way(
         ),
         (
             replace(LEFT, sent_by=SentBy.NOT_KNOWN, overdue=3),
-            " 863 are left to the timeout manager (cutoff 1m): 3 overdue; whether it runs is not "
-            "known.",
+            " 863 are left to the timeout manager (cutoff 1m): 3 overdue; whether it is running is "
+            "not known.",
             False,
         ),
         (

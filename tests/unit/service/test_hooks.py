@@ -409,7 +409,9 @@ def test_a_program_that_others_may_write_is_not_run(write: Write) -> None:
     program = write("touch ran")
     program.chmod(0o757)
     with (
-        pytest.raises(ConfigError, match=r"hooks\.start: .* is not run: other users may write it"),
+        pytest.raises(
+            ConfigError, match=r"hooks\.start: .* cannot be used: other users may write it"
+        ),
         hooked(given(program, START)) as hooks,
     ):
         hooks.fire(START, "", {})

@@ -138,6 +138,6 @@ def test_how_many_wait_is_no_news() -> None:
     bench = Bench()
     bench.left = ["Billing"]
     for rows in (10, 9):
-        bench.ways = [replace(CLOSED, text=f"not bound, and {rows} timeouts are due")]
+        bench.ways = [replace(CLOSED, text=f"had lost its binding, and {rows} timeouts are due")]
         bench.look()
     assert len(bench.events.of("recheck")) == 1

@@ -43,7 +43,7 @@ class World:
         self.settled: list[tuple[datetime, int]] = []
         self.settled_error: LedgerError | None = None
         self.settings = Settings()
-        self.books = self.broker_facts = self.store = self
+        self.queries = self.broker_facts = self.store = self
         app: Any = self
         endpoint = StoreEndpoint(name=SALES, source="s")
         self.poller = StatusPoller(

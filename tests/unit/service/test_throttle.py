@@ -103,7 +103,7 @@ def test_far_out_of_bounds_it_is_critical() -> None:
     """Except what cannot be measured for one endpoint: that only makes it wait."""
     found, critical = waits_after(math.inf, 500, 501, critical_above=500)
     assert found == [True, True, True]
-    assert critical == ["database_latency: much, and 500 is where the daemon gives up"]
+    assert critical == ["database_latency: much, above the limit of 500 at which the daemon ends"]
 
 
 # ── before each claim ────────────────────────────────────────────────────────────────────────────

@@ -121,7 +121,7 @@ def test_who_cannot_be_asked_is_believed_for_a_while_only(bench: Bench, wait_for
     bench.failure = StoreUnavailable("no line")
     wait_for(lambda: any("no line" in text for text in bench.texts))
     assert time.monotonic() - bench.answered_s > 0.3
-    assert "not to be older than 0.3 s" in bench.texts[0]
+    assert "must not be older than 0.3 s" in bench.texts[0]
     bench.failure = None
     wait_for(lambda: not bench.texts)
 
@@ -167,8 +167,8 @@ def test_a_file_says_no_by_being_there(tmp_path: Path) -> None:
     file = tmp_path / "wait"
     assert check_flag_file(file) == {}
     file.touch()
-    assert check_flag_file(file)[None].observed.startswith(f"{file} exists, of 20")
-    assert "cannot be looked at" in check_flag_file(file / "below")[None].observed
+    assert check_flag_file(file)[None].observed.startswith(f"{file} exists, changed 20")
+    assert "cannot be checked" in check_flag_file(file / "below")[None].observed
 
 
 def test_an_alarm_is_heard_of_by_any_connection() -> None:
@@ -219,7 +219,9 @@ def test_an_address_may_veto(address: str) -> None:
         assert check_veto(client, address) == {}
         _Handler.status, _Handler.body = 503, b"\nbackup\truns\nsecond line"
         found = check_veto(client, address)
-        assert found == {None: Verdict(f"{address} says 503: backup runs", "until it answers 2xx")}
+        assert found == {
+            None: Verdict(f"{address} answered 503: backup runs", "until it answers 2xx")
+        }
         _Handler.status, _Handler.body = 204, b""
         assert check_veto(client, address) == {}
         nobody = check_veto(client, "http://127.0.0.1:9/")

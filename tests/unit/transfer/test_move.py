@@ -193,7 +193,7 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
     place.put(message("odd", routing_key="odd"))  # its copy is refused, too
     outcome = _run(place)
     assert outcome.why_left == {WhyLeft.DESTINATION_UNBOUND: 5, WhyLeft.REFUSED: 2}
-    assert "no way" in outcome.destinations[QueueName("Blind")].detail
+    assert "could not route" in outcome.destinations[QueueName("Blind")].detail
     assert (outcome.moved, outcome.poison, len(place.queues[16])) == (0, 0, 7)
 
 

@@ -115,9 +115,9 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     with open_evidence(path, ABOUT) as file:
         path.write_text("mine")
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="already exists"):
             file.finish({})
-    with pytest.raises(ConfigError, match="is there already"), open_evidence(path, ABOUT):
+    with pytest.raises(ConfigError, match="already exists"), open_evidence(path, ABOUT):
         pass
     assert [*tmp_path.iterdir()] == [path]
     assert path.read_text() == "mine"

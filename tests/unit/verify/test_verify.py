@@ -152,11 +152,11 @@ def _in_state(state: str) -> Callable[[World], None]:
 @pytest.mark.parametrize(
     ("plant", "expected", "detail"),
     [
-        (_with_another_body, {"different_in_levels": 1}, "bears its mark, but not its body"),
+        (_with_another_body, {"different_in_levels": 1}, "carries its tag, but not its body"),
         (
             _with_another_id,
             {"different_in_levels": 1, "missing_from_levels": 1},
-            "bears its mark, but is timeout t77",
+            "carries its tag, but is timeout t77",
         ),
         (_claimed_again, {"stray_in_levels": 1}, "but the timeout is recalled"),
         *(
@@ -214,8 +214,7 @@ def test_only_the_first_of_a_kind_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     }
     assert len(found.discrepancies) == 7
     assert (
-        "1 batches with other rows than they should have more are counted as rows_gone, and not "
-        "named"
+        "1 more batches with missing or extra rows are counted as rows_gone, but not listed"
     ) in found.not_checked
     found = world.verified(endpoints=frozenset({BILLING}))
     assert (found.counts, found.rows_checked) == ({Discrepancy.IN_BOTH_PLACES: 1}, 1)
@@ -306,25 +305,28 @@ _DEEP = "v2 level 16: it holds 4 messages; --max-depth allows more"
             {"window": 2},
             9,
             1,
-            ["v2 level 16: it holds more than fits the time; 2 were", "whether 3"],
+            [
+                "v2 level 16: it holds more than can be read in the time allowed; 2 were",
+                "whether 3",
+            ],
         ),
         (
             {"shared": {16}},
             9,
             1,
-            ["v2 level 16: somebody else consumes it", "whether 1 timeouts are still there"],
+            ["v2 level 16: something else consumes it", "whether 1 timeouts are still there"],
         ),
         ({}, 3, 1, [_DEEP, "whether 5 timeouts"]),
         ({"held": {16: 1}}, 9, 1, ["whether 1 timeouts are still there"]),
         ({"unacknowledged": {16: 1}}, 9, 1, ["whether 1 timeouts are still there"]),
         ({"held": {20: 1}}, 9, 2, []),  # they cannot both be there
         (
-            {"gap": "only the management API tells"},
+            {"gap": "only the management API shows this"},
             9,
             0,
             [
                 "whether 2 timeouts are still there",
-                "messages that a level holds back: only the management API tells",
+                "messages that a level holds back: only the management API shows this",
             ],
         ),
     ],
@@ -445,7 +447,7 @@ def test_every_generation_that_exists_is_looked_into(is_scan: bool) -> None:
     for delays, others in ((V1, 1), (V2, 2)):
         found = world.verified(is_scan=is_scan, delays=delays)
         assert (found.counts, sum(each.total or 0 for each in found.levels)) == ({}, others)
-        assert any("levels: --delays leaves them out" in text for text in found.not_checked)
+        assert any("levels: --delays excludes them" in text for text in found.not_checked)
     assert world.verdicts()[3] == ("not_seen" if is_scan else "not_looked")
     world.take_out(world.table[0])
     kind = Discrepancy.MISSING if is_scan else Discrepancy.TOO_FEW
@@ -510,7 +512,7 @@ def test_what_need_not_be_there_all_the_time_is_not_demanded() -> None:
 def test_counts_that_nobody_knows_prove_nothing() -> None:
     """Some of the messages may be with a consumer, or held back."""
     world = healthy()
-    world.gap = "only the management API tells"
+    world.gap = "only the management API shows this"
     assert len(world.verified(is_scan=False).not_checked) == 1  # enough are ready
     world.take_out(world.table[0])
     found = world.verified(is_scan=False)

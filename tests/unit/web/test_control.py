@@ -83,8 +83,8 @@ def test_the_form_of_a_command_is_public() -> None:
         ({"command": ["pause"]}, "command must be one of"),
         ({"command": "pause", "why": "x"}, "pause has no why"),
         ({"command": "drain", "endpoint": "Sales"}, "drain has no endpoint"),
-        ({"command": "pause", "endpoint": 3}, "endpoint must be a text"),
-        ({"command": "pause", "endpoint": " "}, "endpoint must be a text"),
+        ({"command": "pause", "endpoint": 3}, "endpoint must be a non-empty text"),
+        ({"command": "pause", "endpoint": " "}, "endpoint must be a non-empty text"),
         ({"command": "pause", "reason": "two\nlines"}, "reason must be one line"),
         ({"command": "pause", "reason": "\x1b[2J"}, "reason must be one line"),
         ({"command": "pause", "reason": "x" * 501}, "at most 500"),
@@ -109,7 +109,7 @@ def test_a_daemon_that_does_not_answer_holds_nothing_up() -> None:
 
     async def scenario() -> Answer:
         commands, began_s = CommandQueue(panel, patience_s=0.5), time.monotonic()
-        with pytest.raises(UnansweredError, match="may still do it") as given:
+        with pytest.raises(UnansweredError, match="may still carry it out") as given:
             await commands.execute(Drain(), who="alice")
         assert given.value.status == 504
         assert time.monotonic() - began_s < 0.9  # its turn came at once

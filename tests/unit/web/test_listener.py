@@ -70,12 +70,12 @@ def test_what_a_dead_process_left_is_replaced(path: Path) -> None:
 def test_what_is_no_socket_is_left_alone(path: Path) -> None:
     """A typing error must not cost anybody a file; nor is a link followed, or removed."""
     path.write_text("precious")
-    refuse(path, "is no socket")
+    refuse(path, "is not a socket")
     assert path.read_text() == "precious"
     link, target = path.with_name("link"), path.with_name("elsewhere")
     dead_socket(target)
     link.symlink_to(target)
-    refuse(link, "is no socket")
+    refuse(link, "is not a socket")
     assert link.is_symlink()
     assert target.exists()
     refuse(path.with_name("x" * 120), "is too long")

@@ -63,8 +63,8 @@ def card(rows: dict[str, int], **changes: Any) -> EndpointCard:
         rate_per_s=50.0,
         holds=(),
     )
-    books = [EndpointProgress(endpoint=SALES, rows=rows)]
-    progress = replace(some_snapshot().progress, endpoints=books)
+    endpoints = [EndpointProgress(endpoint=SALES, rows=rows)]
+    progress = replace(some_snapshot().progress, endpoints=endpoints)
     found: EndpointCard
     (found,) = looked(endpoints=[replace(view, **changes)], progress=progress)["endpoints"]
     return found
@@ -79,7 +79,7 @@ def test_every_mode_has_words() -> None:
     ("found", "tone", "title"),
     [
         (state(), Tone.GOOD, "Running"),
-        (state_of(some_snapshot(), ALIVE, READY), Tone.CARE, "Running, with doubts"),
+        (state_of(some_snapshot(), ALIVE, READY), Tone.CARE, "Running, with doubtful batches"),
         (state(hold(Signal.PAUSED)), Tone.CARE, "Paused"),
         (state(hold(Signal.ALARM)), Tone.CARE, "Waiting"),
         (state(hold(Signal.ALARM), hold(Signal.PAUSED)), Tone.CARE, "Paused"),
@@ -137,7 +137,7 @@ def test_an_endpoint_that_sends_has_no_end() -> None:
         ({}, "50/s, about 1.7 minutes to go"),
         ({"remaining": some_remaining(10)}, "50/s, less than a second to go"),
         ({"rate_per_s": None}, "too soon to say how fast"),
-        ({"rate_per_s": 0.0}, "0/s, nobody can tell how long it takes"),
+        ({"rate_per_s": 0.0}, "0/s, time to go not known"),
         (
             {"rate_per_s": 0.25, "remaining": some_remaining(10_000)},
             "0.2/s, about 11 hours to go",
@@ -216,7 +216,7 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         (
             "hold_began",
             {"signal": "veto", "limit": "", "observed": "busy {x}"},
-            "Nothing new of Sales is claimed. The veto address says no: busy {x}",
+            "Nothing new of Sales is claimed. The veto URL says no: busy {x}",
         ),
         (
             "quarantine_discarded",
@@ -225,7 +225,7 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         ),
         ("batch_resolved", {"as": "claimed"}, "alice resolved batch 7 as claimed"),
         ("rolled_back", {"rows": 5}, "rolled back batch 7, by alice: endpoint Sales, rows 5"),
-        ("recheck", {"text": "y" * 5000}, f"The checks of the broker, made again: {'y' * 262}…"),
+        ("recheck", {"text": "y" * 5000}, f"The checks of the broker, repeated: {'y' * 264}…"),
     ],
 )
 def test_events_are_told_as_sentences(kind: str, detail: dict[str, object], text: str) -> None:

@@ -217,7 +217,9 @@ class LookingDialect(Dialect):
                 connection.execute(sa.insert(table), [*absent.values()])
         except IntegrityError as exc:
             if self.is_known(connection, table, exc):
-                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
+                raise StoreUnavailable(
+                    f"another process wrote a row of {table.name} as well"
+                ) from exc
             raise
         return list(absent)
 

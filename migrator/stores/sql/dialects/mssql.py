@@ -220,8 +220,8 @@ class MssqlDialect(LookingDialect):
         if name is None:
             return None
         return (
-            f"the ODBC driver is {name}, and only Microsoft's is supported: others lose why the "
-            "server ended a transaction; install it, and name it in store.url "
+            f"the ODBC driver is {name}, but only Microsoft's is supported: others do not report "
+            "why the server ended a transaction; install it, and name it in store.url "
             "(driver=ODBC+Driver+18+for+SQL+Server)"
         )
 
@@ -282,7 +282,7 @@ def without_snapshots(database: str) -> StoreRemark:
     quoted = "[" + database.replace("]", "]]") + "]"
     return StoreRemark(
         subject=database,
-        text="ALLOW_SNAPSHOT_ISOLATION is off: claims work, and migrator verify is refused (3952)",
+        text="ALLOW_SNAPSHOT_ISOLATION is off: claims work, but migrator verify is refused (3952)",
         remedy=f"have your DBA run: ALTER DATABASE {quoted} SET ALLOW_SNAPSHOT_ISOLATION ON",
     )
 
@@ -291,8 +291,8 @@ def snapshots_unknown(database: str) -> StoreRemark:
     """Return what is to be said of a database of which nobody tells what it allows."""
     return StoreRemark(
         subject=database,
-        text="sys.databases does not show this database, so nobody knows whether it allows "
-        "snapshot isolation: claims work, and migrator verify may be refused (3952)",
+        text="sys.databases does not show this database, so it is not known whether it allows "
+        "snapshot isolation: claims work, but migrator verify may be refused (3952)",
         remedy="ask your DBA for snapshot_isolation_state, or for the right to see it",
     )
 

@@ -233,7 +233,7 @@ class MysqlDialect(LookingDialect):
         if engine == "InnoDB":
             return None
         return (
-            f"its engine is {engine}, which has no transactions: a claim could lose or double "
+            f"its engine is {engine}, which has no transactions: a claim could lose or duplicate "
             "rows; ALTER TABLE … ENGINE=InnoDB first"
         )
 
