@@ -13,7 +13,7 @@ The tree::
     │   ├── DatabaseFailedOver       another server has taken over, which may lack what came last
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
-    ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
+    ├── LimitPassed               3  a critical limit was passed; what was claimed is finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
     │   │   └── ClockInDoubt         its clock jumped; nothing is claimed or handed over
@@ -129,7 +129,7 @@ class UnknownEndpoint(PreflightRefused):
 
 
 class LimitPassed(MigratorError):
-    """A panic limit was passed. What was claimed is finished, and nothing more is."""
+    """A critical limit was passed. What was claimed is finished, and nothing more is."""
 
     exit_code = ExitCode.PREFLIGHT_REFUSED
 

@@ -59,6 +59,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "whose word",
     "command_given": "an operator's command: who gave it, and the answer",
     "commit_resolved": "the outcome of a commit that a crash interrupted is known now",
+    "critical_load": "a critical limit was passed; the process finishes what it has and ends",
     "database_failed_over": "another database server took over, and nothing committed is missing",
     "destination_held": "a destination cannot be reached; its timeouts wait in the store",
     "destination_reached": "a held destination can be reached again; its timeouts are handed over",
@@ -119,7 +120,6 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "pace_full": "hand-over is not limited to what the delay levels let go of; timeouts may be "
     "late",
     "paced": "hand-over waits for the delay levels: how long batches waited since the last line",
-    "panic": "a panic limit was passed; the process finishes what it has and ends",
     "pause_kept": "an endpoint was paused before this start and still is; who, why and since when",
     "preflight_finding": "a check found something to know, or could not check",
     "probe_failed": "the delays could not be probed; it is tried again at the next time",

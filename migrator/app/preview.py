@@ -21,7 +21,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks_store import due_times_of
 from migrator.preflight.context import MOVING, Finding, Level, destination_rows, refuse, verdict
 from migrator.preflight.registry import STORE_CHECKS, run_checks
-from migrator.preview.count import survey
+from migrator.preview.count import scan
 from migrator.preview.forecast import dues_per_s, forecast
 from migrator.preview.report import Preview, preview_document
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
@@ -52,7 +52,7 @@ def count_rows(
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
     moved = {e.name for e in endpoints if app.settings.endpoint(e.name).mode in MOVING}
     return [
-        survey(
+        scan(
             app.store,
             endpoint,
             selection=app.selection if endpoint.name in moved else all_rows,

@@ -31,7 +31,7 @@ from migrator.web.status import endpoint_documents
 _log = logging.getLogger(__name__)
 
 PREFLIGHT_ROWS: Final = 20_000
-"""Rows looked at before starting: a restart must not wait for a survey of millions."""
+"""Rows looked at before starting: a restart must not wait for a scan of millions."""
 _LOOK_EVERY_S: Final = 2.0
 
 

@@ -102,7 +102,7 @@ def _refuse_real(app: App, name: str) -> None:
         found = app.store.find(name)
     except UnknownEndpoint:
         return
-    for rows in app.store.survey(found):
+    for rows in app.store.scan(found):
         if any(INVENTED not in (row.headers_text or "") for row in rows):
             raise PreflightRefused(
                 f"{found.source} has timeouts that seed did not write, and seed is for rehearsals "

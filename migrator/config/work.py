@@ -251,17 +251,17 @@ class Throttle(Section):
     """when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always"""
     time_zone: ZoneName = UTC_NAME
     """time zone of the windows"""
-    touch_file: Annotated[Path | None, EMPTY_IS_NONE, SAME_FILE] = None
+    flag_file: Annotated[Path | None, EMPTY_IS_NONE, SAME_FILE] = None
     """while this file exists, nothing is claimed; empty: none"""
-    veto_url: Annotated[str | None, EMPTY_IS_NONE, checked(_check_address)] = None
+    http_url: Annotated[str | None, EMPTY_IS_NONE, checked(_check_address)] = None
     """URL that is asked before claiming; any answer but 2xx holds hand-over; empty: none"""
-    panic_level_depth: int = Field(default=0, ge=0)
+    critical_level_depth: int = Field(default=0, ge=0)
     """above it the daemon drains and ends with code 3; 0: never"""
-    panic_destination_depth: int = Field(default=0, ge=0)
+    critical_destination_depth: int = Field(default=0, ge=0)
     """above it the daemon drains and ends with code 3; 0: never"""
-    panic_database_latency: MaybeTime = None
+    critical_database_latency: MaybeTime = None
     """above it the daemon drains and ends with code 3; empty: never"""
-    panic_replica_lag: MaybeTime = None
+    critical_replica_lag: MaybeTime = None
     """above it the daemon drains and ends with code 3; empty: never"""
 
     @property

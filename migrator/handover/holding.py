@@ -162,7 +162,7 @@ class Holding:
         if not held:
             return ()
         counts: Counter[str | None] = Counter()
-        for rows in store.survey(endpoint):
+        for rows in store.scan(endpoint):
             counts.update(each.destination for each in rows if not each.is_in_ledger)
         with self._lock:
             self._of(endpoint).free(name for name in held if not counts[name])

@@ -241,8 +241,8 @@ class Signal(StrEnum):
     DESTINATION_DEPTH = "destination_depth", "A destination is full"
     LATENCY = "database_latency", "The database is slow"
     REPLICA_LAG = "replica_lag", "A replica of the database is behind"
-    VETO = "veto", "The veto URL says no"
-    TOUCH_FILE = "touch_file", "The touch file exists"
+    HTTP = "throttle_http", "The throttle URL says no"
+    FLAG_FILE = "flag_file", "The flag file exists"
     TIME_ZONE = "time_zone", "Due times are in another time zone"
 
 

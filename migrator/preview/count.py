@@ -40,7 +40,7 @@ from migrator.nservicebus.timeouts import (
 from migrator.preview.report import SPANS, span_of
 from migrator.stores.due_times import zone_offset
 from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample, Selection
-from migrator.stores.ports import RowGroup, Store, SummaryRequest, SurveyedRow
+from migrator.stores.ports import RowGroup, ScannedRow, Store, SummaryRequest
 
 if TYPE_CHECKING:  # only stores in a SQL database have one
     from migrator.stores.sql.summary import TableSummary
@@ -59,7 +59,7 @@ _MOST_UTF8: Final = 3
 """Bytes of UTF-8 for each that a database keeps, in whatever character set."""
 
 
-def survey(
+def scan(
     store: Store,
     endpoint: StoreEndpoint,
     *,
@@ -91,7 +91,7 @@ def survey(
         if opened is not None and _count_in_database(opened, tally, progress):
             return tally.found
     found = tally.found
-    for rows in store.survey(endpoint):
+    for rows in store.scan(endpoint):
         for row in rows:
             tally.count(row)
         progress(len(rows))
@@ -159,7 +159,7 @@ def _count_in_database(
 
 def _sample(
     summary: TableSummary, groups: Sequence[RowGroup], strange: set[str]
-) -> Iterable[SurveyedRow]:
+) -> Iterable[ScannedRow]:
     """Return a row of each group, or of as many groups as there may be, and others beside them."""
     ids = [group.an_id for group in sorted(groups, key=lambda g: (g.slot, g.destination))]
     chosen = (
@@ -213,7 +213,7 @@ class _Tally:
         self._takes_overdue = selection.takes_overdue
         self.found = EndpointPreview(endpoint=endpoint.name, source=endpoint.source)
 
-    def count(self, row: SurveyedRow) -> None:
+    def count(self, row: ScannedRow) -> None:
         """Take *row* into every sum it belongs to."""
         self._count_offset(row)
         self.found.count_due(row.due_at)
@@ -254,7 +254,7 @@ class _Tally:
         name = destination_of(column, {}, self._rules.destination_map)
         return name if 0 < utf8_bytes(name) <= MAX_QUEUE_NAME_BYTES else None
 
-    def convert_all(self, rows: Iterable[SurveyedRow]) -> None:
+    def convert_all(self, rows: Iterable[ScannedRow]) -> None:
         """Count what would become of *rows*, which are to migrate and counted as that."""
         found = self.found
         for row in rows:
@@ -268,7 +268,7 @@ class _Tally:
             found.bytes += (row.body_bytes or 0) + utf8_bytes(row.headers_text or "")
             self._count_level(fate.due_at, 1)
 
-    def convert_sample(self, rows: Iterable[SurveyedRow]) -> None:
+    def convert_sample(self, rows: Iterable[ScannedRow]) -> None:
         """Note what conversion finds in *rows*, which are counted already."""
         sample = self.found.sample = Sample()
         for row in rows:
@@ -287,7 +287,7 @@ class _Tally:
             if queue and queue not in self._rules.destination_map:
                 self.found.machine_addresses[column] += rows
 
-    def _count_offset(self, row: SurveyedRow) -> None:
+    def _count_offset(self, row: ScannedRow) -> None:
         if row.due_at is not None:
             offset = zone_offset(due_offset(row.due_at, row.headers_text))
             if offset is not None:
@@ -304,7 +304,7 @@ class _Tally:
         if delay:
             self.found.entry_levels[entry_level(delay)] += rows
 
-    def _converted(self, row: SurveyedRow) -> NativeMessage | Quarantine:
+    def _converted(self, row: ScannedRow) -> NativeMessage | Quarantine:
         timeout = StoredTimeout(
             id=TimeoutId(row.id),
             row_index=0,

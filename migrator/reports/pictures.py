@@ -75,19 +75,19 @@ def legend(rows: Iterable[Bar]) -> Mapping[str, str]:
     return {piece.share.kind: piece.share.label for row in rows for piece in row.pieces}
 
 
-def ladder(
+def level_bars(
     levels: Mapping[int, Sequence[Share]], *, counts: Mapping[int, int | None] | None = None
 ) -> Sequence[Bar]:
-    """Return a rung for each of the 28 levels, highest first.
+    """Return a bar for each of the 28 levels, highest first.
 
     Args:
         levels: What is drawn; nothing on a level that is missing.
-        counts: What stands beside the rungs, where it is not the sum of what is drawn.
+        counts: What stands beside the bars, where it is not the sum of what is drawn.
     """
     numbers = range(BITS - 1, -1, -1)
-    rungs = bars((f"{level:02d}", levels.get(level, ())) for level in numbers)
+    drawn = bars((f"{level:02d}", levels.get(level, ())) for level in numbers)
     known = counts or {}
     return [
-        replace(rung, count=known.get(level, rung.count), remark=span_words(2**level))
-        for level, rung in zip(numbers, rungs, strict=True)
+        replace(bar, count=known.get(level, bar.count), remark=span_words(2**level))
+        for level, bar in zip(numbers, drawn, strict=True)
     ]

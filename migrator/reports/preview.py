@@ -99,7 +99,7 @@ def preview_page(
         fates=fates,
         legend=pictures.legend(fates),
         due=_due(moved),
-        rungs=_rungs(moved),
+        level_bars=_level_bars(moved),
         destinations=_destinations(both),
         not_checked=[*unseen, *parts, *about.not_checked],
         troubled=sorted(troubled, key=lambda f: f["level"]),
@@ -164,8 +164,8 @@ def _due(moved: Endpoints) -> Sequence[Bar]:
     )
 
 
-def _rungs(moved: Endpoints) -> Sequence[Bar]:
-    return pictures.ladder(
+def _level_bars(moved: Endpoints) -> Sequence[Bar]:
+    return pictures.level_bars(
         {
             int(level): [Share(kind="handed", label=f"level {level}", count=count)]
             for level, count in _sums(moved, "entry_levels").items()

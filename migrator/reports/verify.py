@@ -46,7 +46,7 @@ def verify_page(document: Document, *, about: About) -> str:
     is_good = verdict is Verdict.BALANCED and not not_checked and not sums["quarantined"]
     accounts = _accounts(endpoints)
     places = _destinations(document["destinations"])
-    rungs = _rungs(document["levels"])
+    level_bars = _level_bars(document["levels"])
     return page(
         "verify.html",
         about=about,
@@ -71,8 +71,8 @@ def verify_page(document: Document, *, about: About) -> str:
         destinations=places[:DRAWN],
         destinations_left=max(0, len(places) - DRAWN),
         destinations_legend=pictures.legend(places),
-        rungs=rungs,
-        rungs_legend=pictures.legend(rungs),
+        level_bars=level_bars,
+        level_legend=pictures.legend(level_bars),
         words=DISCREPANCIES,
         listed=LISTED,
         not_checked=not_checked,
@@ -112,14 +112,14 @@ def _destinations(places: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]
     )
 
 
-def _rungs(levels: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
-    """Return a rung for each level; what two generations have in one is drawn together."""
+def _level_bars(levels: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
+    """Return a bar for each level; what two generations have in one is drawn together."""
     together: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for each in levels:
         together[each["level"]].append(each)
     if not together:
         return ()
-    return pictures.ladder(
+    return pictures.level_bars(
         {level: _shares(found) for level, found in together.items()},
         counts={level: _total(found) for level, found in together.items()},
     )

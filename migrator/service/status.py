@@ -69,7 +69,7 @@ class StatusSnapshot:
     at_s: float
     """Monotonic; when the progress was read."""
     events: Sequence[AuditEvent] = ()
-    ladder: LevelDepths | None = None
+    levels: LevelDepths | None = None
     counts: Mapping[EndpointName, Remaining] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     """What → why it could not be read the last time."""
@@ -103,7 +103,7 @@ class StatusPoller:
         )
         self._seen = StatusSnapshot(progress=nothing, at_s=time.monotonic())
         self._gaps: dict[str, str] = {
-            "ladder": "not asked yet",
+            "levels": "not asked yet",
             "rows in the tables": "not asked yet",
         }
         self._done: deque[tuple[float, Mapping[EndpointName, int]]] = deque()
@@ -111,7 +111,7 @@ class StatusPoller:
         """Of each of the last minutes, by a monotonic clock, what was done when it began."""
         self._asked_s = float("-inf")
         self._not_before_s: dict[str, float] = {}
-        self._details = Job("survey", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
+        self._details = Job("scan", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
         # a slow answer is no miss: the status tells how old it is
         self.jobs = [Job("look", POLL_EVERY, self.look, may_lag=True), self._details]
 
@@ -152,7 +152,7 @@ class StatusPoller:
         """Read the rest, if anybody looks."""
         if self._is_wanted:
             facts, delays = self._app.broker_facts, self._app.settings.broker.delays
-            self._read("ladder", lambda: {"ladder": facts.level_depths(delays)})
+            self._read("levels", lambda: {"levels": facts.level_depths(delays)})
             self._read("rows in the tables", self._counts)
 
     def _progress(self) -> Mapping[str, object]:
@@ -266,7 +266,7 @@ class DaemonStatus:
             endpoints=[self._view(served, seen) for served in self.control.served.values()],
             holds=self.control.throttle.reasons(),
             settings=self.control.runtime.texts(),
-            levels=seen.ladder,
+            levels=seen.levels,
             due=_together(seen),
             events=seen.events,
             jobs=[job.view() for job in self.jobs],

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 BEGAN: Final = "hold_began"
 ENDED: Final = "hold_ended"
-CRITICAL: Final = "panic"
+CRITICAL: Final = "critical_load"
 
 QUARANTINE_LIMIT: Final = "handover.max_quarantined, or 1 % if that is more"
 AGAIN_S: Final = 600.0
@@ -208,6 +208,6 @@ def end_for_critical_load(stop: Stop, audit_log: AuditLog, text: str) -> None:
             f"{text}; claimed batches are finished, and nothing more is claimed; fix the cause "
             "and start the daemon again"
         )
-        _log.error("a panic limit was passed", extra={"action": CRITICAL, "reason": text})
+        _log.error("a critical limit was passed", extra={"action": CRITICAL, "reason": text})
         audit_log.note(CRITICAL, {"reason": text})
         stop.draining.set()

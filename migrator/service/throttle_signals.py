@@ -117,11 +117,11 @@ def build_throttles(
     yield new(Signal.ALARM, partial(check_alarm, workers, alarms.look), close=alarms.close)
     if given.windows:
         yield new(Signal.WINDOW, partial(check_window, given.open_windows, given.zone))
-    if given.touch_file is not None:
-        yield new(Signal.TOUCH_FILE, partial(check_flag_file, given.touch_file))
-    if given.veto_url is not None:
-        client = httpx.Client(timeout=_VETO_PATIENCE_S, headers={"User-Agent": "migrator"})
-        yield new(Signal.VETO, partial(check_veto, client, given.veto_url), usual_s, client.close)
+    if given.flag_file is not None:
+        yield new(Signal.FLAG_FILE, partial(check_flag_file, given.flag_file))
+    if given.http_url is not None:
+        client = httpx.Client(timeout=_HTTP_PATIENCE_S, headers={"User-Agent": "migrator"})
+        yield new(Signal.HTTP, partial(check_http, client, given.http_url), usual_s, client.close)
     for signal, look in _thresholds(given, app, endpoints, critical):
         yield new(signal, look, usual_s)
 
@@ -130,10 +130,10 @@ def _thresholds(
     given: Given, app: App, endpoints: Sequence[StoreEndpoint], critical: Callable[[str], None]
 ) -> Iterator[tuple[Signal, Look]]:
     """Yield what is measured and compared with limits, of which the settings have any."""
-    levels = (given.max_level_depth, given.panic_level_depth)
-    depths = (given.max_destination_depth, given.panic_destination_depth)
-    latencies = _seconds_of(given.max_database_latency, given.panic_database_latency)
-    lags = _seconds_of(given.max_replica_lag, given.panic_replica_lag)
+    levels = (given.max_level_depth, given.critical_level_depth)
+    depths = (given.max_destination_depth, given.critical_destination_depth)
+    latencies = _seconds_of(given.max_database_latency, given.critical_database_latency)
+    lags = _seconds_of(given.max_replica_lag, given.critical_replica_lag)
     patience, replicas = timedelta(seconds=_PATIENCE * max(latencies)), ReplicaLag(app.engine)
     for signal, limits, show, measure in (
         (Signal.LEVEL_DEPTH, levels, str, lambda: measure_levels(app)),
@@ -207,12 +207,12 @@ def check_flag_file(path: Path) -> Mapping[Whom, Verdict]:
     return {None: Verdict(observed, "until it is removed")}
 
 
-_VETO_PATIENCE_S: Final = 3.0
+_HTTP_PATIENCE_S: Final = 3.0
 _SHOWN_CHARS: Final = 120
 _READ_BYTES: Final = 4096
 
 
-def check_veto(client: httpx.Client, url: str) -> Mapping[Whom, Verdict]:
+def check_http(client: httpx.Client, url: str) -> Mapping[Whom, Verdict]:
     """Return what *url* says against it; anything but 2xx is a no, and so is no answer."""
     try:
         with client.stream("GET", url) as answer:
@@ -357,8 +357,8 @@ _MOST_QUEUES: Final = 500
 
 def measure_levels(app: App) -> Mapping[Whom, Sample]:
     """Return the messages in all levels together, as far as they are known."""
-    ladder = app.broker_facts.level_depths(app.settings.broker.delays)
-    count = sum(step.known for step in ladder.steps)
+    depths = app.broker_facts.level_depths(app.settings.broker.delays)
+    count = sum(step.known for step in depths.steps)
     return {None: Sample(value=count, text=f"{count} messages in the delay levels")}
 
 

@@ -89,7 +89,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurveyedRow:
+class ScannedRow:
     """One stored row as preview and claims read it, without its body."""
 
     id: str
@@ -215,7 +215,7 @@ class Store(Protocol):
         """
         ...
 
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+    def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         """Yield all rows in chunks, in no promised order, by keyset; takes no locks.
 
         Rows that appear or vanish meanwhile may or may not be seen; no other row is skipped.

@@ -84,7 +84,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_job_runs_total",
             ("job",),
-            "How often a scheduled job was started: survey, probe …",
+            "How often a scheduled job was started: scan, probe …",
             "counter",
         ),
         Measure(

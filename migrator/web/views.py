@@ -60,7 +60,7 @@ _SENTENCES: Final = {
     "quarantine_discarded": "{rows} in quarantine{of}{why} discarded, by {actor}",
     "batch_resolved": "{actor} resolved batch {batch} as {as}",
     "ledger_purged": "{rows} deleted from the ledger, by {actor}",
-    "panic": "A critical limit was exceeded, and the daemon ends: {reason}",
+    "critical_load": "A critical limit was exceeded, and the daemon ends: {reason}",
 }
 """Kinds of events that are told as sentences."""
 
@@ -376,7 +376,7 @@ def _levels(depths: LevelDepths) -> Sequence[Bar]:
         step.level: None if step.ready is None or not step.exists else step.known
         for step in depths.steps
     }
-    return pictures.ladder(shares, counts=counts)
+    return pictures.level_bars(shares, counts=counts)
 
 
 def event_text(event: AuditEvent) -> str:

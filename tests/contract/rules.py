@@ -91,9 +91,7 @@ RULES: Final = (
         "Any name: quotes, spaces, colons, percent signs, letters of any alphabet",
         ["test_names_may_contain_anything"],
     ),
-    Rule(
-        "More timeouts than a page are all seen, each once", ["test_survey_yields_every_row_once"]
-    ),
+    Rule("More timeouts than a page are all seen, each once", ["test_scan_yields_every_row_once"]),
     Rule(
         "Never early: what is finer than a microsecond is rounded up",
         ["test_it_is_never_due_earlier_than_stored"],
@@ -110,7 +108,7 @@ RULES: Final = (
         "A due time that is none is never claimed, and is shown",
         [
             "test_rows_without_a_usable_due_time_stay",
-            "test_survey_shows_unusable_due_times_as_none",
+            "test_scan_shows_unusable_due_times_as_none",
         ],
     ),
     Rule(

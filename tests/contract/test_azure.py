@@ -247,7 +247,7 @@ def test_what_nobody_can_claim_is_listed_with_the_reason(site: AzureSite) -> Non
     table.upsert_entity(
         {**table.get_entity(rows[3].partition, rows[3].id), "OwningTimeoutManager": "Other", **odd}
     )
-    listed = [each for page in site.store.survey(site.endpoint) for each in page]
+    listed = [each for page in site.store.scan(site.endpoint) for each in page]
     assert sorted((each.id, each.why_unclaimable) for each in listed) == [
         (rows[0].id, "its due time cannot be read"),
         (rows[1].id, "its due time cannot be read"),
@@ -262,11 +262,11 @@ def test_what_nobody_can_claim_is_listed_with_the_reason(site: AzureSite) -> Non
     )
 
 
-def test_a_survey_tells_how_large_bodies_are(site: AzureSite) -> None:
+def test_a_scan_tells_how_large_bodies_are(site: AzureSite) -> None:
     """The container is listed, whatever else is in there; of a body that is gone nobody knows."""
     site.legacy.add([*due(1, count=4, body=b"12345"), *due(1, start=4, body=None)])
     site.legacy.container.upload_blob("of-somebody-else", b"x" * 99)
-    rows = [each for page in site.store.survey(site.endpoint) for each in page]
+    rows = [each for page in site.store.scan(site.endpoint) for each in page]
     found = [each.body_bytes for each in sorted(rows, key=lambda row: row.id)]
     assert found == [5, 5, 5, 5, None]
 

@@ -103,7 +103,7 @@ def test_others_timeouts_are_left_alone(site: AnySite) -> None:
     other = site.second("Billing")
     other.create(theirs)
     assert site.claim(endpoint, site.lease()).batch.size == 2
-    assert [row for page in site.store.survey(endpoint) for row in page] == []
+    assert [row for page in site.store.scan(endpoint) for row in page] == []
     assert other.legacy_rows() == theirs
 
     other.close()

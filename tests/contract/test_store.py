@@ -12,7 +12,7 @@ from migrator.errors import UnknownEndpoint
 from migrator.preflight.checks_store import vendor_run
 from migrator.preflight.context import Level
 from migrator.stores.ravendb import listing
-from migrator.stores.sql import store as survey_module
+from migrator.stores.sql import store as store_module
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import Placement
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
@@ -114,41 +114,41 @@ def test_discovery_tells_whose_timeouts_there_are(site: AnySite) -> None:
 
 
 @pytest.mark.every_store
-def test_survey_yields_every_row_once(site: AnySite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_yields_every_row_once(site: AnySite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages together are all there is, whatever the due times."""
-    monkeypatch.setattr(survey_module, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(store_module, "CHUNK_ROWS", 4)
     monkeypatch.setattr(listing, "PAGE_DOCUMENTS", 4)
     endpoint = site.create(hours(8))
-    chunks = [chunk for chunk in site.store.survey(endpoint) if chunk]
+    chunks = [chunk for chunk in site.store.scan(endpoint) if chunk]
     assert len(chunks) > 1
     assert sorted(row.id for chunk in chunks for row in chunk) == [timeout_id(n) for n in range(8)]
 
 
-def test_survey_reports_a_row_as_it_is(site: AnySite) -> None:
+def test_scan_reports_a_row_as_it_is(site: AnySite) -> None:
     """Everything preview needs, and no body."""
     row = LegacyRow(id=timeout_id(1), body=b"xyz", destination=None, headers=None)
-    ((found,),) = site.store.survey(site.create([row]))
+    ((found,),) = site.store.scan(site.create([row]))
     assert (found.id, found.destination, found.headers_text) == (row.id, None, None)
     assert (found.body_bytes, found.is_in_ledger) == (3, False)
     assert found.due_at == datetime(2026, 3, 1, 13, 0, 0, 123456, tzinfo=UTC)
 
 
 @pytest.mark.every_store
-def test_survey_shows_unusable_due_times_as_none(site: AnySite) -> None:
+def test_scan_shows_unusable_due_times_as_none(site: AnySite) -> None:
     """Rows no timeout manager would ever send have no due time, and break nothing."""
     rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(site.unusable_times)]
-    found = [row for page in site.store.survey(site.create(rows)) for row in page]
+    found = [row for page in site.store.scan(site.create(rows)) for row in page]
     assert {row.id for row in found} == {row.id for row in rows}
     assert {row.due_at for row in found} == {None}
 
 
 @pytest.mark.every_store
-def test_survey_knows_what_the_ledger_has(site: AnySite) -> None:
+def test_scan_knows_what_the_ledger_has(site: AnySite) -> None:
     """A row that will not be claimed is marked as such."""
     endpoint, lease = site.create(hours(2)), site.lease()
     site.claim(endpoint, lease, max_rows=1)
     site.insert(hours(1))
-    (chunk,) = site.store.survey(endpoint)
+    (chunk,) = site.store.scan(endpoint)
     assert {row.id: row.is_in_ledger for row in chunk} == {
         timeout_id(0): True,
         timeout_id(1): False,
@@ -156,12 +156,12 @@ def test_survey_knows_what_the_ledger_has(site: AnySite) -> None:
 
 
 @pytest.mark.own_table
-def test_survey_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows deleted between chunks do not make it skip others."""
-    monkeypatch.setattr(survey_module, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(store_module, "CHUNK_ROWS", 3)
     endpoint = site.create(hours(9))
     seen = []
-    for chunk in site.store.survey(endpoint):
+    for chunk in site.store.scan(endpoint):
         seen += [row.id for row in chunk]
         site.execute(f"DELETE FROM {site.quoted()} WHERE \"Id\" = '{chunk[-1].id}'")
     assert seen == [timeout_id(n) for n in range(9)]

@@ -17,7 +17,7 @@ from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview import count
-from migrator.preview.count import survey
+from migrator.preview.count import scan
 from migrator.preview.forecast import forecast
 from migrator.stores.endpoints import EndpointPreview, Selection
 from migrator.stores.sql import store
@@ -107,7 +107,7 @@ def _counted(site: Site, endpoint: StoreEndpoint, *, is_exact: bool, **given: An
         "rules": LIMITS,
         "now": NOW,
     }
-    return survey(site.store, endpoint, **(usual | given), is_exact=is_exact)
+    return scan(site.store, endpoint, **(usual | given), is_exact=is_exact)
 
 
 @pytest.fixture(autouse=True)

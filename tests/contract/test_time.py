@@ -50,7 +50,7 @@ def test_sessions_in_an_odd_zone_change_nothing(site: AnySite, odd_zone: str) ->
         claim = other.claim(endpoint, lease, due_until=NOW + timedelta(hours=2))
         due = [row.due_at for row in other.batches.rows(claim.batch)]
         assert due == [NOW + timedelta(hours=n) for n in (1, 2)]
-        (left,) = [row for page in other.store.survey(endpoint) for row in page]
+        (left,) = [row for page in other.store.scan(endpoint) for row in page]
         assert left.due_at == NOW + timedelta(hours=3)
         assert other.claims.release(claim.batch, lease) == 2
         other.close()

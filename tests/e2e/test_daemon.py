@@ -94,7 +94,7 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, what="two lanes")
     wait_until(lambda: jobs(rig)["probe"]["last"] is not None, what="a probe that came back")
     assert [probe["level"] for probe in noted(rig, "probe")[0]["probes"]] == [0]
-    assert {"throttle", "look", "survey", "held-destinations"} < set(jobs(rig))
+    assert {"throttle", "look", "scan", "held-destinations"} < set(jobs(rig))
     wait_until(lambda: jobs(rig)["capacity"]["last"] is not None, what="the levels' capacity")
     wait_until(lambda: bool(noted(rig, "capacity_measured")), what="a note of it")
     (kept,) = noted(rig, "capacity_measured")
@@ -132,8 +132,8 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
 
 def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
     """What can change does, the service manager hears of it, and wrong settings change nothing."""
-    touch_file = tmp_path / "wait"
-    touch_file.touch()
+    flag_file = tmp_path / "wait"
+    flag_file.touch()
     rig.config = tmp_path / "migrator.toml"
     rig.config.write_text(SETTINGS.partition('[[endpoints]]\nname = "Shop"')[0], encoding="utf-8")
     listen(rig, tmp_path)
@@ -142,7 +142,7 @@ def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
         process = rig.start("run", NOTIFY_SOCKET=manager.address)
         wait_until(lambda: "READY=1" in manager.messages(), what="a daemon")
         rig.config.write_text(
-            f"{SETTINGS}rate_limit = 50\nlanes = 2\n[throttle]\ntouch_file = '{touch_file}'\n",
+            f"{SETTINGS}rate_limit = 50\nlanes = 2\n[throttle]\nflag_file = '{flag_file}'\n",
             encoding="utf-8",
         )
         process.send_signal(signal.SIGHUP)
@@ -150,11 +150,11 @@ def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
         wait_until(lambda: manager.messages().count("READY=1") == 2, what="READY")
         (told,) = [each for each in manager.messages() if each.startswith("RELOADING=1\n")]
         assert told.partition("\nMONOTONIC_USEC=")[2].isdigit()
-        wait_until(lambda: signals(rig) == ["touch_file"], what="a hold for the file")
+        wait_until(lambda: signals(rig) == ["flag_file"], what="a hold for the file")
         found = status(rig)
         assert (found["settings"]["rate_limit"], found["settings"]["lanes"]) == ("50", "2")
         rig.insert([row()])
-        touch_file.unlink()
+        flag_file.unlink()
         wait_until(lambda: not rig.stored_ids(), what="going on without the file")
         rig.config.write_text("[handover]\nlanes = 0\n", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
@@ -163,7 +163,7 @@ def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:
         log = rig.stop(process)
     done, refused = noted(rig, "reload")
     settings = ["handover.batch_size", "handover.lanes", "handover.rate_limit"]
-    assert done["changed"] == [*settings, "throttle.touch_file"]
+    assert done["changed"] == [*settings, "throttle.flag_file"]
     assert done["needs_restart"] == ["endpoints"]
     assert not refused["is_done"]
     assert "reload_refused" in log

@@ -54,10 +54,10 @@ def test_an_alarm_is_shown_soon(rig: Rig, vhost: Vhost, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_panic_limit_drains_without_an_alarm(rig: Rig, tmp_path: Path) -> None:
+def test_a_critical_limit_drains_without_an_alarm(rig: Rig, tmp_path: Path) -> None:
     """It ends with code 3 and says why; what was claimed is handed over."""
     rig.settings |= {
-        "MIGRATOR_THROTTLE__PANIC_LEVEL_DEPTH": "150",
+        "MIGRATOR_THROTTLE__CRITICAL_LEVEL_DEPTH": "150",
         "MIGRATOR_THROTTLE__EVERY": "200ms",
         "MIGRATOR_HANDOVER__BATCH_SIZE": "100",
         "MIGRATOR_HANDOVER__RATE_LIMIT": "200",
@@ -70,7 +70,7 @@ def test_a_panic_limit_drains_without_an_alarm(rig: Rig, tmp_path: Path) -> None
     assert "above the limit of 150 at which the daemon ends" in done.stderr
     assert set(rig.batch_states()) == {"handed_over"}
     assert rig.stored_ids()
-    assert len(noted(rig, "panic")) == 1
+    assert len(noted(rig, "critical_load")) == 1
 
 
 @pytest.mark.punctual

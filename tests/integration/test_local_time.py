@@ -180,7 +180,7 @@ def test_the_database_counts_local_time_as_it_is_converted(
     for change in CHANGES[zone]:
         selection = Selection(cutoff=timedelta(minutes=25), horizon=timedelta(hours=2))
         exact, found = (
-            count.survey(
+            count.scan(
                 site.store,
                 endpoint,
                 selection=selection,
@@ -245,7 +245,7 @@ def test_rows_of_two_zones_are_made_of_one_by_the_statement_of_the_docs(opened: 
         connection.exec_driver_sql(
             statement.replace('"Sales_TimeoutData"', site.quoted()).replace("%", "%%")
         )
-    found = [each.due_at for page_ in site.store.survey(endpoint) for each in page_]
+    found = [each.due_at for page_ in site.store.scan(endpoint) for each in page_]
     assert sorted(each for each in found if each) == moments
 
 
@@ -275,13 +275,13 @@ def expire(row: LegacyRow) -> datetime:
 
 @pytest.mark.parametrize("endpoint_name", ["SalesT4", "SalesT5"])
 def test_captured_rows_are_due_when_their_headers_say(opened: Opener, endpoint_name: str) -> None:
-    """Claimed, surveyed, counted, recalled and released; the column is as it was afterwards."""
+    """Claimed, scanned, counted, recalled and released; the column is as it was afterwards."""
     zone, rows = captured(endpoint_name)
     site = opened(zone)
     endpoint = site.create(rows)
     due = {row.id: expire(row) for row in rows}
-    surveyed = {row.id: row.due_at for page in site.store.survey(endpoint) for row in page}
-    assert surveyed == due
+    scanned = {row.id: row.due_at for page in site.store.scan(endpoint) for row in page}
+    assert scanned == due
     soonest, last = min(due.values()), max(due.values())
     counted = site.store.count(endpoint.source, soonest)
     assert counted.due == [("overdue", 1), ("up to 1m", 1), ("up to 1h", 2)]

@@ -20,7 +20,7 @@ from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import RavenServer
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
 from migrator.stores.ravendb.listing import RavenReader
@@ -228,5 +228,5 @@ def test_an_archived_timeout_is_left_where_it_is(bench: Bench) -> None:
     bench.send(Put(id=id_, content=raw.content, metadata=metadata, expected=None))
     (page,) = bench.store.list(bench.sales)
     why = "it is archived, so its timeout manager does not see it"
-    assert list(page) == [SurveyedRow(id=id_, why_unclaimable=why)]
+    assert list(page) == [ScannedRow(id=id_, why_unclaimable=why)]
     assert list(bench.store.read(bench.sales, [id_])) == []

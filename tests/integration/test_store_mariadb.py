@@ -315,7 +315,7 @@ def test_a_zero_date_is_no_time(site: Site, endpoint: StoreEndpoint) -> None:
         connection.exec_driver_sql(
             f"INSERT INTO {site.quoted()} VALUES ('a', NULL, NULL, NULL, 0, '{{}}', '6')"
         )
-    (rows,) = site.store.survey(endpoint)
+    (rows,) = site.store.scan(endpoint)
     assert [row.due_at for row in rows] == [None]
     assert site.claims.claim(site.request(endpoint, site.lease())) is None
 

@@ -96,7 +96,7 @@ def test_no_transaction_is_open_between_calls(site: Site) -> None:
     claim = site.claim(endpoint, lease)
     site.batches.rows(claim.batch)
     site.claims.claim(site.request(endpoint, lease))
-    next(iter(site.store.survey(endpoint)), None)
+    next(iter(site.store.scan(endpoint)), None)
     query = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND state LIKE 'idle in%' AND pid <> pg_backend_pid()"

@@ -25,7 +25,7 @@ from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import DueRange, Entry
 from migrator.stores.documents.soonest import RecentListings
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 
 _log = logging.getLogger(__name__)
 _MAIN: Final = ["PartitionKey", "Time", "StateAddress"]
@@ -67,7 +67,7 @@ class LiveTimeouts:
         self._reader = reader
         self._pages = pages
 
-    def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[SurveyedRow]]:
+    def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[ScannedRow]]:
         """Yield the live timeouts of *owner* in pages; see ``DocumentStore.list``.
 
         Raises:
@@ -85,21 +85,21 @@ class LiveTimeouts:
                 if due_of(main) is None:
                     suspects.add(timeout)
         if broken := frozenset(suspects):
-            yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in sorted(broken)]
+            yield [ScannedRow(id=each, why_unclaimable=NO_TIME) for each in sorted(broken)]
         sizes = self._sizes(frozenset(blob_of.values())) if with_sizes else {}
         for page in self._pages(f"{OWNER} eq @owner and RowKey ne @none", mine, _COLUMNS):
             self.refuse_strays(page, blob_of)
             suspects |= {e["RowKey"] for e in page if due_of(e) is None and e["RowKey"] in blob_of}
             entries = [entry_of(each, self._scope) for each in page]
             found = [
-                _surveyed(each, sizes.get(blob_of[each.id]))
+                _scanned(each, sizes.get(blob_of[each.id]))
                 for each in entries
                 if each is not None and each.id in blob_of and each.id not in broken
             ]
             if found:
                 yield found
         if left := self._without_time_entry(owner, sorted(suspects - broken)):
-            yield [SurveyedRow(id=each, why_unclaimable=NO_TIME) for each in left]
+            yield [ScannedRow(id=each, why_unclaimable=NO_TIME) for each in left]
 
     def refuse_strays(self, page: Sequence[Entity], live: Container[str] | None = None) -> None:
         """Refuse time entries of live timeouts in partitions of another scope.
@@ -164,8 +164,8 @@ class LiveTimeouts:
             return {}
 
 
-def _surveyed(entry: Entry, size: int | None) -> SurveyedRow:
-    return SurveyedRow(
+def _scanned(entry: Entry, size: int | None) -> ScannedRow:
+    return ScannedRow(
         id=entry.id,
         due_at=entry.due_at,
         destination=entry.destination,

@@ -33,7 +33,7 @@ from migrator.stores.azure.listing import (
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
 from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 from migrator.stores.sql.seeding import SeedRow
 
 PAGE: Final = 1000
@@ -93,7 +93,7 @@ class AzureStore:
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[SurveyedRow]]:
+    ) -> Iterator[Sequence[ScannedRow]]:
         """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Reads the table twice, first the main entries and then the time entries, and for the sizes

@@ -17,7 +17,7 @@ from typing import Any, Final, NewType, Protocol
 
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 
 NOBODY: Final = TimeoutId("migrator-nobody")
 """Asked for to hear whether a place is there, and how soon it answers; no timeout is called so."""
@@ -115,7 +115,7 @@ class DocumentStore(Protocol):
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[SurveyedRow]]:
+    ) -> Iterator[Sequence[ScannedRow]]:
         """Yield the endpoint's live timeouts in pages, in no promised order.
 
         Also those that no claim ever takes, with the reason.

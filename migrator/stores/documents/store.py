@@ -1,4 +1,4 @@
-"""A document store as people ask about it: endpoints, a survey, a trial, counts and answer times.
+"""A document store as people ask about it: endpoints, a scan, a trial, counts and answer times.
 
 Rules of this file: nothing is changed, and no more than so many timeouts are listed for a count.
 """
@@ -24,9 +24,9 @@ from migrator.stores.documents.ledger import DocumentLedger, insert_claim
 from migrator.stores.documents.ports import NOBODY, Document, DocumentStore, DueRange
 from migrator.stores.ports import (
     DueTime,
+    ScannedRow,
     StoreRemark,
     SummaryRequest,
-    SurveyedRow,
     TableCount,
     by_span,
     trial_request,
@@ -87,7 +87,7 @@ class DocumentStoreView:
             raise UnknownEndpoint(name, tuple(each.name for each in known))
         return endpoint
 
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+    def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         """Yield all timeouts without their bodies; see ``Store``.
 
         Works without a ledger, too: then no timeout is in it.

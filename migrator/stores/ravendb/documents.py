@@ -17,7 +17,7 @@ from typing import Final
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.ports import Document, Entry
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.families import (
     MUST_BE_NEW,
     Family,
@@ -109,14 +109,14 @@ def entry_of(timeout: Timeout) -> Entry:
     return Entry(due_at=timeout.due_at, id=id_, destination=timeout.destination)
 
 
-def listed_as(raw: RawDocument) -> SurveyedRow:
+def listed_as(raw: RawDocument) -> ScannedRow:
     """Return what a listing shows of a document."""
     try:
         timeout = timeout_of(raw)
     except Unreadable as exc:
         shown = raw.id if is_storable(raw.id) else ascii(raw.id)
-        return SurveyedRow(id=shown, why_unclaimable=str(exc))
-    return SurveyedRow(
+        return ScannedRow(id=shown, why_unclaimable=str(exc))
+    return ScannedRow(
         id=timeout.raw.id,
         due_at=timeout.due_at,
         destination=timeout.destination,

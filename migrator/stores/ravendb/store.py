@@ -20,7 +20,7 @@ from migrator.errors import SourceElsewhere, StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
@@ -120,7 +120,7 @@ class RavenStore:
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
-    ) -> Iterator[Sequence[SurveyedRow]]:
+    ) -> Iterator[Sequence[ScannedRow]]:
         """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Sizes are always known.

@@ -27,9 +27,9 @@ from migrator.stores.ports import (
     DUE_SPANS,
     NEVER,
     DueTime,
+    ScannedRow,
     StoreRemark,
     SummaryRequest,
-    SurveyedRow,
     TableCount,
     by_span,
     until,
@@ -38,13 +38,13 @@ from migrator.stores.sql.claims import trial_claim
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_from, due_of
-from migrator.stores.sql.summary import TableSummary, surveyed, surveyed_rows
+from migrator.stores.sql.summary import TableSummary, scanned, scanned_rows
 from migrator.stores.sql.vendor_runs import unfinished_vendor_runs
 
 T = TypeVar("T")
 
 CHUNK_ROWS: Final = 2000
-"""Of a survey."""
+"""Of a scan."""
 MOST_ROWS: Final = 200_000
 """Rows that are counted; a larger table is told by the database's own estimate."""
 _SAMPLED: Final = 40
@@ -120,7 +120,7 @@ class TableStore(ABC):
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+    def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         """Yield the endpoint's rows in the order of the primary key; see ``Store``.
 
         Works without a ledger, too: then no row is in it.
@@ -131,7 +131,7 @@ class TableStore(ABC):
         while True:
             rows = self._read(legacy, _chunk(legacy, ledger, last_id))
             if rows:
-                yield surveyed_rows(rows)
+                yield scanned_rows(rows)
             if len(rows) < CHUNK_ROWS:
                 return
             last_id = rows[-1].id
@@ -262,7 +262,7 @@ class TableStore(ABC):
 
 def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> sa.Select[Any]:
     key = legacy.table.c.Id
-    found = surveyed(legacy, ledger)
+    found = scanned(legacy, ledger)
     if last_id is not None:
         found = found.where(key > sa.literal(last_id, key.type))
     return found.order_by(key).limit(CHUNK_ROWS)

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from migrator.database.portable import among, flag, prefer_indexes
 from migrator.database.types import byte_length, exactly, minute_of, second_of, utf8_length
 from migrator.ledger.tables import LedgerTables
-from migrator.stores.ports import RowGroup, SummaryRequest, SurveyedRow
+from migrator.stores.ports import RowGroup, ScannedRow, SummaryRequest
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_of, due_until, zone_of
 from migrator.stores.sql.moving import id_text, in_ledger
@@ -76,13 +76,13 @@ class TableSummary:
             for row in self._connection.execute(statement)
         ]
 
-    def odd_rows(self, destinations: Collection[str]) -> Iterator[Sequence[SurveyedRow]]:
+    def odd_rows(self, destinations: Collection[str]) -> Iterator[Sequence[ScannedRow]]:
         """Yield the rows to migrate that look odd, or go to one of *destinations* or to none."""
         yield from self._stream(self._is_strange(destinations))
 
     def rows_due(
         self, after: datetime, until: datetime, *, not_for: Collection[str]
-    ) -> Iterator[Sequence[SurveyedRow]]:
+    ) -> Iterator[Sequence[ScannedRow]]:
         """Yield the rows to migrate due after *after*, up to *until*, without the odd ones.
 
         Odd are those that ``odd_rows(not_for)`` yields.
@@ -91,11 +91,11 @@ class TableSummary:
         is_plain = ~self._is_strange(not_for)
         yield from self._stream(due_after(row, after), due_until(row, until), is_plain)
 
-    def rows_called(self, ids: Sequence[str]) -> Sequence[SurveyedRow]:
+    def rows_called(self, ids: Sequence[str]) -> Sequence[ScannedRow]:
         """Return the rows called *ids*."""
         return self._read(self._rows().where(self._legacy.table.c.Id.in_(ids))) if ids else ()
 
-    def outermost(self, rows: int, *, not_for: Collection[str]) -> Sequence[SurveyedRow]:
+    def outermost(self, rows: int, *, not_for: Collection[str]) -> Sequence[ScannedRow]:
         """Return so many *rows* to migrate, half of them first by key, half of them last.
 
         Without the odd ones. The vendor's keys begin with random digits, so this is a draw.
@@ -136,16 +136,16 @@ class TableSummary:
         return Counter({row.at: row.found for row in self._connection.execute(statement)})
 
     def _rows(self) -> sa.Select[Any]:
-        return surveyed(self._legacy, self._ledger)
+        return scanned(self._legacy, self._ledger)
 
-    def _stream(self, *conditions: sa.ColumnElement[bool]) -> Iterator[Sequence[SurveyedRow]]:
+    def _stream(self, *conditions: sa.ColumnElement[bool]) -> Iterator[Sequence[ScannedRow]]:
         statement = self._rows().where(*self._is_meant(), *conditions)
         options = {"yield_per": _CHUNK_ROWS}
         with self._connection.execute(statement, execution_options=options) as found:
-            yield from map(surveyed_rows, found.partitions())
+            yield from map(scanned_rows, found.partitions())
 
-    def _read(self, statement: sa.Select[Any]) -> Sequence[SurveyedRow]:
-        return surveyed_rows(self._connection.execute(statement).all())
+    def _read(self, statement: sa.Select[Any]) -> Sequence[ScannedRow]:
+        return scanned_rows(self._connection.execute(statement).all())
 
     def _is_meant(self) -> Iterator[sa.ColumnElement[bool]]:
         """Yield the conditions of a row that would be migrated now."""
@@ -163,8 +163,8 @@ class TableSummary:
         return sa.or_(is_odd, destination.is_(None), *is_listed)
 
 
-def surveyed(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.Select[Any]:
-    """Return what reads a ``SurveyedRow``; *ledger* None: no row is in it."""
+def scanned(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.Select[Any]:
+    """Return what reads a ``ScannedRow``; *ledger* None: no row is in it."""
     row = legacy.table.c
     # a driver cannot read infinity or the year 10 000
     readable = sa.case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=sa.null())
@@ -178,11 +178,9 @@ def surveyed(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.Select[Any]
     ).where(*legacy.is_owned)
 
 
-def surveyed_rows(found: Sequence[sa.Row[Any]]) -> Sequence[SurveyedRow]:
-    """Return what a statement of ``surveyed`` has *found*."""
-    return [
-        SurveyedRow(**{**row._mapping, "is_in_ledger": bool(row.is_in_ledger)}) for row in found
-    ]
+def scanned_rows(found: Sequence[sa.Row[Any]]) -> Sequence[ScannedRow]:
+    """Return what a statement of ``scanned`` has *found*."""
+    return [ScannedRow(**{**row._mapping, "is_in_ledger": bool(row.is_in_ledger)}) for row in found]
 
 
 def _groups(

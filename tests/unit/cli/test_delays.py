@@ -24,7 +24,7 @@ from tests.unit.preflight.fakes import level_depths
 
 
 def test_levels_are_drawn(program: Program) -> None:
-    """As a ladder, with what is held marked; exit code 0."""
+    """As a table of levels, with what is held marked; exit code 0."""
     program.broker.steps = level_depths(
         LevelDepth(level=5, ready=3, unacknowledged=0, held=40, consumers=0)
     )
@@ -155,7 +155,7 @@ def test_a_measured_capacity_is_shown_and_kept(
 
 
 def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[str]:
-    """Return the lines of a ladder."""
+    """Return the lines of the table of levels."""
     stream = io.StringIO()
     system = "standard" if color else None
     console = Console(file=stream, width=width, force_terminal=color, color_system=system)  # type: ignore[arg-type]  # rich types it as a literal
@@ -163,7 +163,7 @@ def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[
     return stream.getvalue().splitlines()
 
 
-def test_rungs_are_filled_by_what_waits() -> None:
+def test_levels_are_filled_by_what_waits() -> None:
     """Longest delays on top, in proportion; the least message is seen beside a million."""
     crowded = level_depths(
         LevelDepth(level=9, ready=1_000_000, unacknowledged=0, held=0, consumers=0),

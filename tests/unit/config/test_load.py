@@ -202,9 +202,9 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
             '[throttle]\ntime_zone = "../../etc/passwd"',
             "must be a time zone that this machine knows",
         ),
-        ('[throttle]\ntouch_file = "here"', "must be an absolute path"),
-        ('[throttle]\nveto_url = "ftp://a"', "must be an http:// or https:// address"),
-        ('[throttle]\nveto_url = "http://me:secret@a/"', "must not contain a user or password"),
+        ('[throttle]\nflag_file = "here"', "must be an absolute path"),
+        ('[throttle]\nhttp_url = "ftp://a"', "must be an http:// or https:// address"),
+        ('[throttle]\nhttp_url = "http://me:secret@a/"', "must not contain a user or password"),
         ('[throttle]\nevery = "20s"', "at least twice as long as every"),
         ("[throttle]\nmax_level_depth = -1", "must be greater than or equal to 0"),
         (

@@ -18,11 +18,11 @@ from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
-from migrator.preview.count import survey
+from migrator.preview.count import scan
 from migrator.preview.forecast import Burst
 from migrator.preview.report import Preview, preview_document, span_of
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
-from migrator.stores.ports import SurveyedRow
+from migrator.stores.ports import ScannedRow
 from tests.unit.preflight.fakes import NOW, SALES, FakeStore
 
 BILLING = StoreEndpoint(name=EndpointName("Billing"), source="public.Billing_TimeoutData")
@@ -30,9 +30,9 @@ SECOND = timedelta(seconds=1)
 
 
 class Rows(FakeStore):
-    """A store that is surveyed in chunks of two; ``Sales_`` is another way to say ``Sales``."""
+    """A store that is scanned in chunks of two; ``Sales_`` is another way to say ``Sales``."""
 
-    def __init__(self, *rows: SurveyedRow) -> None:
+    def __init__(self, *rows: ScannedRow) -> None:
         super().__init__(endpoints=[BILLING, SALES])
         self.rows = rows
         self.chunks = 0
@@ -40,7 +40,7 @@ class Rows(FakeStore):
     def find(self, name: str) -> StoreEndpoint:
         return super().find(name.rstrip("_"))
 
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+    def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         assert endpoint is SALES
         for start in range(0, len(self.rows), 2):
             self.chunks += 1
@@ -57,9 +57,9 @@ def row(
     due_in: timedelta | None = HOUR,
     headers: Mapping[str, str | None] | None = None,
     **changed: Any,
-) -> SurveyedRow:
+) -> ScannedRow:
     """Return a row for Sales that is due in *due_in* from NOW; None: it has no due time."""
-    usual = SurveyedRow(
+    usual = ScannedRow(
         id="id",
         destination="Sales",
         due_at=None if due_in is None else NOW + due_in,
@@ -70,15 +70,15 @@ def row(
     return replace(usual, **changed)
 
 
-def surveyed(
-    *rows: SurveyedRow,
+def scanned(
+    *rows: ScannedRow,
     cutoff: timedelta = timedelta(minutes=1),
     horizon: timedelta | None = None,
     **rules: Any,
 ) -> EndpointPreview:
     """Return the preview of *rows*; the counts must add up."""
     choice = Selection(cutoff=cutoff, horizon=horizon)
-    found = survey(Rows(*rows), SALES, selection=choice, rules=BrokerLimits(**rules), now=NOW)
+    found = scan(Rows(*rows), SALES, selection=choice, rules=BrokerLimits(**rules), now=NOW)
     parts = (found.in_ledger, found.without_due_time, found.left, found.beyond_horizon)
     assert sum(parts) + found.to_migrate == found.stored == len(rows)
     assert sum(found.destinations.values()) == found.to_hand_over
@@ -88,7 +88,7 @@ def surveyed(
 
 def test_each_row_has_one_fate() -> None:
     """Claimed already, no due time, left, too late, or to be migrated."""
-    found = surveyed(
+    found = scanned(
         row(is_in_ledger=True),
         row(None),
         row(-SECOND),
@@ -105,7 +105,7 @@ def test_each_row_has_one_fate() -> None:
 
 def test_without_a_cutoff_overdue_rows_are_ours() -> None:
     """They go out at once, through no level."""
-    found = surveyed(row(-SECOND), row(timedelta(0)), row(SECOND), cutoff=timedelta(0))
+    found = scanned(row(-SECOND), row(timedelta(0)), row(SECOND), cutoff=timedelta(0))
     assert (found.to_migrate, found.left, found.overdue) == (3, 0, 2)
     assert found.entry_levels == {0: 1}
 
@@ -113,7 +113,7 @@ def test_without_a_cutoff_overdue_rows_are_ours() -> None:
 def test_rows_beyond_the_longest_delay_stay() -> None:
     """28 bits of seconds, less an hour's margin."""
     longest = timedelta(seconds=MAX_DELAY_S)
-    found = surveyed(row(longest - timedelta(hours=1)), row(longest), row(2 * longest))
+    found = scanned(row(longest - timedelta(hours=1)), row(longest), row(2 * longest))
     assert (found.to_migrate, found.beyond_horizon) == (1, 2)
     assert found.due == {"8.5y": 2, "beyond": 1}
 
@@ -122,7 +122,7 @@ def test_rows_to_be_quarantined_are_counted_by_reason_with_examples() -> None:
     """Three ids and the first row's detail are enough to look closer; no body is read."""
     bad = [row(id=f"bad-{n}", headers_text="{") for n in range(5)]
     large = [row(body_bytes=1001), row(body_bytes=1000)]
-    found = surveyed(*bad, row(id="lost", destination=None), *large, body_max_bytes=1000)
+    found = scanned(*bad, row(id="lost", destination=None), *large, body_max_bytes=1000)
     assert (found.quarantined, found.to_hand_over) == (7, 1)
     entry = found.quarantine[Reason.UNREADABLE_HEADERS]
     assert (entry.count, entry.examples) == (5, ["bad-0", "bad-1", "bad-2"])
@@ -133,7 +133,7 @@ def test_rows_to_be_quarantined_are_counted_by_reason_with_examples() -> None:
 
 def test_destinations_are_counted_after_renaming() -> None:
     """Machine names are gone, and --map has been applied."""
-    found = surveyed(
+    found = scanned(
         row(destination="Old@APP01"),
         row(destination="New"),
         row(destination=None, headers={h.ROUTE_EXPIRED_TO: "Billing"}),
@@ -144,7 +144,7 @@ def test_destinations_are_counted_after_renaming() -> None:
 
 def test_bytes_and_levels_are_those_of_what_is_handed_over() -> None:
     """Rows that stay do not count; bodies that nobody measured are in no sum, and told."""
-    found = surveyed(
+    found = scanned(
         row(timedelta(seconds=86_400), body_bytes=998),
         row(SECOND, body_bytes=5000),
         row(destination=None),
@@ -157,7 +157,7 @@ def test_bytes_and_levels_are_those_of_what_is_handed_over() -> None:
 def test_the_exact_due_time_decides_the_level() -> None:
     """The header refines a rounded column, as at hand-over."""
     exact = NOW + timedelta(seconds=127, milliseconds=700)
-    found = surveyed(row(timedelta(seconds=127), headers={h.EXPIRE: build_wire_time(exact)}))
+    found = scanned(row(timedelta(seconds=127), headers={h.EXPIRE: build_wire_time(exact)}))
     assert found.entry_levels == {7: 1}
 
 
@@ -165,7 +165,7 @@ def test_local_time_in_the_column_is_noticed() -> None:
     """Whole quarter hours away from the row's own header; the column counts all the same."""
     hours = timedelta(hours=2)
     header = {h.EXPIRE: build_wire_time(NOW + timedelta(days=1))}
-    found = surveyed(
+    found = scanned(
         row(timedelta(days=1) + hours, headers=header),
         row(timedelta(days=1) + hours + SECOND, headers=header),
         row(timedelta(days=1), headers=header),
@@ -183,7 +183,7 @@ def test_a_part_of_the_rows_says_that_it_is_one(
     """The rest is not even read; progress is told by chunks, so that a person sees it move."""
     seen: list[int] = []
     rows, choice = Rows(*[row()] * 5), Selection(cutoff=timedelta(0), horizon=None)
-    found = survey(
+    found = scan(
         rows,
         SALES,
         selection=choice,
@@ -213,7 +213,7 @@ def test_endpoints_are_chosen_by_name(names: list[str], expected: list[StoreEndp
 def test_what_is_never_claimed_is_told_with_the_reason() -> None:
     """It has no due time, and is counted as that; a few ids show which."""
     rows = [row(None, id=f"id-{n}", why_unclaimable="odd") for n in range(5)]
-    found = surveyed(*rows, row(None), row())
+    found = scanned(*rows, row(None), row())
     assert (found.without_due_time, found.to_migrate) == (6, 1)
     assert found.unclaimable["odd"].count == 5
     assert found.unclaimable["odd"].examples == ["id-0", "id-1", "id-2"]
@@ -222,7 +222,7 @@ def test_what_is_never_claimed_is_told_with_the_reason() -> None:
 def test_the_queues_of_replies_are_counted() -> None:
     """A callback queue wins; version 5 without an address replies to the endpoint itself."""
     address, callback = {h.REPLY_TO_ADDRESS: "Web"}, {h.CALLBACK_QUEUE: "Web.OLD1"}
-    found = surveyed(
+    found = scanned(
         row(headers=address),
         row(headers=address | callback),
         row(headers={h.VERSION: "5.2.26"}),
@@ -237,7 +237,7 @@ def test_addresses_that_name_a_machine_are_counted() -> None:
     places = ("Billing@APP01", "Billing@APP01", "Old@APP02", "Billing")
     rows = [row(destination=each) for each in places]
     rows.append(row(headers={h.ROUTE_EXPIRED_TO: "Billing"}, destination="@APP03"))
-    found = surveyed(*rows, destination_map={"Old": "New"})
+    found = scanned(*rows, destination_map={"Old": "New"})
     assert found.machine_addresses == {"Billing@APP01": 2}
     assert found.destinations == {"Billing": 4, "New": 1}
 
@@ -262,7 +262,7 @@ def test_steps_of_the_histogram_end_inclusively(until_due: timedelta, expected: 
 
 def test_what_an_exchange_costs_counts_for_estimate_and_forecast() -> None:
     """12 000 rows due within one minute, measured: 0.17 ms, and 3 to 4 s late at full pace."""
-    found = replace(surveyed(), to_migrate=12_000, entry_levels=Counter({5: 600, 6: 11_400}))
+    found = replace(scanned(), to_migrate=12_000, entry_levels=Counter({5: 600, 6: 11_400}))
     preview = Preview(
         taken_at=NOW,
         cutoff=timedelta(0),
@@ -281,7 +281,7 @@ def test_what_an_exchange_costs_counts_for_estimate_and_forecast() -> None:
 
 def test_the_names_in_the_document_are_those_that_programs_read() -> None:
     """None more and none less: a field of an endpoint's preview is in the document."""
-    found = surveyed(
+    found = scanned(
         row(id="a", destination=None),
         row(timedelta(days=2), {h.EXPIRE: build_wire_time(NOW + timedelta(days=2, hours=2))}),
         row(None, why_unclaimable="odd"),

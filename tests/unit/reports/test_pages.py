@@ -145,9 +145,9 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
         "due": ["number"],
         **{DUE[step]: [count] for step, count in each["due"].items()},
     }
-    rungs = page.table("Messages by the delay level")
-    assert len(rungs) == 29
-    assert (rungs["16"], rungs["03"], rungs["27"]) == (
+    levels = page.table("Messages by the delay level")
+    assert len(levels) == 29
+    assert (levels["16"], levels["03"], levels["27"]) == (
         ["18 hours", 11_990],
         ["8 seconds", 7],
         ["4.3 years", 0],
@@ -280,10 +280,10 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
     assert page.table("Every timeout")["Sales"] == [each["claimed"]]
     assert page.table("Timeouts by destination")["Billing"] == [12_000]
     assert page.table("Handed over for each")["Billing"] == ["Sales", 7_000, 5_000, 0]
-    rungs = page.table("Messages in the delay levels")
+    level_bars = page.table("Messages in the delay levels")
     levels = page.table("Messages in each level")
     for level in document["levels"]:
-        assert rungs[f"{level['level']:02d}"][-1] == level["total"]
+        assert level_bars[f"{level['level']:02d}"][-1] == level["total"]
         if level["total"]:
             row = levels[f"v2 {level['level']}"]
             assert row == [level["total"], level["ours"], level["foreign"]]

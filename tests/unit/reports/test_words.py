@@ -12,7 +12,7 @@ from migrator.reports.pages import (
     marked,
     visible,
 )
-from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
+from migrator.reports.pictures import WHOLE, Share, bars, legend, level_bars, stacked
 from migrator.text import counted, grouped, size_words, span_text, span_words
 from migrator.verify.report import Discrepancy
 
@@ -107,10 +107,10 @@ def test_bars_share_one_scale() -> None:
     assert bars([("a", shares(0))])[0].pieces == []
 
 
-def test_a_ladder_has_28_rungs() -> None:
+def test_there_is_a_bar_for_each_of_the_28_levels() -> None:
     """Highest first; what is not known is not 0."""
-    rungs = ladder({16: shares(5), 0: shares(1)}, counts={16: 7, 3: None})
-    assert [rung.label for rung in rungs] == [f"{level:02d}" for level in range(27, -1, -1)]
-    counts = {rung.label: rung.count for rung in rungs}
+    bars_ = level_bars({16: shares(5), 0: shares(1)}, counts={16: 7, 3: None})
+    assert [each.label for each in bars_] == [f"{level:02d}" for level in range(27, -1, -1)]
+    counts = {each.label: each.count for each in bars_}
     assert (counts["16"], counts["03"], counts["00"], counts["27"]) == (7, None, 1, 0)
-    assert rungs[-1].remark == "1 second"
+    assert bars_[-1].remark == "1 second"

@@ -148,12 +148,12 @@ def test_what_else_there_is_to_wait_for_is_told(bench: Bench) -> None:
     )
     assert "the reason is replaced" in bench.give(Pause(endpoint=None, reason="rebuild")).text
     assert bench.throttle.reasons()[0].observed == "rebuild (Jo)"
-    bench.throttle.pause(Signal.VETO, SALES, "no")
+    bench.throttle.pause(Signal.HTTP, SALES, "no")
     text = bench.give(Resume(endpoint=SALES)).text
     assert text == "Sales was not paused; it still waits: paused: rebuild (Jo)"
     bench.give(Pause(endpoint=SALES, reason="x"))
     assert bench.give(Resume(endpoint=None)).text == "hand-over is resumed"
-    assert [each.signal for each in bench.throttle.reasons()] == [Signal.VETO]
+    assert [each.signal for each in bench.throttle.reasons()] == [Signal.HTTP]
     bench.lanes.moves = False
     assert not bench.give(Pause(endpoint=None, reason="x")).is_done
 

@@ -36,7 +36,7 @@ class World:
         self.now_s = 1000.0
         self.handed_over = 0
         self.asked: list[str] = []
-        self.ladder_takes_s = 0.0
+        self.levels_take_s = 0.0
         self.store_error: StoreUnavailable | None = None
         self.broker_error: TargetUnavailable | None = None
         self.polled: list[Progress] = []
@@ -81,8 +81,8 @@ class World:
         return [each for each in self.settled if each[0] >= since][:at_most]
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:
-        self.asked.append("ladder")
-        self.now_s += self.ladder_takes_s
+        self.asked.append("levels")
+        self.now_s += self.levels_take_s
         if self.broker_error is not None:
             raise self.broker_error
         return build_level_depths(version, [])
@@ -108,13 +108,13 @@ def test_what_is_not_cheap_is_read_for_those_who_look_only(world: World) -> None
     poller.poll_details()
     seen = poller.ask()
     assert (world.asked, len(world.polled)) == (["progress"], 1)
-    assert (seen.ladder, set(seen.gaps)) == (None, {"ladder", "rows in the tables"})
+    assert (seen.levels, set(seen.gaps)) == (None, {"levels", "rows in the tables"})
     poller.poll_details()
-    assert world.asked == ["progress", "ladder", "counts"]
+    assert world.asked == ["progress", "levels", "counts"]
     assert (poller.ask().counts[SALES].in_store, poller.ask().gaps) == (600, {})
     world.now_s += 1000
     poller.poll_details()
-    assert world.asked == ["progress", "ladder", "counts"]
+    assert world.asked == ["progress", "levels", "counts"]
 
 
 def test_what_cannot_be_read_is_said_and_what_was_read_stays(world: World) -> None:
@@ -128,9 +128,9 @@ def test_what_cannot_be_read_is_said_and_what_was_read_stays(world: World) -> No
     poller.poll()
     poller.poll_details()
     seen = poller.ask()
-    assert seen.gaps == {"progress": "no line", "ladder": "no MQ"}
+    assert seen.gaps == {"progress": "no line", "levels": "no MQ"}
     assert (poller.store_error, world.now_s - seen.at_s) == ("no line", 30)
-    assert seen.ladder is not None
+    assert seen.levels is not None
     assert [each.endpoint for each in seen.progress.endpoints] == [SALES]
     world.store_error = None
     world.now_s += 2
@@ -140,12 +140,12 @@ def test_what_cannot_be_read_is_said_and_what_was_read_stays(world: World) -> No
 
 def test_what_is_slow_takes_a_small_share_of_the_time(world: World) -> None:
     """The rest goes on meanwhile."""
-    world.ladder_takes_s = 2.0
+    world.levels_take_s = 2.0
     for _ in range(10):
         world.poller.ask()
         world.poller.poll_details()
         world.now_s += 5
-    assert (world.asked.count("ladder"), world.asked.count("counts")) == (2, 10)
+    assert (world.asked.count("levels"), world.asked.count("counts")) == (2, 10)
 
 
 def test_at_rest_each_third_look_reads(world: World) -> None:

@@ -38,15 +38,15 @@ def test_a_hold_for_all_is_one_for_each() -> None:
         return [each.signal for each in throttle.reasons_for(name)]
 
     assert throttle.reason_for(None) is throttle.reason_for(SALES) is None
-    hold(throttle, Signal.VETO, SALES, 2)
+    hold(throttle, Signal.HTTP, SALES, 2)
     assert throttle.reason_for_all([SALES, SHOP]) is None
     assert (throttle.concerns([SALES, SHOP]), throttle.concerns([SHOP])) == (True, False)
     hold(throttle, Signal.PAUSED, None, 5)
-    assert (signals(SALES), signals(SHOP)) == ([Signal.VETO, Signal.PAUSED], [Signal.PAUSED])
+    assert (signals(SALES), signals(SHOP)) == ([Signal.HTTP, Signal.PAUSED], [Signal.PAUSED])
     found = throttle.reason_for_all([SALES, SHOP])
     assert found is throttle.reason_for(SALES)
     assert found is not None
-    assert (found.signal, found.since) == (Signal.VETO, NOW + timedelta(seconds=2))
+    assert (found.signal, found.since) == (Signal.HTTP, NOW + timedelta(seconds=2))
     hold(throttle, Signal.PAUSED, SALES, 6)
     assert len(throttle.resume_all(Signal.PAUSED)) == 2
     assert throttle.resume(Signal.PAUSED) is None

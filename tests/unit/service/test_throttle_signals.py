@@ -29,7 +29,7 @@ from migrator.service.throttle_signals import (
     Whom,
     check_alarm,
     check_flag_file,
-    check_veto,
+    check_http,
     check_window,
 )
 from tests.unit.ledger.told_clock import START, ToldClock
@@ -75,8 +75,8 @@ class Bench:
         )
 
     def begin(self, *more: SignalThrottle, stale_after_s: float = 60) -> None:
-        veto = self.new(Signal.VETO, self.look, stale_after_s=stale_after_s)
-        self.throttles.replace([veto, *more])
+        http = self.new(Signal.HTTP, self.look, stale_after_s=stale_after_s)
+        self.throttles.replace([http, *more])
         self._thread.start()
 
     def end(self) -> None:
@@ -107,9 +107,9 @@ def test_a_signal_is_looked_at_before_anything_is_claimed(bench: Bench, wait_for
     """It holds by its first no, those it names, and lifts by its first yes."""
     bench.verdicts = NO
     bench.begin()
-    assert bench.texts == ["veto: no (yes)"]
+    assert bench.texts == ["throttle_http: no (yes)"]
     bench.verdicts = {SALES: Verdict("slow")}
-    wait_for(lambda: bench.texts == ["veto: slow"])
+    wait_for(lambda: bench.texts == ["throttle_http: slow"])
     assert bench.throttle.reason_for(SHOP) is None
     bench.verdicts = {}
     wait_for(lambda: not bench.texts)
@@ -129,13 +129,13 @@ def test_who_cannot_be_asked_is_believed_for_a_while_only(bench: Bench, wait_for
 def test_who_hangs_holds_no_other_up(bench: Bench, wait_for: WaitFor) -> None:
     """It counts as one that cannot be asked, while the others are looked at."""
     others: dict[Whom, Verdict] = {}
-    bench.begin(bench.new(Signal.TOUCH_FILE, lambda: dict(others)), stale_after_s=0.3)
+    bench.begin(bench.new(Signal.FLAG_FILE, lambda: dict(others)), stale_after_s=0.3)
     bench.go_on.clear()
-    wait_for(lambda: bench.signals == [Signal.VETO])
+    wait_for(lambda: bench.signals == [Signal.HTTP])
     others[None] = Verdict("there")
     wait_for(lambda: len(bench.signals) == 2)
     bench.go_on.set()
-    wait_for(lambda: bench.signals == [Signal.TOUCH_FILE])
+    wait_for(lambda: bench.signals == [Signal.FLAG_FILE])
 
 
 def test_what_is_replaced_holds_nothing_any_more(bench: Bench) -> None:
@@ -213,18 +213,18 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def test_an_address_may_veto(address: str) -> None:
+def test_a_url_may_refuse(address: str) -> None:
     """Anything but 2xx is a no, with the first line of what it says; so is no answer."""
     with httpx.Client() as client:
-        assert check_veto(client, address) == {}
+        assert check_http(client, address) == {}
         _Handler.status, _Handler.body = 503, b"\nbackup\truns\nsecond line"
-        found = check_veto(client, address)
+        found = check_http(client, address)
         assert found == {
             None: Verdict(f"{address} answered 503: backup runs", "until it answers 2xx")
         }
         _Handler.status, _Handler.body = 204, b""
-        assert check_veto(client, address) == {}
-        nobody = check_veto(client, "http://127.0.0.1:9/")
+        assert check_http(client, address) == {}
+        nobody = check_http(client, "http://127.0.0.1:9/")
     assert "did not answer" in nobody[None].observed
 
 

@@ -193,7 +193,7 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         LevelDepth(level=1, ready=None),
     ]
     found = looked(levels=build_level_depths(DelaysVersion.V2, steps))
-    counts = {rung.label: rung.count for rung in found["levels"]}
+    counts = {each.label: each.count for each in found["levels"]}
     assert len(counts) == 28
     assert [counts[level] for level in ("03", "02", "01", "00")] == [45, 0, None, None]
     assert found["frozen_levels"] == ["03"]
@@ -215,8 +215,8 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
         ),
         (
             "hold_began",
-            {"signal": "veto", "limit": "", "observed": "busy {x}"},
-            "Nothing new of Sales is claimed. The veto URL says no: busy {x}",
+            {"signal": "throttle_http", "limit": "", "observed": "busy {x}"},
+            "Nothing new of Sales is claimed. The throttle URL says no: busy {x}",
         ),
         (
             "quarantine_discarded",
@@ -294,7 +294,7 @@ def about(name: str) -> str:
     """Return a page about an endpoint, holds, events and gaps that are all called *name*."""
     endpoint = EndpointName(name)
     own = replace(hold(Signal.PAUSED, endpoint), observed=name)
-    of_all = replace(hold(Signal.VETO), observed=name)
+    of_all = replace(hold(Signal.HTTP), observed=name)
     snapshot = some_snapshot(holds=[own, of_all])
     progress = snapshot.progress
     named = replace(
