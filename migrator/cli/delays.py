@@ -16,7 +16,7 @@ from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
 from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.routing import CAPACITY_MEASURED, infrastructure, parse_levels, probe_delay_s
 from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
-from migrator.text import grouped, span_text
+from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -461,9 +461,8 @@ def _delete_document(
 
 
 def _show_deletion(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:
-    what = (
-        f"delays {found.version}, {len(found.exchanges)} exchanges and {len(found.queues)} queues"
-    )
+    parts = (counted(len(found.exchanges), "exchange"), counted(len(found.queues), "queue"))
+    what = f"delays {found.version}, {' and '.join(parts)}"
     if found.bound:
         bound = [(b.target.name, str(b.target.kind), b.key, b.source) for b in found.bound]
         write_table(("bound to the delays", "kind", "key", "from"), bound)

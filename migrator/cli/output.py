@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from migrator.cli.options import typed
 from migrator.errors import ConfigError, MigratorError
-from migrator.text import grouped
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
     from rich.console import Console, RenderableType
@@ -168,7 +168,7 @@ def rows_read() -> Iterator[Callable[[str, int], None]]:
 
         def advance(name: str, rows: int) -> None:
             counts[name] += rows
-            show(f"{name}, {counts[name]} rows")
+            show(f"{name}, {counted(counts[name], 'row')}")
 
         yield advance
 

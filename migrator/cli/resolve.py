@@ -212,7 +212,8 @@ class _Closing:
             "rows": batch.size,
             "evidence": evidence,
         }
-        say(f"batch {batch.id} is {batch.state}, {batch.size} rows of {batch.source}: {evidence}")
+        rows = counted(batch.size, "row")
+        say(f"batch {batch.id} is {batch.state}, {rows} of {batch.source}: {evidence}")
         if (event := self._agreed(told, f"batch {batch.id}")) is not None:
             self._app.operator_actions.close_half_done(
                 batch.id, towards, evidence=evidence, event=event

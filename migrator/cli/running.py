@@ -26,6 +26,7 @@ from migrator.preflight.registry import run_checks
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints
+from migrator.text import counted
 from migrator.web.status import endpoint_documents
 
 _log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ def progress_line(found: Progress) -> str:
     )
     counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
     counts += [f"{flying} in flight", f"{aside} in quarantine"]
-    counts += [f"{len(found.held)} destinations held"] if found.held else []
+    counts += [f"{counted(len(found.held), 'destination')} held"] if found.held else []
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 

@@ -136,17 +136,17 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
 
         def advance(outcome: Outcome) -> None:
             level = min(outcome.levels, default=0)
-            tell(f"level {level:02d}, {outcome.moved} messages moved")
+            tell(f"level {level:02d}, {counted(outcome.moved, 'message')} moved")
 
         with open_transfer(request, _settings(app), on_progress=advance) as moving:
-            tell(f"{moving.waiting()} messages wait")
+            tell(f"{counted(moving.waiting(), 'message')} wait")
             if not moving.has_our_clock:
                 say("the broker's clock and this machine's differ: the broker's times are not used")
             try:
                 outcome = moving.run()
             except (MigratorError, KeyboardInterrupt):
-                moved = moving.outcome.moved
-                say(f"{moved} messages were moved, nothing is lost; run again to continue")
+                moved = counted(moving.outcome.moved, "message")
+                say(f"{moved} moved, nothing is lost; run again to continue")
                 raise
     if session.wants_json:
         write_json(f"delays-{request.verb}", _document(outcome, request))

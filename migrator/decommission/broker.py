@@ -27,6 +27,7 @@ from migrator.rabbitmq.entities import (
     queue_entity,
 )
 from migrator.rabbitmq.names import PREFIX
+from migrator.text import counted
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -155,7 +156,8 @@ class TopologyEditor:
         if not queue.is_told:
             return "the broker has no counts of it yet; try again in 10 seconds"
         if not queue.is_calm:
-            return f"it now has {queue.messages} messages and {queue.consumers} consumers"
+            held = counted(queue.messages, "message")
+            return f"it now has {held} and {counted(queue.consumers, 'consumer')}"
         is_classic = state.kind == "classic"
         self._admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
         return None

@@ -42,6 +42,7 @@ from migrator.rabbitmq.entities import (
     queue_entity,
 )
 from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
+from migrator.text import counted
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -87,7 +88,8 @@ class DelaysFound:
     def obstacles(self, *, even_if_bound: bool) -> Iterator[str]:
         """Yield why it must not be deleted; one sentence each, with what to do."""
         for queue, count in self.waiting.items():
-            yield f"{queue} holds {count} messages; wait until they are due, or move them"
+            held = counted(count, "message")
+            yield f"{queue} holds {held}; wait until they are due, or move them"
         if self.consumed:
             yield f"consumers are on {_listed(self.consumed)}; stop them first"
         if self.untold:
@@ -99,8 +101,8 @@ class DelaysFound:
             )
         for queue, count in self.staged.items():
             yield (
-                f"{queue} holds {count} messages on their way; `migrator run --once` hands them "
-                "over, `migrator rollback` puts them back"
+                f"{queue} holds {counted(count, 'message')} on their way; `migrator run --once` "
+                "hands them over, `migrator rollback` puts them back"
             )
         delivery = delivery_exchange(self.version)
         # nothing of NServiceBus binds to a level, so nobody but the owner could do it again

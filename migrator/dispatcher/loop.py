@@ -33,6 +33,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.publisher import WindowLimits
+from migrator.text import counted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -254,8 +255,8 @@ class DispatcherSession:
         if self.problem is not None:
             return f"degraded: {self.problem}"
         held = len(self._dispatcher.poller.held)
-        more = f"; {held} destinations cannot be reached" if held else ""
-        return f"dispatching: {len(self._context.outbox)} rows wait until due{more}"
+        more = f"; {counted(held, 'destination')} cannot be reached" if held else ""
+        return f"dispatching: {counted(len(self._context.outbox), 'row')} wait until due{more}"
 
     def is_idle_for(self, seconds: float) -> bool:
         """Return whether there was nothing to do at all for so long."""

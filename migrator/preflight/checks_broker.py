@@ -28,6 +28,7 @@ from migrator.preflight.context import (
     refused,
     warning,
 )
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
@@ -141,14 +142,15 @@ def _binding(context: Context, names: Collection[QueueName]) -> Iterator[Finding
     if not names:
         return
     unbindable = context.broker.not_bindable(context.version, sorted(names))
+    of_all = counted(len(names), "destination")
     if not unbindable:
-        yield ok(_USER, f"may bind the {len(names)} destinations of the rows to the delays")
+        yield ok(_USER, f"may bind the {of_all} of the rows to the delays")
         return
     shown = [f"{name}: {text}" for name, text in sorted(unbindable.items())[:_NAMED]]
     shown += [f"and {len(unbindable) - _NAMED} more"] if len(unbindable) > _NAMED else []
     yield refused(
         _USER,
-        f"may not bind {len(unbindable)} of {len(names)} destinations: {'; '.join(shown)}",
+        f"may not bind {len(unbindable)} of {of_all}: {'; '.join(shown)}",
         f"grant it `write` on each destination and `read` on {delivery_exchange(context.version)} "
         "(`migrator db grants --broker` prints the `rabbitmqctl set_permissions`), or, if all "
         "endpoints bind themselves, set broker.all_endpoints_support_delayed_delivery = true",
@@ -166,7 +168,7 @@ def _making(
             f"let `migrator db grants --broker` print what the user needs, or {otherwise}",
         )
     if not forbidden:
-        yield ok(_USER, f"{whose} to declare {len(names)} queues, and may")
+        yield ok(_USER, f"{whose} to declare {counted(len(names), 'queue')}, and may")
 
 
 # ── version ─────────────────────────────────────────────────────────────────────────────────────
@@ -233,12 +235,13 @@ def capacity(context: Context) -> Iterator[Finding]:
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
     needed = FACTOR * (payload + messages * OVERHEAD_BYTES)
+    needing = f"{counted(messages, 'message')} need about {_mib(needed)}"
     try:
         left = context.broker.bytes_left()
     except NotChecked as exc:
-        yield not_checked("disk", f"{messages} messages need about {_mib(needed)}; {exc}")
+        yield not_checked("disk", f"{needing}; {exc}")
         return
-    facts = f"{messages} messages need about {_mib(needed)} of the {_mib(left)} left on disk"
+    facts = f"{needing} of the {_mib(left)} left on disk"
     if needed > left:
         yield refused("disk", facts, "make room, or take fewer rows with --horizon")
     elif 2 * needed > left:
@@ -375,7 +378,7 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
             "harmless",
             "disable the endpoint's timeout manager; if it is another migrator, this one stands by",
         )
-    return ok(name, f"nothing else consumes it; {queue.ready} messages wait")
+    return ok(name, f"nothing else consumes it; {counted(queue.ready, 'message')} wait")
 
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:

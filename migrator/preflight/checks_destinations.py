@@ -78,7 +78,7 @@ def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
     """Return text and remedy for an endpoint none of whose destinations exists."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
-        f"virtual host {vhost!r} has a queue for none of its {len(names)} destinations: "
+        f"virtual host {vhost!r} has a queue for none of its destinations: "
         f"{', '.join(names[:_NAMED])}{more}",
         "does broker.url name the receivers' broker and virtual host? If so, create the queues by "
         "starting the receivers, or rename them with --map old=new",

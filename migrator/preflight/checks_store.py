@@ -273,7 +273,7 @@ def vendor_run(context: Context) -> Iterator[Finding]:
         yield refused("vendor's tool", text, _FINISH)
     staging = context.broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
     if staging is not None:
-        text = f"the vendor's staging queue exists, with {staging.ready} messages"
+        text = f"the vendor's staging queue exists, with {counted(staging.ready, 'message')}"
         yield refused(STAGING_QUEUE, text, _FINISH)
     if not unfinished and staging is None:
         yield ok("vendor's tool", "it left nothing behind")

@@ -139,9 +139,9 @@ def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
         channel.confirm_delivery()
         channel.basic_publish("", full, b"x", pika.BasicProperties(delivery_mode=2))
         # told at once, long before the management API knows
-        assert "1 messages" in str(editor.delete(queue_entity(full)))
+        assert "1 message " in str(editor.delete(queue_entity(full)))
         channel.basic_consume(used, lambda *_: None)
-        assert "1 consumers" in str(editor.delete(queue_entity(used)))
+        assert "1 consumer" in str(editor.delete(queue_entity(used)))
         if full.startswith("classic"):  # the broker keeps it, too: one may come after a look
             with (
                 admin_session(site.settings, purpose="t") as admin,

@@ -136,7 +136,7 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
             entries = declare_entries(admin, version)
         delays.put(20)
         against = delays.against()
-        for text in ("level-20 holds 1 messages", "lead into the levels", "bound to the delays"):
+        for text in ("level-20 holds 1 message;", "lead into the levels", "bound to the delays"):
             assert text in against
         delays.purge(20)
         with plain_channel(delays.url) as channel:
@@ -158,8 +158,8 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
 @pytest.mark.parametrize(
     ("step", "hit", "comes", "raised", "told"),
     [
-        ("removal.looked", 23, "message", PreflightRefused, "level-05 was not del.* 1 messages"),
-        ("removal.looked", 23, "consumer", PreflightRefused, "level-05 was not del.* 1 consumers"),
+        ("removal.looked", 23, "message", PreflightRefused, "level-05 was not del.* 1 message "),
+        ("removal.looked", 23, "consumer", PreflightRefused, "level-05 was not del.* 1 consumer"),
         (
             "removal.shut",
             3,
@@ -201,7 +201,7 @@ def test_whatever_ends_it_all_is_as_it_was(
             delays.removal(at(step, hit, come)).delete(even_if_bound=is_bound)
         assert delays.is_whole
         if comes == "message":
-            assert "level-05 holds 1 messages" in delays.against()
+            assert "level-05 holds 1 message;" in delays.against()
         bound = {each.target.name: each.arguments for each in delays.look().bound}
         expected: dict[str, dict[str, object]] = {
             "binding": {"Spy": {}},
@@ -256,4 +256,4 @@ def test_what_is_held_is_not_deleted(vhost: Vhost) -> None:
         with plain_channel(delays.url) as channel:
             found = channel.queue_declare(level_name(V2, 0), passive=True)
             assert found.method.message_count == 0
-        wait_until(lambda: "level-00 holds 1 messages" in delays.against(), seconds=60)
+        wait_until(lambda: "level-00 holds 1 message;" in delays.against(), seconds=60)

@@ -174,6 +174,6 @@ def test_progress_is_one_line(program: Program, launched: Launched) -> None:
 
     assert run.progress_line(PROGRESS) == "90 handed over, 6 in flight, 3 in quarantine; idle"
     assert run.progress_line(DISPATCHING) == (
-        "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destinations held; "
+        "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destination held; "
         "dispatcher public.Sales_TimeoutData: dispatching: 2 rows wait until due"
     )

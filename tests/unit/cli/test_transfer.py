@@ -141,4 +141,4 @@ def test_an_interruption_says_what_is_true(program: Program, ready: Ready) -> No
     ready.outcome.levels[16] = LevelOutcome(moved=5)
     ready.error = TargetUnavailable("the connection was lost")
     ended = program(*URL, "delays", "migrate", "--yes", codes=[4])
-    assert "5 messages were moved, nothing is lost; run again" in ended.err
+    assert "5 messages moved, nothing is lost; run again" in ended.err

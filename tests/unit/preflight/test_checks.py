@@ -196,7 +196,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "twice the room": ("capacity", room(2 * NEEDED), [(OK, "disk", "")]),
     "room that nobody tells is needed all the same": (
         "capacity", {"previews": [ROWS], **broker(left=NO_API)},
-        [(UNSEEN, "disk", "1000 messages need about 3 MiB; no management API")]),
+        [(UNSEEN, "disk", "1 000 messages need about 3 MiB; no management API")]),
     "part of the rows is no estimate": (
         "capacity", {"previews": [ROWS, preview(is_complete=False)]}, [(UNSEEN, "disk", "all")]),
     "nor are bodies that nobody measured": (
@@ -281,7 +281,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
          (OK, "Sales", "")]),
     "an endpoint without any destination is in the wrong virtual host": (
         "destinations", {"previews": TWO[:1], "vhost": "shop"},
-        [(REFUSED, "Sales", "virtual host 'shop' has a queue for none of its 1 destinations: "
+        [(REFUSED, "Sales", "virtual host 'shop' has a queue for none of its destinations: "
           "Sales; does broker.url"), (WARNING, "Sales", "")]),
     "unless a run saw it missing beside others": (
         "destinations", {"previews": TWO[:1], "held": {QueueName("Sales")}},
