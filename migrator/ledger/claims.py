@@ -189,8 +189,8 @@ def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
         if (chars := mssql.length(text) if dialect == "mssql" else len(text)) > KEY_CHARS:
             return (
                 f"the {what} of endpoint {endpoint.name} has {chars} characters, and a ledger in "
-                f"{dialect} can store {KEY_CHARS}: its timeouts stay where they are; leave this "
-                "endpoint out, by naming the others with --endpoint or in [[endpoints]], or give "
-                "its table a shorter name"
+                f"{dialect} stores at most {KEY_CHARS}: its timeouts stay where they are; leave "
+                "this endpoint out, by naming the others with --endpoint or in [[endpoints]], or "
+                "give its table a shorter name"
             )
     return None
