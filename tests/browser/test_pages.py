@@ -192,7 +192,7 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     log_in(page)
     open_form(page)
     page.get_by_role("button", name="Pause Sales.Orders").click()
-    expect(page.locator(".quiet .levels tbody tr")).to_have_count(28)
+    expect(page.locator(".quiet .level-bars tbody tr")).to_have_count(28)
     for screen in SCREENS:
         _keep(seen, "status", screen)
     page.goto(f"{site.base}/page/quarantine?endpoint=Billing")
@@ -237,7 +237,7 @@ def test_reports_fit_every_screen_and_load_nothing(browser: Browser, tmp_path: P
         file = tmp_path / f"{name}.html"
         file.write_text(text, encoding="utf-8")
         with shown(browser, file.as_uri()) as seen:
-            expect(seen.page.locator(".levels tbody tr")).to_have_count(28)
+            expect(seen.page.locator(".level-bars tbody tr")).to_have_count(28)
             for screen in SCREENS[::3]:
                 _keep(seen, name, screen)
             assert seen.requests == [file.as_uri()]
