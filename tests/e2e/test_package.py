@@ -149,7 +149,7 @@ def package(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(folder: Path) -> Path:
     """Build the package into *folder*."""
-    subprocess.run([ROOT / "dev" / "package", "--deb", folder], check=True, timeout=500)
+    subprocess.run([ROOT / "dev" / "package", "--deb", folder], check=True, timeout=1500)
     (path,) = folder.glob("*.deb")
     return path
 
@@ -174,7 +174,7 @@ def handed_over(database: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_package_that_is_built_again_is_the_same_file(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_package_that_is_built_again_is_the_same_file(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_package_is_installed_run_upgraded_and_purged(
     machine: Machine, database: str, vhost: Any
 ) -> None:
