@@ -10,7 +10,7 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.app.preflight import check_context
-from migrator.config import EndpointMode, NearDue
+from migrator.config import EndpointMode
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED
@@ -99,7 +99,7 @@ def take_preview(
         endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
         dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
         modes=modes,
-        attended=[name for name in modes if sends_near_due(app, name)],
+        attended=[name for name in modes if app.settings.sends_near_due(name)],
         exchange_cost_s=exchange_cost_s,
         keeps_to_levels=given.pace is HandOverPace.LEVELS,
         bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
@@ -179,9 +179,3 @@ def _exchange_cost_s(app: App) -> float:
     except MigratorError:  # no ledger, nothing measured
         return EXCHANGE_COST_S
     return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))
-
-
-def sends_near_due(app: App, endpoint: str) -> bool:
-    """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
-    is_wished = app.settings.handover.near_due is NearDue.DISPATCH
-    return is_wished or app.settings.endpoint(endpoint).mode is not EndpointMode.MIGRATE

@@ -238,10 +238,9 @@ class RemainingReader:
         return sent_by, queue
 
     def _asked(self, endpoint: EndpointName) -> tuple[SentBy, str]:
-        from migrator.app.preview import sends_near_due  # with much that a status needs not
         from migrator.preflight.checks_destinations import timeout_manager
 
-        if sends_near_due(self._app, endpoint):
+        if self._app.settings.sends_near_due(endpoint):
             return SentBy.MIGRATOR, ""
         queues = {each.name: each.input_queue for each in self._app.settings.endpoints}
         try:

@@ -188,6 +188,11 @@ class Settings(Section):
         """Return what is set for the endpoint called *name*, or the defaults."""
         return next((e for e in self.endpoints if e.name == name), Endpoint(name=name))
 
+    def sends_near_due(self, name: str) -> bool:
+        """Return whether migrator itself sends what *name* has that is due before the cutoff."""
+        is_wished = self.handover.near_due is NearDue.DISPATCH
+        return is_wished or self.endpoint(name).mode is not EndpointMode.MIGRATE
+
     @field_validator("endpoints")
     @classmethod
     def _are_distinct(cls, value: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

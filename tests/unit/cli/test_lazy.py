@@ -156,5 +156,7 @@ ours = [m.__file__ for n, m in sorted(sys.modules.items()) if n.partition(".")[0
 assert len(ours) > 100
 for file in set(ours) - at_start:
     for node in ast.walk(ast.parse(pathlib.Path(file).read_text(encoding="utf-8"))):
-        print(*(name for name in wanted(node) if name not in sys.modules))
+        late = [name for name in wanted(node) if name not in sys.modules]
+        # SQLAlchemy itself imports its dialect of a database when that is opened
+        print(*(name for name in late if not name.startswith("sqlalchemy.dialects.")))
 """

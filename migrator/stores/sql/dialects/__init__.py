@@ -6,35 +6,33 @@ finds the kind by its name in SQLAlchemy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from typing import Final
 
 from migrator.errors import StoreError
 from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.dialects.mssql import MssqlDialect
-from migrator.stores.sql.dialects.mysql import MysqlDialect
-from migrator.stores.sql.dialects.oracle import OracleDialect
-from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
-from migrator.stores.sql.dialects.sqlite import SqliteDialect
 
 __all__ = ["Dialect", "dialect_for"]
 
-_DIALECTS: Final[Mapping[str, Dialect]] = {
-    "mssql": MssqlDialect(),
-    "mysql": MysqlDialect(),
-    "oracle": OracleDialect(),
-    "postgresql": PostgresqlDialect(),
-    "sqlite": SqliteDialect(),
+_KINDS: Final = {
+    "mssql": "MssqlDialect",
+    "mysql": "MysqlDialect",
+    "oracle": "OracleDialect",
+    "postgresql": "PostgresqlDialect",
+    "sqlite": "SqliteDialect",
 }
+"""Each is imported when a database of its kind is opened: with it come SQLAlchemy's types of it."""
 
 
+@cache
 def dialect_for(name: str) -> Dialect:
     """Return the dialect of the kind of database that SQLAlchemy calls *name*.
 
     Raises:
         StoreError: Timeouts in such a database are not supported.
     """
-    try:
-        return _DIALECTS[name]
-    except KeyError:
-        raise StoreError(f"timeouts in a {name} database are not supported") from None
+    if name not in _KINDS:
+        raise StoreError(f"timeouts in a {name} database are not supported")
+    kind: Dialect = getattr(import_module(f"{__name__}.{name}"), _KINDS[name])()
+    return kind
