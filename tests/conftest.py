@@ -45,10 +45,12 @@ S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, Rabb
 ONE_BY_ONE: Final = (
     *("alarm", r"test_store_mariadb\.py", "test_cluster.*staged", "test_cluster"),
     *(r"browser/test_pages\.py", r"docs/test_reference\.py", r"docs/test_site\.py"),
+    r"e2e/test_package\.py",
 )
-"""Tests whose names match one of these, the first that does, share private servers, a browser or
-what is built from all pages; in one process these are made only once. The faults of a cluster take
-most of an hour, so two processes share them."""
+"""Tests whose names match one of these, the first that does, share private servers, a browser, a
+bare machine or what is built from all pages; in one process these are made only once, and no two
+make them in the same folder. The faults of a cluster take most of an hour, so two processes share
+them."""
 LONG: Final = frozenset({"browser", "e2e"})
 """Folders whose tests take longest: begun last, one of them would be waited for alone."""
 
