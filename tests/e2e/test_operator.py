@@ -80,7 +80,8 @@ def test_from_the_first_look_to_the_last(rig: Rig, sites: dict[str, Rig]) -> Non
     missing = ("migrator delays create --delays v2", "→ migrator db upgrade")
     previews(rig, 3, "A run would be refused for", "137 timeouts of 3 endpoints", *missing)
     says(rig.run("db", "upgrade").stderr, "the ledger has version")
-    rig.must("delays", "create", "--json")
+    made = [json.loads(rig.must("delays", "create", "--json")) for _ in range(2)]
+    assert [(each["created"], each["existed"]) for each in made] == [(57, 0), (0, 57)]
     rig.must("db", "grants", "--user", "anybody", "--endpoint", "Sales", "--json")
     counts = "95 would be moved; 1 due too soon to be moved; 40 would wait for a destination"
     lacking = "Nowhere: it has no queue: 40 rows will stay in the store"
