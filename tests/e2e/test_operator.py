@@ -136,6 +136,8 @@ def test_from_the_first_look_to_the_last(rig: Rig, sites: dict[str, Rig]) -> Non
     for name in NAMES:
         both = before[name].keys() & after[name].keys()
         assert {key: after[name][key] for key in both} == {key: before[name][key] for key in both}
+    told = [(each["handed_over"], each["in_flight"]) for each in endpoints(rig).values()]
+    assert told == [(0, 0)] * len(NAMES)
     assert rig.drain_levels() == []
 
 
