@@ -300,7 +300,8 @@ def test_a_name_that_no_ledger_takes_is_told(site: Site) -> None:
     """Before anything is claimed, and in words."""
     name: Any = "x" * 256
     endpoint = StoreEndpoint(name=name, source="x_TimeoutData")
-    with pytest.raises(LedgerError, match=r"256 characters, .* mysql stores at most 255"):
+    told = "256 characters, and a ledger in mysql stores at most 255"
+    with pytest.raises(LedgerError, match=told):
         site.runs.begin(endpoint, {})
     site.endpoint_name = "x"
     site.create()
