@@ -27,6 +27,7 @@ from migrator.database.portable import (
     for_update,
     locked_at_once,
     prefer_indexes,
+    row_by_row,
 )
 from migrator.database.types import database_now
 from migrator.ledger.claims import hold_lease
@@ -90,7 +91,7 @@ class DispatchedBatches(LedgerPart):
     def _forget(self, connection: Connection, batches: Collection[int]) -> int:
         row = self._tables.timeout
         which = and_(row.c.batch_id.in_(batches), row.c.state.is_(None))
-        gone = delete(row).where(which)
+        gone = row_by_row(delete(row).where(which))
         if connection.dialect.name in {"mysql", "oracle"}:
             # MySQL tells nothing of what it deletes, Oracle's driver little
             seen = for_update(select(row.c.batch_id).where(which), row)

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Engine, FromClause, Insert, Row, insert, s
 
 from migrator.database.engine import writing_once
 from migrator.database.failures import translating
-from migrator.database.portable import among, for_update
+from migrator.database.portable import among, for_update, row_by_row
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.claims import hold_batch, hold_lease, insert_run, take_over, too_long
@@ -137,7 +137,7 @@ class SqlBatches(LedgerPart):
             for (reason, detail), indexes in alike.items():
                 which = (row.c.batch_id == batch.id, among(row.c.row_index, indexes), may_change)
                 values = {"state": RowState.QUARANTINED, "reason": reason, "reason_detail": detail}
-                connection.execute(update(row).where(*which).values(values))
+                connection.execute(row_by_row(update(row).where(*which).values(values)))
 
 
 def batch_of(row: Row[Any]) -> Batch:

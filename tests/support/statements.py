@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ClauseElement, insert, select
+from sqlalchemy import ClauseElement, and_, select
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.dialects.oracle.oracledb import OracleDialect_oracledb
 from sqlalchemy.engine import Dialect as Kind
@@ -27,9 +27,11 @@ from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.recall.queries import sighted_rows
 from migrator.recall.rules import RecallScope, Sighting
 from migrator.stores.ports import ClaimRequest, Cursor
+from migrator.stores.sql.claims import is_there, putting_back
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.mssql import MssqlDialect, seeking, walking
 from migrator.stores.sql.dialects.oracle import OracleDialect
+from migrator.stores.sql.intake import clearing, removing_known
 from migrator.stores.sql.legacy_table import (
     COLUMNS,
     SHARED_COLUMNS,
@@ -81,12 +83,13 @@ def families(dialect: str) -> Iterator[tuple[str, list[ClauseElement]]]:
     store, legacy, ledger = tables(dialect)
     yield "claim", list(_claim(store, legacy, ledger))
     yield "put_back", list(_put_back(store, legacy, ledger))
+    yield "store", list(_store(legacy, ledger))
     yield "quarantine", list(_quarantine(dialect, ledger))
     yield "recall", [sighted_rows(ledger, _sightings(), RecallScope(), dialect=dialect)]
     yield "verify", list(_verify(store, ledger))
     of_all = shared(dialect)
     ours = [*_claim(store, of_all, ledger), *_put_back(store, of_all, ledger)]
-    yield "nhibernate", [case_probe(of_all.table), *ours]
+    yield "nhibernate", [case_probe(of_all.table), *ours, *_store(of_all, ledger)]
 
 
 def shared(dialect: str) -> LegacyTable:
@@ -128,6 +131,7 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
     asked, named = request(legacy), request(legacy, only=frozenset({ID}), due_after=None)
     move = Move(legacy=legacy, ledger=ledger, request=asked, batch_id=9)
     assert isinstance(store, MssqlDialect | OracleDialect)
+    yield select(is_there(legacy, asked))
     yield store.picking(move)
     yield store.picking(replace(move, request=named))
     if isinstance(store, MssqlDialect):
@@ -151,12 +155,12 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
 
 def _put_back(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
     row = ledger.timeout.c
-    names = {"Id": row.store_id, "SagaId": row.saga_id, "State": row.body, "Time": row.due}
-    values = {key: store.as_stored(column, legacy, key) for key, column in names.items()}
-    yield insert(legacy.table).from_select(
-        [legacy.table.c[key] for key in values],
-        select(*values.values()).where(row.batch_id == 9, row.state.is_(None)),
-    )
+    yield putting_back(store, ledger, legacy, and_(row.batch_id == 9, row.state.is_(None)))
+
+
+def _store(legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    yield removing_known(legacy, ledger, [ID])
+    yield clearing(legacy, [ID])
 
 
 def _quarantine(dialect: str, ledger: LedgerTables) -> Iterator[ClauseElement]:

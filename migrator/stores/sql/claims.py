@@ -20,6 +20,7 @@ from migrator.database.portable import (
     first_for_update,
     flag,
     prefer_indexes,
+    row_by_row,
 )
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
@@ -30,7 +31,7 @@ from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
-from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, demand, ids_for, wanted
 
@@ -40,6 +41,7 @@ _LOOKED_AT_ONCE: Final = 50
 """Tables in one statement."""
 _UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
 """States of a batch of which single rows can be given back."""
+_COUNTED: Final = {"preserve_rowcount": True}
 _LEDGER_COLUMNS: Final = {
     "Id": "store_id",
     "Destination": "destination",
@@ -87,7 +89,9 @@ class SqlClaims:
     def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         doing = "looking for rows to claim"
         try:
-            query = sa.select(*(self._is_there(each) for each in requests))
+            query = sa.select(
+                *(is_there(self._table_of(each.endpoint.source), each) for each in requests)
+            )
             with reading(self._engine, StoreError, doing=doing) as connection:
                 prefer_indexes(connection)
                 found = connection.execute(query).one()
@@ -98,10 +102,6 @@ class SqlClaims:
         except StoreError:  # one table is gone: a claim says which, and the others have their turn
             return requests
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
-
-    def _is_there(self, request: ClaimRequest) -> sa.ColumnElement[int]:
-        legacy = self._table_of(request.endpoint.source)
-        return flag(sa.exists().select_from(legacy.table).where(*wanted(legacy, request)))
 
     def claim_within(
         self, connection: sa.Connection, legacy: LegacyTable, request: ClaimRequest
@@ -187,7 +187,7 @@ class SqlClaims:
             )
             body_bytes -= int(connection.execute(measured).scalar_one())
             put = self._insert(connection, legacy, which)
-            deleted = connection.execute(sa.delete(row).where(which)).rowcount
+            deleted = connection.execute(row_by_row(sa.delete(row).where(which))).rowcount
             demand(legacy, "put back", put, of=deleted)
             table, after = self._ledger.batch, {"size": size - put, "body_bytes": body_bytes}
             connection.execute(sa.update(table).where(table.c.id == batch.id).values(after))
@@ -217,31 +217,16 @@ class SqlClaims:
         """
         row = self._ledger.timeout
         put = self._insert(connection, legacy, which)
-        marked = connection.execute(sa.update(row).where(which).values(state=state))
+        marking = row_by_row(sa.update(row).where(which).values(state=state))
+        marked = connection.execute(marking)
         demand(legacy, "put back", put, of=marked.rowcount)
         return put
 
     def _insert(
         self, connection: sa.Connection, legacy: LegacyTable, which: sa.ColumnElement[bool]
     ) -> int:
-        row = self._ledger.timeout
-        values = {
-            key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
-            for key in legacy.keys
-        } | {
-            key: sa.func.coalesce(
-                sa.cast(self._dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
-                sa.literal(value),
-            )
-            for key, value in legacy.constants.items()
-        }
-        put = connection.execute(
-            sa.insert(legacy.table).from_select(
-                [legacy.table.c[key] for key in values], sa.select(*values.values()).where(which)
-            ),
-            execution_options={"preserve_rowcount": True},
-        )
-        return put.rowcount
+        putting = putting_back(self._dialect, self._ledger, legacy, which)
+        return connection.execute(putting, execution_options=_COUNTED).rowcount
 
     def _sources(self, which: QuarantineFilter) -> list[str]:
         row, batch = self._ledger.timeout, self._ledger.batch
@@ -277,6 +262,30 @@ class SqlClaims:
                 if not ids:
                     return released
                 released += self.put_back(connection, legacy, row.c.id.in_(ids))
+
+
+def is_there(legacy: LegacyTable, request: ClaimRequest) -> sa.ColumnElement[int]:
+    """Return 1 when rows are there that are wanted, else 0."""
+    return flag(sa.exists().select_from(legacy.table).where(*wanted(legacy, request)))
+
+
+def putting_back(
+    dialect: Dialect, ledger: LedgerTables, legacy: LegacyTable, which: sa.ColumnElement[bool]
+) -> sa.Insert:
+    """Return what writes the ledger's rows that match *which* into their table, as they were."""
+    row = ledger.timeout
+    values = {
+        key: dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in legacy.keys
+    } | {
+        key: sa.func.coalesce(
+            sa.cast(dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
+            sa.literal(value),
+        )
+        for key, value in legacy.constants.items()
+    }
+    return sa.insert(legacy.table).from_select(
+        [legacy.table.c[key] for key in values], sa.select(*values.values()).where(which)
+    )
 
 
 def _at_once(requests: Sequence[ClaimRequest]) -> Iterator[Sequence[ClaimRequest]]:

@@ -7,7 +7,7 @@ still ours; every row is looked at before the first one is written. Source: refe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.portable import prefer_indexes
+from migrator.database.portable import prefer_indexes, row_by_row
 from migrator.errors import RowRefused, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.tables import LedgerTables
@@ -26,7 +26,7 @@ from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS, ClearTimeouts
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import guid_text, in_ledger, is_storable, row_by_row
+from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
 
 PERSISTENCE_VERSION: Final = "6.6.5.0"
 """What the last persistence with a timeout table writes; informational (reference 1.3)."""
@@ -103,8 +103,7 @@ class SqlIntake:
                     stored += inserted
                     known += len(values) - inserted
                 else:
-                    clearing = sa.delete(legacy.table).where(legacy.table.c.SagaId.in_(values))
-                    cleared += connection.execute(row_by_row(clearing)).rowcount
+                    cleared += connection.execute(clearing(legacy, values)).rowcount
         return Applied(stored=stored, known=known, cleared=cleared)
 
     def _insert(
@@ -126,11 +125,22 @@ class SqlIntake:
         except (DataError, IntegrityError):
             with translating(RowRefused, doing=f"a row for {legacy.source}"):
                 raise
-        known = sa.delete(table).where(
-            table.c.Id.in_(written), in_ledger(legacy, self._ledger).is_not(None)
-        )
-        removed = connection.execute(row_by_row(known)).rowcount if written else 0
-        return len(written) - removed
+        if not written:
+            return 0
+        known = removing_known(legacy, self._ledger, written)
+        return len(written) - connection.execute(known).rowcount
+
+
+def removing_known(legacy: LegacyTable, ledger: LedgerTables, ids: Collection[str]) -> sa.Delete:
+    """Return what removes those of *ids*, written by this transaction, that the ledger has."""
+    row = legacy.table.c
+    known = sa.delete(legacy.table).where(row.Id.in_(ids), in_ledger(legacy, ledger).is_not(None))
+    return row_by_row(known, past_locked=True)
+
+
+def clearing(legacy: LegacyTable, sagas: Sequence[str]) -> sa.Delete:
+    """Return what removes the rows of *sagas*, and waits for whoever has locked one."""
+    return row_by_row(sa.delete(legacy.table).where(legacy.table.c.SagaId.in_(sagas)))
 
 
 def _row(new: DelayedMessage) -> dict[str, Any]:

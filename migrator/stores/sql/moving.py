@@ -25,7 +25,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.types import Uuid
 
-from migrator.database.portable import not_among
+from migrator.database.portable import not_among, row_by_row
 from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
 from migrator.errors import StoreError
 from migrator.ledger.batches import timeouts_of
@@ -317,16 +317,9 @@ def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> 
 
 
 def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
-    """Return what removes rows."""
-    return row_by_row(sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids)))
-
-
-def row_by_row(removal: sa.Delete) -> sa.Delete:
-    """Return *removal*, which locks rows and no pages on SQL Server.
-
-    Claims read past locked rows, not past locked pages. It takes no other hint for what is deleted.
-    """
-    return removal.with_hint("WITH (ROWLOCK)", dialect_name="mssql")
+    """Return what removes rows that this transaction has locked."""
+    removal = sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+    return row_by_row(removal, past_locked=True)
 
 
 def move_rows(

@@ -63,7 +63,7 @@ DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
 UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
 
 -- dispatcher/ledger.py DispatchedBatches._forget
-DELETE FROM migrator.timeout OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
+DELETE FROM migrator.timeout WITH (ROWLOCK) OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
 -- dispatcher/ledger.py DispatchedBatches._merge
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.ledger_id
@@ -169,7 +169,7 @@ WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migr
 UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.id IN (:id_1);
 
 -- ledger/batches.py SqlBatches.quarantine
-UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
 -- ledger/batches.py SqlBatches.rows
 SELECT migrator.timeout.row_index, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers
@@ -899,7 +899,7 @@ WHERE of_mode.mode = :mode_1);
 UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator.batch.id = :id_1;
 
 -- stores/sql/claims.py SqlClaims.give_back
-DELETE FROM migrator.timeout WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
 -- stores/sql/claims.py SqlClaims.give_back
 SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
@@ -910,27 +910,27 @@ WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN 
 UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
 
 -- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
 
 -- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
 -- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id IS NULL;
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id IS NULL;
 
 -- stores/sql/claims.py SqlClaims.put_back
-UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.id IN (:id_1);
 
 -- stores/sql/claims.py SqlClaims.release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- stores/sql/intake.py SqlIntake._insert
-DELETE FROM [public].timeoutentity WITH (ROWLOCK) WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
+DELETE FROM [public].timeoutentity WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 
 -- stores/sql/intake.py SqlIntake._insert
-DELETE FROM timeouts WITH (ROWLOCK) WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
+DELETE FROM timeouts WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
 

@@ -1,3 +1,7 @@
+SELECT CASE WHEN (EXISTS (SELECT * 
+FROM dbo.[Sales_Orders_TimeoutData] 
+WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_1_1))))) THEN 1 ELSE 0 END AS anon_1;
+
 SELECT TOP 200 lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[Sales_Orders_TimeoutData].[Time] AS due, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[Headers]), 0) AS headers_bytes 
 FROM dbo.[Sales_Orders_TimeoutData] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
 WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
@@ -35,7 +39,7 @@ SELECT lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[
 FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) 
 WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
 
-DELETE FROM dbo.[Sales_Orders_TimeoutData] WITH (ROWLOCK) WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
+DELETE FROM dbo.[Sales_Orders_TimeoutData] WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
 
 SELECT lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS anon_1 
 FROM dbo.[Sales_Orders_TimeoutData] WITH (UPDLOCK, HOLDLOCK, ROWLOCK) 

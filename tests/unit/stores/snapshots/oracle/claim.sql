@@ -1,3 +1,7 @@
+SELECT CASE WHEN (EXISTS (SELECT * 
+FROM sales_orders_to 
+WHERE sales_orders_to.expiretime <= CAST(:Time_1 AS DATE) AND sales_orders_to.expiretime > CAST(:Time_2 AS DATE) AND sales_orders_to.expiretime >= CAST(:Time_3 AS DATE) AND (sales_orders_to.destination IS NULL OR (sales_orders_to.destination NOT IN (:param_1_1))))) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
 SELECT /*+ FIRST_ROWS(200) */ sales_orders_to.id AS id, sales_orders_to.expiretime AS due, coalesce(DBMS_LOB.GETLENGTH(sales_orders_to.state), 0) AS body_bytes, coalesce(2 * DBMS_LOB.GETLENGTH(sales_orders_to.headers), 0) AS headers_bytes 
 FROM sales_orders_to 
 WHERE sales_orders_to.expiretime <= CAST(:Time_1 AS DATE) AND sales_orders_to.expiretime > CAST(:Time_2 AS DATE) AND sales_orders_to.expiretime >= CAST(:Time_3 AS DATE) AND (sales_orders_to.destination IS NULL OR (sales_orders_to.destination NOT IN (:param_1_1))) AND (SELECT 1 

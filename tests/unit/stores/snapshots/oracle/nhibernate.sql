@@ -4,6 +4,10 @@ FROM timeoutentity
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe 
 WHERE probe.owner = :owner_1;
 
+SELECT CASE WHEN (EXISTS (SELECT * 
+FROM timeoutentity 
+WHERE timeoutentity.endpoint = :Endpoint_1 AND timeoutentity.time <= CAST(:Time_1 AS TIMESTAMP) AND timeoutentity.time > CAST(:Time_2 AS TIMESTAMP) AND timeoutentity.time >= CAST(:Time_3 AS TIMESTAMP) AND (timeoutentity.destination IS NULL OR (timeoutentity.destination NOT IN (:param_1_1))))) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
 SELECT /*+ FIRST_ROWS(200) */ nvl2(timeoutentity.id, lower(substr(rawtohex(timeoutentity.id), 7, 2) || substr(rawtohex(timeoutentity.id), 5, 2) || substr(rawtohex(timeoutentity.id), 3, 2) || substr(rawtohex(timeoutentity.id), 1, 2) || '-' || substr(rawtohex(timeoutentity.id), 11, 2) || substr(rawtohex(timeoutentity.id), 9, 2) || '-' || substr(rawtohex(timeoutentity.id), 15, 2) || substr(rawtohex(timeoutentity.id), 13, 2) || '-' || substr(rawtohex(timeoutentity.id), 17, 4) || '-' || substr(rawtohex(timeoutentity.id), 21, 12)), NULL) AS id, timeoutentity.time AS due, coalesce(DBMS_LOB.GETLENGTH(timeoutentity.state), 0) AS body_bytes, coalesce(2 * DBMS_LOB.GETLENGTH(timeoutentity.headers), 0) AS headers_bytes 
 FROM timeoutentity 
 WHERE timeoutentity.endpoint = :Endpoint_1 AND timeoutentity.time <= CAST(:Time_1 AS TIMESTAMP) AND timeoutentity.time > CAST(:Time_2 AS TIMESTAMP) AND timeoutentity.time >= CAST(:Time_3 AS TIMESTAMP) AND (timeoutentity.destination IS NULL OR (timeoutentity.destination NOT IN (:param_1_1))) AND (SELECT 1 
@@ -30,7 +34,13 @@ SELECT timeoutentity.id
 FROM timeoutentity 
 WHERE timeoutentity.id IN (:Id_1_1) FOR UPDATE WAIT 5;
 
-INSERT INTO timeoutentity (id, sagaid, state, time) SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, CAST(migrator_timeout.due AS TIMESTAMP) AS due 
+INSERT INTO timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, CAST(migrator_timeout.due AS TIMESTAMP) AS due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS VARCHAR2(440 CHAR)), :param_1) AS coalesce_1 
 FROM migrator_timeout 
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL;
+
+DELETE FROM timeoutentity WHERE timeoutentity.id IN (:Id_1_1) AND (SELECT 1 
+FROM migrator_timeout known 
+WHERE known.source = :source_1 AND known.open_store_id = nvl2(timeoutentity.id, lower(substr(rawtohex(timeoutentity.id), 7, 2) || substr(rawtohex(timeoutentity.id), 5, 2) || substr(rawtohex(timeoutentity.id), 3, 2) || substr(rawtohex(timeoutentity.id), 1, 2) || '-' || substr(rawtohex(timeoutentity.id), 11, 2) || substr(rawtohex(timeoutentity.id), 9, 2) || '-' || substr(rawtohex(timeoutentity.id), 15, 2) || substr(rawtohex(timeoutentity.id), 13, 2) || '-' || substr(rawtohex(timeoutentity.id), 17, 4) || '-' || substr(rawtohex(timeoutentity.id), 21, 12)), NULL) AND ROWNUM <= :param_1) IS NOT NULL;
+
+DELETE FROM timeoutentity WHERE timeoutentity.sagaid IN (:SagaId_1_1);
 
