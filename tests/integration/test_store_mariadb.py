@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
@@ -515,6 +516,41 @@ def test_a_renewal_does_not_wait_for_a_claim_and_who_lost_the_lane_takes_nothing
             claiming.result(timeout=20)
     assert len(site.legacy_rows()) == (2 if is_lost else 0)
     assert site.states() == ({} if is_lost else {"claimed": 2})
+
+
+@pytest.mark.parametrize("is_storing", [True, False])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_renewal_does_not_wait_for_what_waits_for_a_row(
+    site: Site, is_storing: bool, is_lost: bool
+) -> None:
+    """Storing and giving back lock rows first and the lane last, as a claim does."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    batch, [row_id] = site.claim(endpoint, lease).batch, [timeout_id(0)]
+    redelivered = replace(_new(), id=TimeoutId(row_id))
+
+    def work() -> object:
+        if is_storing:
+            return site.intake.apply(endpoint, [redelivered], lease).known
+        return site.claims.give_back(batch, [0], lease).size
+
+    insertion = f"INSERT INTO {site.quoted()} (Id, Time, Headers, PersistenceVersion)"
+    with ThreadPoolExecutor(1) as pool:
+        with writing(site.engine) as other:
+            other.execute(text(f"{insertion} VALUES (:id, now(), '{{}}', '6')"), {"id": row_id})
+            working = pool.submit(work)
+            time.sleep(0.5)
+            assert not working.done()
+            if is_lost:
+                site.leases.evict(lease.lane, lease.owner)
+            else:  # fails if it waits: the row is locked until afterwards
+                site.leases.renew(lease, LONG, doing="waiting")
+            other.rollback()
+        if is_lost:
+            with pytest.raises(LeaseLost):
+                working.result(timeout=20)
+        else:
+            assert working.result(timeout=20) == (1 if is_storing else 0)
+    assert len(site.legacy_rows()) == (0 if is_lost or is_storing else 1)
 
 
 @pytest.mark.parametrize("not_for", [(), ("Shipping", "Returns")])

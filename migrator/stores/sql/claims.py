@@ -24,7 +24,7 @@ from migrator.database.portable import (
 )
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
-from migrator.ledger.claims import hold_batch, hold_lease, insert_trial_run, open_batch, under_lease
+from migrator.ledger.claims import hold_batch, insert_trial_run, open_batch, under_lease
 from migrator.ledger.quarantine import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
@@ -179,8 +179,10 @@ class SqlClaims:
         these = among(row.c.row_index, rows)
         which = sa.and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
         doing = f"giving back rows of batch {batch.id} to {batch.source}"
-        with writing(self._engine, StoreError, doing=doing) as connection:
-            hold_lease(connection, self._ledger, lease)
+        with (
+            writing(self._engine, StoreError, doing=doing) as connection,
+            under_lease(connection, self._ledger, lease),
+        ):
             size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
             measured = sa.select(sa.func.coalesce(sa.func.sum(byte_length(row.c.body)), 0)).where(
                 which

@@ -1,8 +1,9 @@
 """Writing new timeouts into a legacy table, as the timeout manager's store satellite does.
 
-Rules of this file: each call is one local transaction, which begins by proving that the lane is
-still ours; every row is looked at before the first one is written. Source: reference
-``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by saga).
+Rules of this file: each call is one local transaction, which proves that the lane is still ours and
+locks in the order of a claim, whose rows it may wait for; every row is looked at before the first
+one is written. Source: reference ``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by
+saga).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import prefer_indexes, row_by_row
 from migrator.errors import RowRefused, StoreError
-from migrator.ledger.claims import hold_lease
+from migrator.ledger.claims import under_lease
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS, ClearTimeouts, DelayedMessage
@@ -94,8 +95,10 @@ class SqlIntake:
             for kind, group in groupby(changes, key=type)
         ]
         doing = f"storing timeouts in {legacy.source}"
-        with writing(self._engine, StoreError, doing=doing) as connection:
-            hold_lease(connection, self._ledger, lease)
+        with (
+            writing(self._engine, StoreError, doing=doing) as connection,
+            under_lease(connection, self._ledger, lease),
+        ):
             prefer_indexes(connection)
             for kind, values in steps:
                 if kind is DelayedMessage:
