@@ -122,6 +122,7 @@ def test_no_headers_at_all_still_make_a_message() -> None:
         ({h.ENCLOSED_MESSAGE_TYPES: None}, "type", None),
         ({h.REPLY_TO_ADDRESS: "Billing@APP01@MORE"}, "reply_to", "Billing"),
         ({h.TIMEOUT_REPLY_TO: ""}, "reply_to", "Billing.Invoices"),
+        ({h.REPLY_TO_ADDRESS: ""}, "reply_to", None),
         ({h.CONTENT_TYPE: ""}, "content_type", "application/octet-stream"),
     ],
 )

@@ -128,6 +128,7 @@ def test_separators_of_a_due_time_do_not_matter(text: str, expected: datetime) -
     [
         ({h.ROUTE_EXPIRED_TO: "Sales@APP01", h.REPLY_TO_ADDRESS: "Web"}, "Sales"),
         ({h.REPLY_TO_ADDRESS: "Web@APP01"}, "Web"),
+        ({h.ROUTE_EXPIRED_TO: " Sales \t"}, "Sales"),
         ({h.ROUTE_EXPIRED_TO: "q" * 200}, "q" * 200),
         ({h.ROUTE_EXPIRED_TO: "q" * 200 + "@APP01"}, "q" * 200),
         ({h.ROUTE_EXPIRED_TO: "ü" * 200}, "ü" * 200),
