@@ -47,9 +47,12 @@ PREPARED: Final[Mapping[str, Sequence[str]]] = {
 }
 """Every page whose commands are run, with what its reader has done before."""
 _NOT_RUN: Final = {
-    f"how-to/{name}.md" for name in ("azure", "cluster", "mysql", "oracle", "ravendb", "sql-server")
+    f"how-to/{name}.md"
+    for name in ("azure", "cluster", "mysql", "oracle", "ravendb", "sql-server", "vendor-tools")
 }
-"""Pages for servers that are not at hand here; they say so, or tests/e2e types their commands."""
+"""Pages for servers that are not at hand here; they say so, or tests/e2e types their commands. The
+vendor's tools are compared, and have no commands of ours.
+"""
 SHORT: Final = {"quickstart.md", "how-to/blue-green-broker.md"}
 """The others' commands are nearly all on these, too: they are only run with all tests."""
 _ADDRESSES: Final = {
