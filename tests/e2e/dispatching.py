@@ -32,6 +32,13 @@ def start_dispatcher(
 ) -> subprocess.Popen[str]:
     """Start the program and wait until it consumes; with a fault point it may be gone by then."""
     process = rig.start("run", "--endpoint", rig.endpoint, fault=fault)
+    await_consumer(rig, process, queue)
+    assert fault is not None or process.poll() is None, rig.finish(process).stderr[-6000:]
+    return process
+
+
+def await_consumer(rig: Rig, process: subprocess.Popen[str], queue: str | None = None) -> None:
+    """Wait until somebody consumes *queue*, the endpoint's ``.Timeouts``, or *process* is gone."""
     with rig.amqp() as connection:
         channel = connection.channel()
 
@@ -40,8 +47,6 @@ def start_dispatcher(
             return process.poll() is not None or found.method.consumer_count > 0
 
         wait_until(consumes, what="a consumer")
-    assert fault is not None or process.poll() is None, rig.finish(process).stderr[-6000:]
-    return process
 
 
 def waiting(rig: Rig, queue: str) -> int:

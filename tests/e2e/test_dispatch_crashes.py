@@ -25,7 +25,7 @@ from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver, account_of
-from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
+from tests.e2e.dispatching import await_consumer, prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Account, chance, row
@@ -299,15 +299,15 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, tmp_path: Path, proxy: Any) -
     wire = proxy(direct_url)
     dice = chance(11)
     rig.broker_url = wire.url(direct_url)
-    process = rig.start("run", "--endpoint", "Sales")
+    process = start_dispatcher(rig)  # a start that is cut off ends with exit code 4
     rig.broker_url = direct_url
     with Receiver(direct_url, "Sales", "Billing", "error") as receiver:
         with sending(endpoint, seed=2) as sent:
-            time.sleep(2)
-            until = time.monotonic() + 7
-            while time.monotonic() < until:
+            for number in range(10):
                 dice.choice((wire.cut, wire.cut_before_answer, wire.cut_after_answer))()
                 time.sleep(dice.uniform(0.3, 1.5))
+                if number % 2:  # cut while it connects, and while it works
+                    await_consumer(rig, process)
         account = settled(rig, sent, receiver)
         sessions = actions(rig.stop(process)).count("dispatcher_degraded")
     assert sessions >= 3
