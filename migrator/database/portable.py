@@ -74,8 +74,8 @@ def row_by_row(change: C, *, past_locked: bool = False) -> C:
     Args:
         change: Its table takes no hint that names an index or forces a seek.
         past_locked: Pass over rows that others have locked: all that are meant are locked by this
-            transaction already, and the caller counts them. Should the server read the whole
-            table, it waits for nobody's.
+            transaction already, in the index by which they are found as well, and the caller counts
+            them. Should the server read the whole table, it waits for nobody's.
     """
     hint = "ROWLOCK, READPAST, READCOMMITTEDLOCK" if past_locked else "ROWLOCK"
     return change.with_hint(f"WITH ({hint})", dialect_name="mssql")

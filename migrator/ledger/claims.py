@@ -1,10 +1,10 @@
 """Claims into the ledger: proving that lane and batch are still ours, and opening a batch.
 
 Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them. What
-locks rows of a legacy table (claiming, storing, giving back) does it the other way round, but on
-PostgreSQL: batch, rows, lane, all three in this order, for they wait for each other's rows. Who
-takes a lane whose lease ran out under one of them may wait for its batch while it waits for the
-lane. The database sees it, ends one of the two at once, and that one begins again.
+locks rows of a legacy table (claiming, storing, giving back, recalling) does it the other way
+round, but on PostgreSQL: batch, rows, lane, for they wait for each other's rows. Who takes a lane
+whose lease ran out under one of them may wait for its batch while it waits for the lane. The
+database ends one of the two, or that one gives up, and it begins again.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from migrator.database.portable import (
     in_lists,
     locked_at_once,
     prefer_indexes,
+    row_by_row,
 )
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
@@ -217,7 +218,7 @@ class OperatorActions(LedgerPart):
         row = self._tables.timeout
         ids = [found.id for found in rows]
         for some in in_lists(ids):
-            connection.execute(sa.delete(row).where(row.c.id.in_(some)))
+            connection.execute(row_by_row(sa.delete(row).where(row.c.id.in_(some))))
         # progress counts a batch's size under its own state; rows that differ were not in it
         purged, left = Counter[int](), Counter[int]()
         for found in rows:

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from migrator.database.engine import writing
 from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
-from migrator.ledger.claims import hold_lease
+from migrator.ledger.claims import under_lease
 from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
@@ -71,8 +71,10 @@ class Recalls(LedgerPart, ABC):
         """
         if not sightings:
             return {}
-        with writing(self._engine, self._failed, doing=self._doing) as connection:
-            hold_lease(connection, self._tables, lease)
+        with (
+            writing(self._engine, self._failed, doing=self._doing) as connection,
+            under_lease(connection, self._tables, lease),
+        ):
             known = rows_of(connection, self._tables, sightings, scope)
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]

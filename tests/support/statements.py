@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ClauseElement, and_, select
+from sqlalchemy import ClauseElement, and_, insert, select
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.dialects.oracle.oracledb import OracleDialect_oracledb
 from sqlalchemy.engine import Dialect as Kind
@@ -29,7 +29,7 @@ from migrator.recall.rules import RecallScope, Sighting
 from migrator.stores.ports import ClaimRequest, Cursor
 from migrator.stores.sql.claims import is_there, putting_back
 from migrator.stores.sql.dialects import Dialect, dialect_for
-from migrator.stores.sql.dialects.mssql import MssqlDialect, seeking, walking
+from migrator.stores.sql.dialects.mssql import MssqlDialect, keeping, seeking, walking
 from migrator.stores.sql.dialects.oracle import OracleDialect
 from migrator.stores.sql.intake import clearing, removing_known
 from migrator.stores.sql.legacy_table import (
@@ -140,7 +140,7 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
         yield store.passing_over(move, walking("Index_Time 100 %"))
         yield store.picking(replace(move, request=replace(named, not_for=frozenset())), by_id)
         yield store.copying(move, [Copied(id=ID, row_index=0, content_hash="ab")], by_id)
-        yield reading_content(legacy, [ID], f"WITH ({by_id}ROWLOCK)")
+        yield reading_content(legacy, [ID], keeping(by_id))
     else:
         yield store.copying(move)
         yield reading_content(legacy, [ID])
@@ -159,6 +159,7 @@ def _put_back(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iter
 
 
 def _store(legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    yield insert(legacy.table)
     yield removing_known(legacy, ledger, [ID])
     yield clearing(legacy, [ID])
 

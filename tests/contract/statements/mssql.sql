@@ -333,7 +333,7 @@ SELECT SYSUTCDATETIME() AS anon_1;
 UPDATE migrator.lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
 -- ledger/operator_actions.py OperatorActions._delete
-DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
+DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.id IN (:id_1);
 
 -- ledger/operator_actions.py OperatorActions._ever_claimed_documents
 SELECT TOP :param_1 migrator.batch.id

@@ -106,7 +106,7 @@ class MssqlDialect(LookingDialect):
             copying = self.copying(move, rows, by_id)
             return connection.execute(copying, execution_options=_COUNTED).rowcount
 
-        return move_rows(connection, move, picked, copy, hint=f"WITH ({by_id}ROWLOCK)")
+        return move_rows(connection, move, picked, copy, hint=keeping(by_id))
 
     def passing_over(self, move: Move, how: str = "") -> sa.Select[Any]:
         """Return what finds the ids that are wanted, soonest first, and locks nothing for long.
@@ -315,6 +315,15 @@ def seeking(index: str | None) -> str:
     locks. Without an index there is no other way, and the hint would be an error (8622).
     """
     return "" if index is None else f"{walking(index)}FORCESEEK, "
+
+
+def keeping(by_id: str) -> str:
+    """Return the hint by which rows are read that are removed afterwards, which reads past locks.
+
+    The removal finds them in the same index. Where that is not the clustered one, as the vendor
+    makes NHibernate's table, picking locked nothing in it, and somebody else may have.
+    """
+    return f"WITH ({by_id}UPDLOCK, ROWLOCK)" if by_id else "WITH (ROWLOCK)"
 
 
 def _by_id(indexes: Sequence[tuple[str, str]], table: sa.Table) -> str:

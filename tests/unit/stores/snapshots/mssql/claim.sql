@@ -36,7 +36,7 @@ INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, destination,
 FROM (VALUES (:param_4, :param_5, :param_6)) AS picked (id, row_index, content_hash) JOIN dbo.[Sales_Orders_TimeoutData] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) ON dbo.[Sales_Orders_TimeoutData].[Id] = CAST(picked.id AS UNIQUEIDENTIFIER);
 
 SELECT lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[Sales_Orders_TimeoutData].[Headers] AS headers, dbo.[Sales_Orders_TimeoutData].[State] AS body 
-FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) 
+FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([PK 100 %]), FORCESEEK, UPDLOCK, ROWLOCK) 
 WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);
 
 DELETE FROM dbo.[Sales_Orders_TimeoutData] WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1);

@@ -42,7 +42,7 @@ INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, destination,
 FROM (VALUES (:param_4, :param_5, :param_6)) AS picked (id, row_index, content_hash) JOIN dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) ON dbo.[TimeoutEntity].[Id] = CAST(picked.id AS UNIQUEIDENTIFIER);
 
 SELECT lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Headers] AS headers, dbo.[TimeoutEntity].[State] AS body 
-FROM dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, ROWLOCK) 
+FROM dbo.[TimeoutEntity] WITH (INDEX([PK 100 %]), FORCESEEK, UPDLOCK, ROWLOCK) 
 WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
 
 DELETE FROM dbo.[TimeoutEntity] WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
@@ -58,6 +58,8 @@ WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1);
 INSERT INTO dbo.[TimeoutEntity] ([Id], [Destination], [SagaId], [State], [Time], [Headers], [Endpoint]) SELECT CAST(migrator.timeout.store_id AS UNIQUEIDENTIFIER) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UNIQUEIDENTIFIER) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS NVARCHAR(440)), :param_1) AS coalesce_1 
 FROM migrator.timeout 
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL;
+
+INSERT INTO dbo.[TimeoutEntity] ([Id], [Destination], [SagaId], [State], [Endpoint], [Time], [Headers]) VALUES (:Id, :Destination, :SagaId, :State, :Endpoint, CAST(:Time AS DATETIME), :Headers);
 
 DELETE FROM dbo.[TimeoutEntity] WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE dbo.[TimeoutEntity].[Id] IN (:Id_1_1) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 

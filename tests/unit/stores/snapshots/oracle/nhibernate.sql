@@ -38,6 +38,8 @@ INSERT INTO timeoutentity (id, destination, sagaid, state, time, headers, endpoi
 FROM migrator_timeout 
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL;
 
+INSERT INTO timeoutentity (id, destination, sagaid, state, endpoint, time, headers) VALUES (:Id, :Destination, :SagaId, :State, :Endpoint, CAST(:Time AS TIMESTAMP), :Headers);
+
 DELETE FROM timeoutentity WHERE timeoutentity.id IN (:Id_1_1) AND (SELECT 1 
 FROM migrator_timeout known 
 WHERE known.source = :source_1 AND known.open_store_id = nvl2(timeoutentity.id, lower(substr(rawtohex(timeoutentity.id), 7, 2) || substr(rawtohex(timeoutentity.id), 5, 2) || substr(rawtohex(timeoutentity.id), 3, 2) || substr(rawtohex(timeoutentity.id), 1, 2) || '-' || substr(rawtohex(timeoutentity.id), 11, 2) || substr(rawtohex(timeoutentity.id), 9, 2) || '-' || substr(rawtohex(timeoutentity.id), 15, 2) || substr(rawtohex(timeoutentity.id), 13, 2) || '-' || substr(rawtohex(timeoutentity.id), 17, 4) || '-' || substr(rawtohex(timeoutentity.id), 21, 12)), NULL) AND ROWNUM <= :param_1) IS NOT NULL;
