@@ -47,7 +47,7 @@ class Verbs(LazyGroup):
         "completion": "Print the script that lets bash, zsh or fish complete verbs and options.",
         "seed": "Write invented timeouts into the store, for rehearsals.",
     }
-    unlisted: ClassVar = frozenset({"seed"})
+    unlisted: ClassVar = frozenset({"completion", "seed"})
     modules: ClassVar = {
         **dict.fromkeys(("pause", "resume", "set", "stop"), "control"),
         "config": "root:config_verbs",

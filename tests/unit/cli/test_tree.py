@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Final
 
-from migrator.cli import root
+from tests.unit.cli.conftest import Program
 
-TREE = """
-preview
-run
-status
-pause
-resume
-stop
-set
-config
-verify
-rollback
-decommission
-quarantine (list, show, retry, export, discard)
-delays (create, show, probe, migrate, transfer, delete)
-db (upgrade, sql, grants, resolve, adopt, purge)
-completion
-"""
+TREE: Final = """\
+preview, run, status, pause, resume, stop [--now], set, config, verify, rollback, decommission, \
+quarantine (list, show, retry, export, discard), \
+delays (create, show, probe, migrate, transfer, delete), \
+db (upgrade, sql, grants [--broker], resolve, adopt, purge)"""
+UNLISTED: Final = ("completion", "seed")
+"""Verbs that no list has; each has its help."""
 
 
-def _line(name: str, command: Any) -> str:
-    inside = [each for each, verb in getattr(command, "commands", {}).items() if not verb.hidden]
-    return f"{name} ({', '.join(inside)})" if inside else name
+def listed(program: Program, *group: str) -> list[str]:
+    """Return the verbs that the help of the program, or of a group, lists; none: it is no group."""
+    _, _, after = program(*group, "--help").out.partition("\nCommands:\n")
+    block, _, _ = after.partition("\n\n")
+    return re.findall(r"^  (\S+)", block, re.MULTILINE)
 
 
-def test_the_verbs_are_these() -> None:
+def printed(program: Program, options: dict[str, str], *group: str) -> str:
+    """Return the tree that the help prints, and which of *options* it has, by its path."""
+    found = []
+    for name in listed(program, *group):
+        path = (*group, name)
+        option = options.get(" ".join(path))
+        shows_it = option and re.search(rf"^  {option}\b", program(*path, "--help").out, re.M)
+        inside = printed(program, options, *path)
+        found.append(name + f" [{option}]" * bool(shows_it) + f" ({inside})" * bool(inside))
+    return ", ".join(found)
+
+
+def test_the_verbs_are_these(program: Program) -> None:
     """In this order in the help, too; whatever is added has to find its place here."""
-    commands = root.every_verb().commands
-    told = [_line(name, command) for name, command in commands.items() if not command.hidden]
-    assert told == TREE.split("\n")[1:-1]
-    assert [name for name, command in commands.items() if command.hidden] == ["seed"]
+    assert printed(program, {"stop": "--now", "db grants": "--broker"}) == TREE
+
+
+def test_verbs_that_are_not_listed_have_their_help(program: Program) -> None:
+    """They are for rehearsals and for whoever installs the program."""
+    for name in UNLISTED:
+        assert name not in listed(program)
+        assert f"Usage: migrator {name} " in program(name, "--help").out
