@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -206,6 +207,61 @@ def test_all_is_fine_only_when_everything_was_asked(program: Program) -> None:
     assert (document["verdict"], document["waiting"]) == ("refused", {"Sales": 20})
     document = program("preview", "--offline", "--json").document
     assert (document["asks_broker"], document["waiting"]) == (False, None)
+
+
+def test_the_shortest_and_the_longest_due_are_told(program: Program) -> None:
+    """Of each endpoint: one that is overdue, one that has a single row, and one that has none."""
+    program("db", "upgrade")
+    for name, rows, *due in (
+        ("Billing", 1, "+2 hours"),
+        ("Sales", 3, "-3 hours", "+5 minutes", "+40 days"),
+        ("Shipping", 1),
+    ):
+        program("seed", "--yes", "--endpoint", name, "--count", str(rows), "--seed", "1")
+        table = f"{name}_TimeoutData"
+        for after, each in enumerate(due):
+            a_row = f"(SELECT Id FROM {table} ORDER BY Id LIMIT 1 OFFSET {after})"
+            moment = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{each}', '+50 seconds')"
+            program.change(f"UPDATE {table} SET Time = {moment} WHERE Id = {a_row}")
+    program.change("DELETE FROM Shipping_TimeoutData")
+    lines = program("preview", "--offline").out.partition("\n\n")[2].splitlines()
+    assert [re.split(r" {2,}", line)[:5] for line in lines[:4]] == [
+        ["endpoint", "mode", "stored", "shortest due", "longest due"],
+        ["Billing", "migrate", "1", "in 2h", "in 2h"],
+        ["Sales", "migrate", "3", "2h 59m ago", "in 40d"],
+        ["Shipping", "migrate", "0", "none", "none"],
+    ]
+
+
+RED, YELLOW, GREEN = "\x1b[1;31m", "\x1b[33m", "\x1b[32m"
+
+
+def test_findings_have_colours_on_a_terminal(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the headline has; none in a pipe or a file, and none where nobody wants them."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    program.seeded()
+    program.broker.probes = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
+    assert "\x1b" not in program("-v", "preview").out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    shown = program("-v", "preview").out
+    assert shown.startswith(f"{GREEN}20 timeouts")
+    assert f"\n{GREEN}ok" in shown
+    program.change("UPDATE Sales_TimeoutData SET Headers = '{'")
+    assert program("preview").out.startswith(f"{YELLOW}20 timeouts")
+    del program.broker.probes["Sales"]
+    program.change("UPDATE Sales_TimeoutData SET Headers = '{}' WHERE rowid % 2")
+    shown = program("preview", codes=[3]).out
+    assert shown.startswith(f"{RED}A run would be refused")
+    assert f"\n{RED}refused" in shown
+    assert f"\n{YELLOW}warning" in shown
+    program("preview", "--output", "preview.txt", codes=[3])
+    assert "\x1b" not in (program.folder / "preview.txt").read_text()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert re.findall(r"\x1b\[[\d;]*3\d", program("preview", codes=[3]).out) == []
 
 
 def test_who_sends_what_is_left_is_told(program: Program) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from migrator.app import commands
 from migrator.cli import output, rollback
 from migrator.delays.walk import WalkProgress
 from migrator.ledger.leases import SqlLeases
@@ -163,6 +164,20 @@ def test_what_is_left_alone_is_told(claimed: Program, changes: str, said: str) -
     assert said in ended.err
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
     assert len(claimed.rows(ROWS)) == 10
+
+
+@pytest.mark.parametrize(("left", "said"), [(290, "290 copies"), (1, "1 copy"), (0, "")])
+def test_copies_that_stay_in_staging_queues_are_named(
+    claimed: Program, monkeypatch: pytest.MonkeyPatch, left: int, said: str
+) -> None:
+    """With how many there are; where none are left, nothing is said of them."""
+    claimed.change("UPDATE migrator_batch SET state = 'staging', attempt = 1")
+    settled = SimpleNamespace(settle=lambda _staged, _published: left)
+    monkeypatch.setattr(commands, "_new_settlement", lambda _app: settled)
+    err = claimed("--broker-url", "amqp://guest@127.0.0.1:1/", "rollback", "--yes").err
+    told = [line for line in err.splitlines() if "staging" in line]
+    where = "of rows left in migrator's staging queues; nothing sends them"
+    assert [line.partition(",")[0] for line in told] == [f"{said} {where}"] * bool(left)
 
 
 def test_what_was_being_published_is_foretold(claimed: Program) -> None:
