@@ -136,9 +136,10 @@ def _only_working_on(found: dict[str, Any], names: Sequence[str]) -> dict[str, A
 
 def _demand_known(names: Sequence[str], endpoints: Sequence[Mapping[str, Any]]) -> None:
     known = [each["endpoint"] for each in endpoints]
+    shown = ", ".join(known) or "none"
     for name in names:
         if name not in known:
-            raise ConfigError(f"status has no endpoint {name!r}; it has: {', '.join(known)}")
+            raise ConfigError(f"status has no endpoint {name!r}; it has: {shown}")
 
 
 def _of(names: Sequence[str], found: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:

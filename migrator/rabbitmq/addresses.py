@@ -18,6 +18,7 @@ _AMQP_PORT: Final = 5672
 _AMQPS_PORT: Final = 5671
 _MAX_PORT: Final = 65_535
 _SCHEMES: Final = {"amqp": False, "amqps": True}
+_LOOKS_LIKE_URI: Final = re.compile(r"amqp|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _KNOWN: Final = frozenset({"host", "port", "virtualhost", "username", "password", "usetls"})
 _WITHOUT_EFFECT: Final = frozenset(
     {
@@ -64,7 +65,7 @@ def parse_address(text: str) -> BrokerAddress:
         ConfigError: Names every problem of the string; never quotes the password.
     """
     text = text.strip()
-    if text.lower().startswith("amqp"):
+    if _LOOKS_LIKE_URI.match(text):
         return _parse_uri(text)
     return _parse_pairs(text)
 

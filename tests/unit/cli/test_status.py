@@ -106,6 +106,8 @@ def test_what_is_left_is_told_in_a_hundred_columns(capsys: pytest.CaptureFixture
 def test_without_a_daemon_the_tables_are_counted(program: Program) -> None:
     """By the same rule as a daemon's, with the cutoff of the latest run."""
     program("db", "upgrade")
+    unknown = program("status", "--endpoint", "Sale", codes=(2,)).err
+    assert "has no endpoint 'Sale'; it has: none" in unknown
     program.seeded()
     program.record("handed_over")
     (found,) = program("status", "--json").document["endpoints"]

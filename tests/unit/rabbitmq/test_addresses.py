@@ -38,6 +38,7 @@ REALISTIC = [
 PATHOLOGICAL = [
     ("amqp:/h", ["amqp://"]),
     ("amqpx://h", ["amqp://"]),
+    ("https://u:p@h:15671", ["it must start with amqp:// or amqps://"]),
     ("amqp://", ["host"]),
     ("amqp://h/a/b", ["more than one segment"]),
     ("amqp://a:b:c@h", ["more than one ':'"]),
