@@ -3,8 +3,9 @@
     .venv/bin/python -m benchmarks.startup --rounds 7
 
 Starts a private PostgreSQL and a private RabbitMQ, calls the real program again and again, and
-prints user and system seconds of each call, median and least: ``--help``, ``status`` with a daemon
-that tells it, ``status`` from the ledger, and ``run`` until its first claim, where it kills itself.
+prints user and system seconds of each call, median and least: ``--help``, ``run --help``,
+``status`` with a daemon that tells it, ``status`` from the ledger, and ``run`` until its first
+claim, where it kills itself.
 Python's files are compiled before, as an installation has them.
 
 ``--tree`` measures another checkout in turns with this one.
@@ -88,6 +89,7 @@ def measure(rigs: Mapping[Path, Rig], rounds: int) -> Mapping[tuple[str, Path], 
     for _ in range(rounds):
         for tree, rig in rigs.items():
             found["--help", tree].append(cpu_s(tree, rig.environment(), "--help"))
+            found["run --help", tree].append(cpu_s(tree, rig.environment(), "run", "--help"))
             found["run, to the first claim", tree].append(until_first_claim(rig, tree))
             own = rig.environment(MIGRATOR_WEB__SOCKET="")
             found["status, from the ledger", tree].append(cpu_s(tree, own, "status"))
@@ -126,7 +128,7 @@ def main() -> None:
     table = Table("CPU seconds, median (least)", *("this" if t is ROOT else t.name for t in trees))
     for what in dict.fromkeys(what for what, _ in found):
         cells = (found[what, tree] for tree in trees)
-        table.add_row(what, *(f"{statistics.median(s):.2f} ({min(s):.2f})" for s in cells))
+        table.add_row(what, *(f"{statistics.median(s):.3f} ({min(s):.3f})" for s in cells))
     Console().print(table)
 
 
