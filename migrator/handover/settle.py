@@ -63,7 +63,7 @@ class Settlement:
         """Settle what was *staged* in some lanes, and batches that were being *published*.
 
         Also other lanes with copies left in their staging queues. Lanes that somebody works on are
-        left alone. Return how many copies still lie there.
+        left alone. Return how many copies still lie in lanes that nobody works on.
 
         Raises:
             TargetError: The broker cannot be asked; each batch is as far as the ledger says.
@@ -77,7 +77,10 @@ class Settlement:
             again = [batch.id for batch in published if batch.lane == lane]
             with suppress(PreflightRefused):  # somebody took it since, who settles it
                 self._settle(lane, again, has_staging=lane in with_staging)
-        return sum(self.left_in().values()) if with_staging else 0
+        if not with_staging:
+            return 0
+        busy = {lane for lane, _ in self.leases.holders()}
+        return sum(count for lane, count in self.left_in().items() if lane not in busy)
 
     def _settle(self, lane: Lane, again: Sequence[BatchId], *, has_staging: bool) -> None:
         refusal = {lane: f"another process works on lane {lane}"}

@@ -62,6 +62,8 @@ def preview_page(
     sums = {key: sum(each[key] for each in both) for key in ("stored", "quarantined")}
     sums |= {key: sum(each[key] for each in moved) for key in ("to_hand_over", "bytes")}
     sums["to_send"] = sum(each["to_send"] for each in sent)
+    sums["waiting"] = sum((document["waiting"] or {}).values())
+    sums["can_move"] = max(0, sums["to_hand_over"] - sums["waiting"])
     warned = [each for each in moved if _is_warned(each)]
     samples = [each["sample"] for each in both if each["sample"]]
     sampled = {
@@ -119,13 +121,17 @@ def _is_warned(endpoint: Mapping[str, Any]) -> bool:
 
 
 def _title(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
-    going, later, bad = sums["to_hand_over"], sums["to_send"], sums["quarantined"]
+    going, later, bad = sums["can_move"], sums["to_send"], sums["quarantined"]
     if not sums["stored"]:
         return "No timeouts are stored"
-    if not going + bad + later:
+    if not going + bad + later + sums["waiting"]:
         return "Nothing would be moved now"
     what = [f"{counted(going, 'timeout')} can be moved"] if going or not later else []
     what += [f"{counted(later, 'timeout')} would be sent when due"] if later else []
+    if sums["waiting"]:
+        what.append(
+            f"{grouped(sums['waiting'])} would wait for a destination that cannot be reached"
+        )
     at_least = "at least " if sampled["endpoints"] else ""
     what += [f"{at_least}{grouped(bad)} would go to quarantine"] if bad else []
     if sampled["quarantined"]:

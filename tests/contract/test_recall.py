@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from migrator.errors import LeaseLost
+from migrator.handover.settle import Settlement
 from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.recall.restore import Recalls, SqlRecalls
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
-from tests.contract.any_site import NOW, AnySite, hours, timeout_id
+from tests.contract.any_site import LONG, NOW, AnySite, hours, timeout_id
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -176,3 +178,21 @@ def test_too_many_rows_are_counted_by_their_batches(site: AnySite) -> None:
     about = site.recalls().forecast(ALL, now=now, not_before=now + margin, exact_rows=9)
     assert (about.in_levels, about.too_near, about.left) == (4, 1, 5)
     assert (about.is_exact, about.possible_until) == (False, now)
+
+
+def test_copies_of_a_lane_that_somebody_works_on_are_not_left(site: AnySite) -> None:
+    """Its owner takes care of them, so nobody is told that nothing sends them."""
+    site.lease(0, "other")
+    nobody: Any = None
+    settlement = Settlement(
+        batches=site.batches,
+        leases=site.leases,
+        lease_duration=LONG,
+        clock=nobody,
+        receipt_deadline_s=1,
+        open_link=nobody,
+        left_in=lambda: {Lane(0): 5},
+        staged_for_others=set,
+        publishing=nobody,
+    )
+    assert settlement.settle([Lane(0)], []) == 0

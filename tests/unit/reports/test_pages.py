@@ -200,6 +200,17 @@ def test_the_verdict_of_a_preview_comes_first(
     assert ("migrator run --endpoint Sales" in page.text) == ("can be moved" in title)
 
 
+def test_what_waits_for_a_destination_is_not_called_movable() -> None:
+    """The page and the terminal say the same numbers."""
+    waits = "would wait for a destination"
+    page = previewed(preview(endpoint(**CLEAN), waiting={"Billing": 40}))
+    assert f"11 960 timeouts can be moved, 40 {waits} that cannot be reached" in page.text
+    assert re.search(rf"11 960\W+can be moved.* 40\W+{waits}", page.text)
+    none = previewed(preview(endpoint(**CLEAN), waiting={"Billing": 12_000}))
+    assert f"0 timeouts can be moved, 12 000 {waits} that cannot be reached" in none.text
+    assert waits not in previewed(preview(endpoint(**CLEAN))).text
+
+
 def test_warnings_are_told() -> None:
     """Rows that stay, and columns in local time; and what was not looked at."""
     offsets = {timedelta(hours=2): 17, timedelta(minutes=-330): 1}
