@@ -34,7 +34,7 @@ PATHS: Final = {"status": "/", "quarantine": "/page/quarantine"}
 DESKTOP: Final = 1200
 SCREENS: Final[Sequence[tuple[str, int, int]]] = (
     ("desktop", DESKTOP, 1220),
-    ("phone", PHONE, 2260),
+    ("phone", PHONE, 2390),
 )
 """By name: width, and how much of the page's height at most; in pixels."""
 SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")

@@ -5,21 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from migrator.nservicebus.timeouts import QueueName
+from migrator.ledger.report import QuarantineCount
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.reports.preview import preview_page
 from migrator.reports.verify import verify_page
+from migrator.text import grouped
 from migrator.web.control import Pause, Resume
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
+from migrator.web.status import Snapshot
+from migrator.web.views import matrix
 from tests.support.browser import PHONE, Shown, new_browser, shown
-from tests.support.moving import SALES, MovingPanel
+from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.unit.reports.samples import (
     ABOUT,
     HOSTILE,
@@ -33,6 +39,7 @@ from tests.unit.reports.samples import (
 
 TOKEN: Final = "correct horse battery"
 DESKTOP: Final = 1280
+TABLET: Final = 800
 EVERY_MS: Final = 2_000
 """How often the script asks."""
 SCREENS: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
@@ -217,6 +224,48 @@ def _keep(seen: Shown, name: str, screen: tuple[int, Literal["light", "dark"]]) 
     seen.resize(width, scheme=scheme)
     assert seen.width == width
     seen.keep(f"{name}-{width}-{scheme}")
+
+
+class CrowdedPanel(MovingPanel):
+    """Has rows in quarantine for so many reasons."""
+
+    def __init__(self, reasons: int) -> None:
+        super().__init__()
+        long = EndpointName("Acme.Warehouse.Shipping.Notifications.ScheduledDispatch")
+        names = (BILLING, SALES, long)
+        self.counts = [
+            QuarantineCount(endpoint=name, reason=reason, rows=10_000 * at + 111 * n + 1)
+            for n, reason in enumerate(sorted(Reason, key=len, reverse=True)[:reasons])
+            for at, name in enumerate(names)
+            if n % 3 != at
+        ]
+
+    def snapshot(self) -> Snapshot:
+        found = super().snapshot()
+        return replace(found, progress=replace(found.progress, quarantine=self.counts))
+
+
+@pytest.mark.parametrize("reasons", [3, len(Reason)])
+def test_every_number_in_quarantine_is_in_sight(browser: Browser, reasons: int) -> None:
+    """On every screen, with its endpoint and its reason; on a phone the reason stands before it."""
+    panel = CrowdedPanel(reasons)
+    table = matrix(panel.counts)
+    numbers = {*(each.rows for each in panel.counts), *table.sums, table.total}
+    numbers |= {total for _, _, total in table.rows}
+    wanted = {*table.reasons, *(name for name, _, _ in table.rows), *map(grouped, numbers), "all"}
+    pairs = {(each.reason, grouped(each.rows)) for each in panel.counts}
+    missing: set[object] = set()
+    with served(panel) as site, shown(browser, site.base) as seen:
+        log_in(seen.page)
+        for path, width in product(("/", "/page/quarantine"), (PHONE, TABLET, DESKTOP)):
+            seen.page.goto(site.base + path)
+            seen.resize(width)
+            told = seen.in_sight("table.matrix")
+            assert seen.width == width
+            missing |= {(path, width, each) for each in wanted - set(told)}
+            if width == PHONE:
+                missing |= pairs - set(pairwise(told))
+    assert missing == set()
 
 
 def test_reports_fit_every_screen_and_load_nothing(browser: Browser, tmp_path: Path) -> None:

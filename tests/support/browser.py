@@ -21,6 +21,21 @@ DESKTOP: Final = 1200
 PHONE: Final = 390
 """Widths in pixels."""
 _HEIGHT: Final = 800
+_IN_SIGHT: Final = """from => {
+  const found = [], texts = document.createTreeWalker(from, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode, range = document.createRange();
+    range.selectNodeContents(text);
+    if (!text.data.trim() || !range.getClientRects().length) continue;
+    window.scrollBy(0, range.getBoundingClientRect().top - innerHeight / 2);
+    const isSeen = [...range.getClientRects()].every(box =>
+      [box.left + 1, box.right - 1].every(x =>
+        document.elementFromPoint(x, (box.top + box.bottom) / 2) === text.parentElement));
+    if (isSeen) found.push(text.data.trim());
+  }
+  return found;
+}"""
+"""Scrolls down only; what is cut off or covered is not what one finds at its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +51,11 @@ class Shown:
     def width(self) -> int:
         """How wide the page is, what has to be scrolled to included."""
         return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    def in_sight(self, selector: str) -> list[str]:
+        """Return the texts in an element that can be seen without scrolling to the side."""
+        found: list[str] = self.page.locator(selector).evaluate(_IN_SIGHT)
+        return found
 
     def resize(self, width: int, *, scheme: Literal["light", "dark"] = "light") -> None:
         """Show it in a window of that *width*, to somebody who likes it *light* or *dark*."""
