@@ -37,6 +37,13 @@ _IN_SIGHT: Final = """from => {
 }"""
 """Scrolls down only; what is cut off or covered is not what one finds at its place."""
 
+_CUT: Final = """[...document.querySelectorAll("body *")]
+  .filter(each => each.checkVisibility() && each.clientWidth > 1)
+  .filter(each => getComputedStyle(each).overflowX !== "visible")
+  .filter(each => each.scrollWidth > each.clientWidth)
+  .map(each => each.outerHTML.slice(0, 100))"""
+"""What is a pixel wide is there for those who do not see."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -51,6 +58,12 @@ class Shown:
     def width(self) -> int:
         """How wide the page is, what has to be scrolled to included."""
         return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    @property
+    def cut(self) -> list[str]:
+        """Elements of which a part is cut off at the side, or has to be scrolled to."""
+        found: list[str] = self.page.evaluate(_CUT)
+        return found
 
     def in_sight(self, selector: str) -> list[str]:
         """Return the texts in an element that can be seen without scrolling to the side."""
