@@ -50,6 +50,9 @@ SCREENS: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
 )
 BOTH_ENDS: Final = (SCREENS[0], SCREENS[-1])
 """For all pages but the first: the wide one by day, the narrow one by night."""
+_COLOURS: Final = """Object.fromEntries([...document.querySelectorAll("button")].map(
+  each => [each.textContent.trim(), getComputedStyle(each).backgroundColor]))"""
+"""Of buttons, by their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,28 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     page.goto(f"{site.base}/page/login")
     for screen in BOTH_ENDS:
         _keep(seen, "login", screen)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_shows_what_it_is_for(
+    seen: Shown, site: Site, scheme: Literal["light", "dark"]
+) -> None:
+    """By a colour: of what cannot be undone, of the next step, of all others."""
+    page = seen.page
+    log_in(page)
+    seen.resize(DESKTOP, scheme=scheme)
+    colours: dict[str, str] = {}
+    for path in ("/page/quarantine?endpoint=Billing", "/page/end"):
+        page.goto(site.base + path)
+        colours |= page.evaluate(_COLOURS)
+    kinds: dict[str, set[str]] = {}
+    for text, colour in colours.items():
+        kinds.setdefault(colour, set()).add(text)
+    assert sorted(map(sorted, kinds.values())) == [
+        ["Discard 3 rows", "Never send it", "Stop now"],
+        ["Drain and end", "Log out", "Show", "Try again"],
+        ["Try 3 rows again"],
+    ]
 
 
 def _keep(seen: Shown, name: str, screen: tuple[int, Literal["light", "dark"]]) -> None:

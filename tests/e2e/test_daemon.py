@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
 from dev.processes import free_port, wait_until
 from tests.conftest import Vhost
@@ -36,7 +37,7 @@ batch_size = 100
 """
 
 
-def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) -> None:
+def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, vhost: Vhost, tmp_path: Path) -> None:
     """Nothing of a paused endpoint is claimed, the other goes on; who, what and result are kept."""
     rig.config = tmp_path / "migrator.toml"
     rig.config.write_text(SETTINGS, encoding="utf-8")
@@ -83,6 +84,14 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     base = f"http://127.0.0.1:{port}"
     with httpx.Client(base_url=base, trust_env=False, headers={"origin": base}) as browser:
         browser.post("/page/login", data={"token": TOKEN, "name": "alice"})
+        seen, database = browser.get("/").text, make_url(rig.database_url)
+        for where in (
+            f"database {database.database} at {database.host}",
+            f"virtual host {vhost.name}",
+            f"ledger {rig.ledger_id()}",
+        ):
+            assert where in seen
+        assert re.search(r", for [\d.]+ (second|minute)s?</span>", seen)
         aside = partial(browser.get, "/page/quarantine")
         wait_until(lambda: "Try again" in aside().text, what="a row set aside")
         rig.create_receivers("Nobody")

@@ -218,6 +218,15 @@ def test_every_page_says_which_system_it_is(alice: Visitor, path: str) -> None:
     assert 'href="/">Acme orders, production</a>' in alice.get(path).text
 
 
+def test_it_says_where_it_works_and_for_how_long(visitor: Visitor) -> None:
+    """Database, virtual host and ledger, below the headline; without a login as well."""
+    found = text_of(visitor.get("/"))
+    assert "app1, for 2.2 hours" in found
+    assert "database orders at db-07" in found
+    assert "broker mq-01:5672, virtual host orders" in found
+    assert "ledger b31f0c9a" in found
+
+
 def test_logging_out_ends_the_session_here(alice: Visitor) -> None:
     """A cookie that somebody kept is worth nothing afterwards."""
     kept, secret = dict(alice.client.cookies), alice.secret()
@@ -256,6 +265,16 @@ def test_a_setting_is_changed_as_by_the_command(alice: Visitor) -> None:
     assert "Done: batch_size is 250" in text_of(shown)
     assert 'name="value" value="250"' in shown.text
     assert alice.panel.told == [(Adjust(setting=RuntimeSetting.BATCH_SIZE, value="250"), WHO)]
+
+
+def test_a_rate_limit_is_told_where_the_rate_is(alice: Visitor) -> None:
+    """So that nobody takes it for a slow broker; without one nothing is said."""
+    told = "moved limited to 1500 rows/s by rate_limit"
+    for value, is_told in (("1500", True), ("0", False)):
+        form = {"csrf": alice.secret(), "setting": "rate_limit", "value": value}
+        alice.post("/page/set", form)
+        found = text_of(alice.get("/"))
+        assert (told in found, "limited to" in found) == (is_told, is_told)
 
 
 def test_what_cannot_be_set_is_told_where_it_was_typed(alice: Visitor) -> None:

@@ -811,6 +811,16 @@ def test_what_goes_while_another_batch_waits_counts_for_the_rate() -> None:
     assert len(world.broker.delivered) == 2 * BATCH
 
 
+def test_a_lane_that_the_rate_limit_holds_says_so() -> None:
+    """And that it is no pause, and no slow broker."""
+    world = World(rows=BATCH)
+    _, _, parts = world.process(Mode.DIRECT)
+    pace, said = Pace(batch_rows=BATCH, rate_limit_per_s=2), set[str]()
+    session, _ = world.session(replace(parts, pace=lambda: pace), lambda: said.add(session.doing))
+    assert session.turn(may_claim=True)
+    assert "throttled: rate limit of 2 messages/s" in said
+
+
 def test_delays_count_from_when_an_attempt_enters_the_levels() -> None:
     """By how old the last one was then; one that is complete sooner waits, so none is early."""
     world = World(rows=10 * BATCH)

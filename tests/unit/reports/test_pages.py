@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from jinja2 import UndefinedError
 
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import BatchId, QueueName
+from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
 from migrator.reports.pages import DUE, About, page, visible
 from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
@@ -384,3 +385,16 @@ def test_thousands_of_destinations_of_a_verification_stay_readable() -> None:
     assert page.table("Timeouts by destination")["(none)"] == [1_000]
     assert "and 286 more, which --json lists" in page.text
     assert "and 101 more, which --json lists" in page.text
+
+
+def test_a_destination_of_two_endpoints_has_one_bar() -> None:
+    """With the sum of both; the table below has a line for each."""
+    sales = place("Billing", waiting=7_000, left=5_000)
+    shop = replace(sales, endpoint=EndpointName("Shop"), waiting=30, left=2)
+    page = verified(destinations=[sales, shop])
+    rows = {table.caption: table.rows[1:] for table in page.tables}
+    assert rows["Timeouts by destination, as the ledger knows"] == [["Billing", "", 12_032]]
+    assert rows["Handed over for each destination"] == [
+        ["Billing", "Sales", 7_000, 5_000, 0],
+        ["Billing", "Shop", 30, 2, 0],
+    ]

@@ -9,17 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, insert
 
 from migrator.app.remaining import Remaining
 from migrator.config import Settings
 from migrator.delays.depths import LevelDepths, build_level_depths
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import PROBED, DelaysVersion
 from migrator.errors import LedgerError, StoreUnavailable, TargetUnavailable
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantineFilter
 from migrator.ledger.states import BatchState
+from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import status as module
+from migrator.service.control import PAUSE
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.stores.endpoints import Selection
 from tests.support.panel import some_remaining
@@ -212,6 +216,23 @@ def test_what_the_ledger_does_not_tell_of_the_last_hour_is_not_known(
     again.settled_error = LedgerError("no answer")
     again.poller.poll()
     assert (again.poller.throughput(), again.poller.store_error) == ([None] * 60, None)
+
+
+def test_neither_probes_nor_kept_pauses_are_among_the_events(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them the ledger has: a pause comes with its command, probes have a job."""
+    engine = create_engine("sqlite://")
+    tables = build_tables(names_for(engine))
+    tables.metadata.create_all(engine)
+    kinds = ["hold_began", PAUSE, "command", *[PROBED] * 60]
+    noted = [{"at": TAKEN_AT, "kind": kind, "actor": "jo", "detail": "{}"} for kind in kinds]
+    with engine.begin() as connection:
+        connection.execute(insert(tables.event), noted)
+    monkeypatch.setattr(world, "latest_events", LedgerQueries(engine, tables).latest_events)
+    world.poller.poll()
+    engine.dispose()
+    assert [each.kind for each in world.poller.ask().events] == ["command", "hold_began"]
 
 
 @pytest.mark.parametrize(
