@@ -98,7 +98,7 @@ class Holding:
             StoreUnavailable, LedgerError: As above; repeating is harmless.
         """
         endpoint = StoreEndpoint(name=batch.endpoint, source=batch.source)
-        waiting = {each.message.row_index: each for each in lost if self._says_where(each)}
+        waiting = {each.message.row_index: each for each in lost if self.says_where(each)}
         for column, why in {each.column: each.why for each in waiting.values()}.items():
             with self._lock:
                 self._of(endpoint).note_lost(column or "", why, now=self.clock.now())
@@ -187,7 +187,8 @@ class Holding:
             self._held[endpoint.source] = found
         return found
 
-    def _says_where(self, lost: Lost) -> bool:
+    def says_where(self, lost: Lost) -> bool:
+        """Return whether the row's column names its destination, so that it can wait for it."""
         return bool(lost.column) and self._queue_of(lost.column or "") == lost.message.destination
 
     def _queue_of(self, column: str) -> QueueName:

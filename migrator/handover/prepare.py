@@ -32,7 +32,7 @@ class Prepared:
     prepared_at: datetime
     """What was due by then goes without a delay."""
     quarantined: int = 0
-    """Rows that could not become a message."""
+    """Rows that could not become a message, or cannot wait in the store for their destination."""
 
     @property
     def rows(self) -> frozenset[int]:
@@ -93,12 +93,13 @@ class Preparer:
         if lost:
             batch = self.holding.set_aside(batch, lost, lease)
         gone = {each.message.row_index for each in lost}
+        cannot_wait = sum(not self.holding.says_where(each) for each in lost)
         return Prepared(
             batch=batch,
             messages=tuple(each for each in messages if each.row_index not in gone),
             columns=columns,
             prepared_at=now,
-            quarantined=len(unfit),
+            quarantined=len(unfit) + cannot_wait,
         )
 
 
@@ -107,7 +108,8 @@ class QuarantineLimit:
 
     A few bad rows are quarantined and the rest goes on; when one after the other is bad, the cause
     is more likely a setting, and each of them would have to be tried again by hand. Shared by all
-    lanes of a process. Rows that wait in the store for their destination do not count.
+    lanes of a process. Rows that wait in the store for their destination do not count; those that
+    cannot, as no column names it, do.
     """
 
     def __init__(self, rows: int, endpoints: Collection[EndpointName]) -> None:

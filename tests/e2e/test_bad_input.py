@@ -217,3 +217,18 @@ def test_a_run_to_the_end_leaves_an_endpoint_of_bad_rows(rig: Rig) -> None:
     assert len(rig.stored_ids()) == 300 + 600 - first
     rig.must(*once, codes=(REFUSED,))
     assert len(rig.quarantined()) > first
+
+
+def test_rows_that_cannot_wait_for_a_missing_queue_are_too_many_as_well(rig: Rig) -> None:
+    """Only their headers say where they go, so no claim could leave them out."""
+    rig.settings |= {
+        "MIGRATOR_HANDOVER__BATCH_SIZE": "50",
+        "MIGRATOR_HANDOVER__MAX_QUARANTINED": "60",
+    }
+    rig.prepare()
+    rig.insert([row(), *(replace(row(destination="Missing"), destination="") for _ in range(600))])
+    rig.must("run", "--endpoint", "Sales", "--once", codes=(REFUSED,))
+    gone = rig.quarantined()
+    assert {*gone.values()} == {"destination-unknown"}
+    assert 60 < len(gone) <= 60 + 5 * 50
+    assert len(rig.stored_ids()) == 600 - len(gone)
