@@ -73,6 +73,7 @@ def preview_page(
     }
     bursts = document["bursts"] or []
     troubled = [f for f in document["findings"] if f["level"] in ("refused", "warning")]
+    refused = sum(f["level"] == "refused" for f in troubled)
     unseen = [f"{f['subject']}: {f['text']}" for f in document["findings"] if f["level"] == _UNSEEN]
     if not document["asks_broker"]:
         unseen.insert(0, _BROKER)
@@ -95,8 +96,8 @@ def preview_page(
         sampled=sampled,
         bursts=bursts,
         shown_bursts=SHOWN_BURSTS,
-        tone=Tone.GOOD if is_good else Tone.CARE,
-        title=_title(sums, sampled),
+        tone=Tone.BAD if refused else Tone.GOOD if is_good else Tone.CARE,
+        title=_title(sums, sampled, refused=refused, asks_broker=document["asks_broker"]),
         warned=warned,
         fates=fates,
         legend=pictures.legend(fates),
@@ -105,7 +106,7 @@ def preview_page(
         destinations=_destinations(both),
         not_checked=[*unseen, *parts, *about.not_checked],
         troubled=sorted(troubled, key=lambda f: f["level"]),
-        is_refused=document["verdict"] == "refused",
+        is_refused=bool(refused),
         reasons=Reason.meanings(),
         due_words=DUE,
         listed=LISTED,
@@ -120,7 +121,17 @@ def _is_warned(endpoint: Mapping[str, Any]) -> bool:
     return any(endpoint[key] for key in keys)
 
 
-def _title(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
+def _title(
+    sums: Mapping[str, int], sampled: Mapping[str, int], *, refused: int, asks_broker: bool
+) -> str:
+    """Return what comes first: that nothing would be started, or else what would become of all."""
+    if refused:
+        return f"A run would be refused for {counted(refused, 'reason')}"
+    what = _what_would_be(sums, sampled)
+    return what if asks_broker else f"{what}; the broker was not asked"
+
+
+def _what_would_be(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
     going, later, bad = sums["can_move"], sums["to_send"], sums["quarantined"]
     if not sums["stored"]:
         return "No timeouts are stored"

@@ -118,6 +118,7 @@ def test_what_is_missing_is_an_error() -> None:
 # ── previews ────────────────────────────────────────────────────────────────────────────────────
 
 CLEAN: dict[str, Any] = {"quarantine": {}}
+REFUSED = {"check": "x", "level": "refused", "subject": "Sales", "text": "no", "remedy": "fix it"}
 
 
 def previewed(document: Any, **more: Any) -> Page:
@@ -199,6 +200,27 @@ def test_the_verdict_of_a_preview_comes_first(
     assert ("section", f"verdict {tone}") in [(tag, a.get("class")) for tag, a in page.tags]
     assert title in page.text
     assert ("migrator run --endpoint Sales" in page.text) == ("can be moved" in title)
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "tone"),
+    [
+        (
+            {"verdict": "refused", "findings": [REFUSED, REFUSED]},
+            "A run would be refused for 2 reasons",
+            "bad",
+        ),
+        ({"asks_broker": False}, "12 000 timeouts can be moved; the broker was not asked", "care"),
+    ],
+)
+def test_a_preview_of_a_run_that_may_not_start_promises_nothing(
+    changes: dict[str, Any], title: str, tone: str
+) -> None:
+    """As on the terminal, the headline is red when a run would be refused."""
+    page = previewed(preview(endpoint(**CLEAN), **changes))
+    assert ("section", f"verdict {tone}") in [(tag, a.get("class")) for tag, a in page.tags]
+    assert title in page.text
+    assert ("timeouts can be moved" in page.text) == ("can be moved" in title)
 
 
 def test_what_waits_for_a_destination_is_not_called_movable() -> None:
