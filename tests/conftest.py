@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -93,12 +94,30 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+_ACCOUNT: Final = re.compile(
+    r"attempted (?P<attempted>\d+), found (?P<found>\d+), lost (?P<lost>\d+), "
+    r"duplicated (?P<duplicated>\d+), foreign (?P<foreign>\d+), early (?P<early>\d+)"
+)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what tests say of themselves: ``record_property("told", …)``, in any process."""
-    for report in terminalreporter.getreports("passed"):
+    """Print what tests say of themselves, in any process, and the sum of what they account for.
+
+    The former by ``record_property("told", …)``, the latter by printing an account of timeouts.
+    """
+    passed, sums, tests = terminalreporter.getreports("passed"), Counter[str](), 0
+    for report in passed:
         for name, value in report.user_properties:
             if name == "told":
                 terminalreporter.write_line(str(value))
+        if report.when == "call":
+            accounts = [*_ACCOUNT.finditer(report.capstdout)]
+            tests += bool(accounts)
+            for account in accounts:
+                sums.update({name: int(number) for name, number in account.groupdict().items()})
+    if tests:
+        told = ", ".join(f"{name} {number}" for name, number in sums.items())
+        terminalreporter.write_line(f"accounts of timeouts in {tests} tests: {told}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
