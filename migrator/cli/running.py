@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from migrator.app import App
@@ -19,7 +19,7 @@ from migrator.cli.output import progress, rows_read, write_json, write_table
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.report import HeldRows, Progress
+from migrator.ledger.report import EndpointProgress, HeldRows, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.context import Level, refuse
 from migrator.preflight.registry import run_checks
@@ -49,20 +49,20 @@ def work(
         names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
         endpoints = chosen_endpoints(app.store, names)
         _preflight(app, names, endpoints)
-        with _watching(app) as watch:
+        with _watching(app, endpoints) as watch:
             code = launch(
                 app,
                 endpoints,
                 once=once,
                 watch=watch,
-                describe=lambda: _progress_line(app),
+                describe=lambda: _progress_line(app, endpoints),
                 load=lambda: session.load().settings,
                 fire=hooks.fire,
                 checks=new_rechecks(app, names),
                 held=held.extend,
             )
         if once:
-            _summarise(app, code, held, session)
+            _summarise(app, endpoints, code, held, session)
         fire_exit(hooks.fire, code)
     return code
 
@@ -98,7 +98,7 @@ def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint
 
 
 @contextmanager
-def _watching(app: App) -> Iterator[Callable[[], None]]:
+def _watching(app: App, endpoints: Sequence[StoreEndpoint]) -> Iterator[Callable[[], None]]:
     """Show progress on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda: None
@@ -110,16 +110,34 @@ def _watching(app: App) -> Iterator[Callable[[], None]]:
             nonlocal last_s
             if app.clock.monotonic_s() - last_s >= _LOOK_EVERY_S:
                 last_s = app.clock.monotonic_s()
-                tell(_progress_line(app))
+                tell(_progress_line(app, endpoints))
 
         yield watch
 
 
-def _progress_line(app: App) -> str:
+def _progress_line(app: App, endpoints: Sequence[StoreEndpoint]) -> str:
     try:
-        return progress_line(app.queries.progress())
+        return progress_line(_progress(app, endpoints))
     except MigratorError:
         return "the ledger cannot be read now"
+
+
+def _progress(app: App, endpoints: Sequence[StoreEndpoint]) -> Progress:
+    """Return what the ledger has of *endpoints*, also of one of which nothing was claimed yet.
+
+    Others may be in the same ledger: their rows are not what this run moves.
+
+    Raises:
+        LedgerError: It cannot be read now.
+    """
+    found = app.queries.progress()
+    known = {each.endpoint: each for each in found.endpoints}
+    names = sorted({each.name for each in endpoints})
+    return replace(
+        found,
+        endpoints=[known.get(name) or EndpointProgress(endpoint=name, rows={}) for name in names],
+        held=[each for each in found.held if each.endpoint in names],
+    )
 
 
 def progress_line(found: Progress) -> str:
@@ -139,9 +157,15 @@ def progress_line(found: Progress) -> str:
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
-def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Session) -> None:
+def _summarise(
+    app: App,
+    endpoints: Sequence[StoreEndpoint],
+    code: ExitCode,
+    held: Sequence[HeldRows],
+    session: Session,
+) -> None:
     try:
-        found = app.queries.progress().endpoints
+        found = _progress(app, endpoints).endpoints
     except MigratorError:  # the exit code says what is wrong; the ledger can be read later
         return
     if session.wants_json:

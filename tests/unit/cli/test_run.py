@@ -71,17 +71,45 @@ def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code
     document = program(*once, "--json", codes=[code]).document
     (held,) = document.pop("held")
     assert (held["destination"], held["rows"]) == ("Gone", 7)
+    (endpoint,) = document.pop("endpoints")
+    assert (endpoint["endpoint"], endpoint["claimed_total"]) == ("Sales", 0)
     assert document == {
         "schema": "migrator/run/1",
         "exit_code": int(code),
         "outcome": code.name.lower(),
-        "endpoints": [],
     }
     shown = program(*once, codes=[code]).out
     assert ("handed over" in shown, "Gone" in shown) == (True, True)
     assert program("run", "--all-endpoints", codes=[code]).out == ""
     assert launched.calls == [(["Sales"], True)] * 2 + [(["Sales"], False)]
     assert launched.told[0] == "0 handed over, 0 in flight, 0 in quarantine; idle"
+
+
+def test_what_is_told_is_of_the_endpoints_of_the_run(program: Program, launched: Launched) -> None:
+    """A ledger serves several: rows of others are in no table, document or sum."""
+    program("seed", "--yes", "--endpoint", "Billing", "--count", "4")
+    program.broker.probes["Billing"] = queue(1)
+    program.claimed(3)
+    program.claimed(4, "Billing")
+    held = "'destination-unknown', 'no queue', 1, '2026-03-10 09:30:00', '2026-03-10 09:30:00'"
+    program.change(
+        "INSERT INTO migrator_held_destination (endpoint, source, destination, reason, detail,"
+        f" tries, since, next_try_at) VALUES ('Billing', 'Billing_TimeoutData', 'Gone', {held})"
+    )
+    sales = ("run", "--endpoint", "Sales", "--once")
+    shown = program(*sales).out
+    assert ("Sales" in shown, "Billing" in shown) == (True, False)
+    (found,) = program(*sales, "--json").document["endpoints"]
+    assert (found["endpoint"], found["in_flight"]) == ("Sales", 3)
+    both = program("run", "--all-endpoints", "--once", "--json").document["endpoints"]
+    assert [(each["endpoint"], each["in_flight"]) for each in both] == [
+        ("Billing", 4),
+        ("Sales", 3),
+    ]
+    assert launched.told == [
+        *["0 handed over, 3 in flight, 0 in quarantine; idle"] * 2,
+        "0 handed over, 7 in flight, 0 in quarantine, 1 destination held; idle",
+    ]
 
 
 def test_options_are_the_strongest_settings(
