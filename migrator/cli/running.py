@@ -15,7 +15,7 @@ from typing import Final
 from migrator.app import App
 from migrator.app.preflight import check_context, new_rechecks
 from migrator.app.preview import count_rows
-from migrator.cli.output import progress, rows_read, write_json, write_table
+from migrator.cli.output import progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
@@ -23,6 +23,7 @@ from migrator.ledger.report import EndpointProgress, HeldRows, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.context import Level, refuse
 from migrator.preflight.registry import run_checks
+from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 PREFLIGHT_ROWS: Final = 20_000
 """Rows looked at before starting: a restart must not wait for a scan of millions."""
 _LOOK_EVERY_S: Final = 2.0
+_AT_END: Final = ("is_finished", "left", "overdue", "later", "sent_by", "text")
+"""What ``migrator/run/1`` has of each endpoint besides its counts; null: not known."""
 
 
 def work(
@@ -46,6 +49,7 @@ def work(
     """
     with session.opened() as app, hooked(app.settings.hooks) as hooks:
         held: list[HeldRows] = []
+        ends: list[EndpointEnd] = []
         names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
         endpoints = chosen_endpoints(app.store, names)
         _preflight(app, names, endpoints)
@@ -60,9 +64,10 @@ def work(
                 fire=hooks.fire,
                 checks=new_rechecks(app, names),
                 held=held.extend,
+                finished=ends.extend,
             )
         if once:
-            _summarise(app, endpoints, code, held, session)
+            _summarise(app, endpoints, code, held, ends, session)
         fire_exit(hooks.fire, code)
     return code
 
@@ -162,18 +167,26 @@ def _summarise(
     endpoints: Sequence[StoreEndpoint],
     code: ExitCode,
     held: Sequence[HeldRows],
+    ends: Sequence[EndpointEnd],
     session: Session,
 ) -> None:
     try:
         found = _progress(app, endpoints).endpoints
     except MigratorError:  # the exit code says what is wrong; the ledger can be read later
         return
+    documents = endpoint_documents(found)
     if session.wants_json:
+        told = {end.endpoint: end_document(end) for end in ends}
+        for each, document in zip(found, documents, strict=True):
+            facts = told.get(each.endpoint, {})
+            document.update({key: facts.get(key) for key in _AT_END})
         outcome = {"exit_code": int(code), "outcome": code.name.lower()}
         rows = [asdict(each) for each in held]
-        write_json("run", {**outcome, "endpoints": endpoint_documents(found), "held": rows})
-    else:
-        write_endpoints(endpoint_documents(found))
-        if held:
-            columns = ("held destination", "endpoint", "reason", "rows in the store")
-            write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])
+        write_json("run", {**outcome, "endpoints": documents, "held": rows})
+        return
+    write_endpoints(documents)
+    for end in sorted(ends, key=lambda end: end.endpoint):
+        write_text(f"{end.endpoint}: {end.text}")
+    if held:
+        columns = ("held destination", "endpoint", "reason", "rows in the store")
+        write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])

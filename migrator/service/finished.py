@@ -20,6 +20,7 @@ from migrator.app.remaining import (
     RemainingReader,
     finished_text,
     is_finished,
+    left_text,
     needs_attention,
 )
 from migrator.errors import MigratorError
@@ -28,6 +29,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.schedule import Job
 from migrator.stores.endpoints import Selection
+from migrator.text import grouped
 
 _log = logging.getLogger(__name__)
 
@@ -70,15 +72,23 @@ class EndpointEnd:
         """Return it in sentences."""
         if self.is_finished and self.remaining is not None:
             return finished_text(self.progress, self.remaining)
-        moved, sent = (
-            (self.progress.handed_over, self.progress.dispatched) if self.progress else (0, 0)
-        )
-        done = f"{moved} moved, {sent} sent when due" if sent else f"{moved} moved"
-        return done if self.remaining is None else f"{done}; {self.remaining.to_move} still to move"
+        now = self.progress or EndpointProgress(endpoint=self.endpoint, rows={})
+        done = f"{grouped(now.handed_over)} moved"
+        if now.dispatched:
+            done += f", {grouped(now.dispatched)} sent when due"
+        open_rows = [
+            (now.in_flight, "in flight"),
+            (now.doubtful, "doubtful"),
+            (now.quarantined, "in quarantine"),
+            (self.remaining.to_move if self.remaining else 0, "still to move"),
+        ]
+        rest = ", ".join(f"{grouped(rows)} {what}" for rows, what in open_rows if rows)
+        left = f" {left_text(self.remaining)}" if self.remaining and self.remaining.left else ""
+        return f"{done}; {rest}.{left}" if rest else f"{done}.{left}"
 
 
 Finished = Callable[[Sequence[EndpointEnd]], None]
-"""Called when all endpoints are finished that were not before."""
+"""Called when all endpoints are finished that were not before, or when a run has ended."""
 
 
 class FinishWatch:
@@ -159,24 +169,27 @@ class FinishWatch:
         if is_new:
             self._finished(ends)
 
-    def at_end(
-        self, progress: Progress, endpoints: Sequence[StoreEndpoint]
-    ) -> Sequence[EndpointEnd]:
-        """Return how each of *endpoints* is at the end of a run to the end, by *progress*."""
-        found, ends = _by_name(progress), []
+    def at_end(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[EndpointEnd]:
+        """Return how each of *endpoints* is at the end of a run to the end.
+
+        Raises:
+            LedgerError: It cannot be read now.
+        """
+        remaining: dict[EndpointName, Remaining] = {}
         for endpoint in endpoints:
-            now, remaining = found.get(endpoint.name), None
             if endpoint in self._endpoints:
                 with suppress(MigratorError):  # it has ended, whether or not it can be counted
-                    remaining = self._reader.read(endpoint, self._selection())
-            end = EndpointEnd(
-                endpoint=endpoint.name,
-                progress=now,
-                remaining=remaining,
-                is_finished=is_finished(now, remaining),
+                    remaining[endpoint.name] = self._reader.read(endpoint, self._selection())
+        progress = _by_name(self._progress())
+        return [
+            EndpointEnd(
+                endpoint=name,
+                progress=progress.get(name),
+                remaining=remaining.get(name),
+                is_finished=is_finished(progress.get(name), remaining.get(name)),
             )
-            ends.append(end)
-        return ends
+            for name in (endpoint.name for endpoint in endpoints)
+        ]
 
     @property
     def _are_all_finished(self) -> bool:

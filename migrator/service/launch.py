@@ -36,7 +36,7 @@ from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import new_dispatchers
-from migrator.service.finished import FinishWatch
+from migrator.service.finished import Finished, FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
@@ -77,6 +77,10 @@ _RUN_STATUS: Final = {
     ExitCode.INTERRUPTED: "stopped",
 }
 
+_IS_DONE: Final = (ExitCode.DONE, ExitCode.QUARANTINED)
+_CAN_BE_TOLD: Final = (*_IS_DONE, ExitCode.DOUBTFUL, ExitCode.PREFLIGHT_REFUSED)
+"""With these ``--once`` had answers until its end, and nobody waits for it to stop."""
+
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
 """Each endpoint with the run that was begun for it."""
 Held = Callable[[Sequence[HeldRows]], None]
@@ -94,6 +98,7 @@ def run(
     fire: Fire,
     checks: Rechecks,
     held: Held,
+    finished: Finished,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
@@ -110,6 +115,7 @@ def run(
         fire: Runs hooks.
         checks: Made again at intervals.
         held: Called at the end of *once* with what waits in the store.
+        finished: Called at the end of *once* with how each endpoint is, if that can be told.
 
     Raises:
         ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
@@ -133,7 +139,7 @@ def run(
             for _, each in runs:
                 app.runs.end(each, "failed")
             raise
-        return daemon.work(watch=watch, load=load, held=held)
+        return daemon.work(watch=watch, load=load, held=held, finished=finished)
 
 
 def _run_options(settings: Settings) -> dict[str, object]:
@@ -285,7 +291,12 @@ class _Daemon:
         self._holding.begin(self._moved)
 
     def work(
-        self, *, watch: Callable[[], None], load: Callable[[], Settings], held: Held
+        self,
+        *,
+        watch: Callable[[], None],
+        load: Callable[[], Settings],
+        held: Held,
+        finished: Finished,
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code."""
         supervision, workers, wants_reload = self._supervision, self._workers, threading.Event()
@@ -324,15 +335,19 @@ class _Daemon:
         watch()
         code = self._exit_code(held)
         self._end_runs(code)
-        if self._once and code in (ExitCode.DONE, ExitCode.QUARANTINED):
-            with suppress(MigratorError):  # it is done, whether or not it can be told
-                endpoints = [endpoint for endpoint, _ in self._runs]
-                progress = self._app.queries.progress()
-                self._hook_events.polled(progress)
-                self._hook_events.finished(self._finish.at_end(progress, endpoints))
+        if self._once and code in _CAN_BE_TOLD:
+            with suppress(MigratorError):  # it has ended, whether or not it can be told
+                self._tell_end(code, finished)
         return code
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def _tell_end(self, code: ExitCode, finished: Finished) -> None:
+        ends = self._finish.at_end([endpoint for endpoint, _ in self._runs])
+        finished(ends)
+        if code in _IS_DONE:
+            self._hook_events.polled(self._app.queries.progress())
+            self._hook_events.finished(ends)
 
     def _exit_code(self, held: Held) -> ExitCode:
         endpoints, workers = [endpoint for endpoint, _ in self._runs], list(self._workers)

@@ -407,6 +407,22 @@ def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
     assert "verb" not in rollback
 
 
+def test_a_run_ends_with_who_sends_what_is_left(rig: Rig) -> None:
+    """Also if it had nothing to do: exit code 0 alone would look as if nothing were left."""
+    rig.prepare()
+    rig.insert([row(-timedelta(hours=1)) for _ in range(3)])
+    once = ("run", "--endpoint", "Sales", "--once")
+    said = (
+        "are left to the timeout manager (cutoff 1m): all overdue, and nothing consumes "
+        "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
+    )
+    assert f"\nSales: Done: 0 moved. 3 {said}\n" in rig.must(*once)
+    rig.insert([row()])
+    (found,) = json.loads(rig.must(*once, "--json"))["endpoints"]
+    assert (found["is_finished"], found["text"]) == (True, f"Done: 1 moved. 3 {said}")
+    assert rig.must(*once, "--cutoff", "0s").endswith("\nSales: Done: 4 moved.\n")
+
+
 def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> None:
     """It says what is left and that nobody sends it, in status, metric, log and hook."""
     hook = tmp_path / "hook"

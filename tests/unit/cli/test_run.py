@@ -16,7 +16,9 @@ from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.finished import EndpointEnd
 from migrator.service.hooks import HookEvent
+from tests.support.panel import SALES, some_remaining
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue
 
@@ -28,6 +30,7 @@ class Launched:
         self.code = ExitCode.DONE
         self.calls: list[tuple[list[str], bool]] = []
         self.held: list[HeldRows] = []
+        self.ends: list[EndpointEnd] = []
         self.told: list[str] = []
 
     def __call__(
@@ -38,6 +41,7 @@ class Launched:
         given["fire"](HookEvent.START, "launched", {})
         given["watch"]()
         given["held"](self.held)
+        given["finished"](self.ends)
         self.told.append(given["describe"]())
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
         return self.code
@@ -110,6 +114,28 @@ def test_what_is_told_is_of_the_endpoints_of_the_run(program: Program, launched:
         *["0 handed over, 3 in flight, 0 in quarantine; idle"] * 2,
         "0 handed over, 7 in flight, 0 in quarantine, 1 destination held; idle",
     ]
+
+
+def test_what_is_left_is_told_at_the_end(program: Program, launched: Launched) -> None:
+    """Rows that nobody sends are in no count of the ledger: an end without a word would hide them.
+
+    In the document as well; null where it could not be found out.
+    """
+    left = some_remaining(0, left=863, overdue=863)
+    end = EndpointEnd(endpoint=SALES, progress=None, remaining=left, is_finished=True)
+    keys = ("is_finished", "left", "overdue", "later", "sent_by", "text")
+    once = ("run", "--endpoint", "Sales", "--once")
+    (found,) = program(*once, "--json").document["endpoints"]
+    assert [found[key] for key in keys] == [None] * 6
+    assert "Done" not in program(*once).out
+    launched.ends = [end]
+    (found,) = program(*once, "--json").document["endpoints"]
+    text = (
+        "Done: 0 moved. 863 are left to the timeout manager (cutoff 1m): all overdue, and nothing "
+        "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
+    )
+    assert [found[key] for key in keys] == [True, 863, 863, 0, "nobody", text]
+    assert program(*once).out.splitlines()[2] == f"Sales: {text}"
 
 
 def test_options_are_the_strongest_settings(

@@ -23,6 +23,7 @@ from migrator.app.remaining import (
 from migrator.errors import StoreUnavailable
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import finished as module
 from migrator.service.finished import EndpointEnd, FinishWatch, end_document
 from migrator.stores.endpoints import Selection
@@ -264,6 +265,54 @@ def test_a_restart_with_nothing_to_do_is_told_to_no_hook(world: World) -> None:
     """The log has it."""
     assert world.goes_on(60, handed_over=50)
     assert world.told == []
+
+
+@pytest.mark.parametrize(
+    ("progress", "remaining", "text"),
+    [
+        (None, None, "0 moved."),
+        (ledger(handed_over=1_200, dispatched=3), None, "1 200 moved, 3 sent when due."),
+        (MOVED, some_remaining(1_500), "57 833 moved; 1 500 still to move."),
+        (ledger(handed_over=5, doubtful=988), some_remaining(0), "5 moved; 988 doubtful."),
+        (
+            ledger(handed_over=5, claimed=2, quarantined=1),
+            replace(LEFT, to_move=7),
+            "5 moved; 2 in flight, 1 in quarantine, 7 still to move. 863 are left to the timeout "
+            "manager (cutoff 1m): all overdue, and nothing consumes `Sales.TimeoutsDispatcher`: "
+            "run with `--cutoff 0s`",
+        ),
+        (MOVED, LEFT, finished_text(MOVED, LEFT)),
+    ],
+    ids=["nothing known", "not moved here", "to move", "doubtful", "all of it", "finished"],
+)
+def test_an_end_is_told_in_sentences(
+    progress: EndpointProgress | None, remaining: Remaining | None, text: str
+) -> None:
+    """What is open as well; what is left to others is told whether or not it is finished."""
+    end = EndpointEnd(
+        endpoint=SALES,
+        progress=progress,
+        remaining=remaining,
+        is_finished=is_finished(progress, remaining),
+    )
+    assert (end.text, end_document(end)["text"]) == (text, text)
+
+
+def test_at_the_end_of_a_run_the_table_is_counted_before_the_ledger(world: World) -> None:
+    """What another process claims in between is under way, not gone; else it would be `Done`."""
+    world.left, count = some_remaining(0), world.read
+
+    def read(_endpoint: StoreEndpoint, _selection: Selection) -> Remaining:
+        world.rows = {"handed_over": 5, "claimed": 4}
+        return count(_endpoint, _selection)
+
+    world.read = read  # type: ignore[method-assign]
+    dispatched = StoreEndpoint(name=EndpointName("Shop"), source="t")
+    sales, shop = world.watch.at_end([ENDPOINT, dispatched])
+    assert (sales.is_finished, sales.text) == (False, "5 moved; 4 in flight.")
+    assert (shop.is_finished, shop.remaining) == (False, None)
+    world.error = StoreUnavailable("no line")
+    assert [end.remaining for end in world.watch.at_end([ENDPOINT])] == [None]
 
 
 def test_who_sends_what_is_left_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

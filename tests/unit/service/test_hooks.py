@@ -370,7 +370,7 @@ def test_the_end_of_the_work_is_told_in_a_sentence(world: World) -> None:
     )
     ((event, text, facts),) = world.told
     assert event is FINISHED
-    assert text == f"Sales: {finished_text(moved, left)} Billing: 0 moved, 30 sent when due"
+    assert text == f"Sales: {finished_text(moved, left)} Billing: 0 moved, 30 sent when due."
     one, other = json.loads(json.dumps(facts))["endpoints"]
     assert (one["endpoint"], other["endpoint"]) == ("Sales", "Billing")
     assert (one["overdue"], one["handed_over"], other["dispatched"]) == (2, 30, 30)
