@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from migrator.cli.output import AMBER, RED
 from migrator.errors import ExitCode
 from migrator.preflight.context import Finding, Level, verdict
 from migrator.preflight.registry import UNREACHABLE
@@ -16,7 +17,7 @@ from migrator.text import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-STYLES: Final = {Level.REFUSED: "bold red", Level.WARNING: "yellow", Level.OK: "green"}
+STYLES: Final = {Level.REFUSED: RED, Level.WARNING: AMBER, Level.OK: "green"}
 _WORDS: Final = {Level.NOT_CHECKED: "not checked"}
 _ORDER: Final = (Level.REFUSED, Level.WARNING, Level.NOT_CHECKED, Level.OK)
 

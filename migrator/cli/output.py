@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 from uuid import uuid4
 
 from migrator.cli.options import typed
@@ -40,6 +40,17 @@ _REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays", "map")
 _MODE: Final = 0o600
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
+AMBER: Final = "yellow"
+"""Of what a person should look at, on a terminal."""
+RED: Final = "bold red"
+"""Of what a person has to decide, or what was refused."""
+
+
+class Marked(NamedTuple):
+    """A value in a table that has a colour on a terminal."""
+
+    value: object
+    style: str
 
 
 def write_json(name: str, data: Mapping[str, object]) -> None:
@@ -60,14 +71,23 @@ def write_table(
     rows: Iterable[Sequence[object]],
     *,
     stream: TextIO | None = None,
+    style: str = "",
 ) -> None:
-    """Write a table to stdout; numbers stand on the right."""
-    write_drawn(drawn_table(columns, rows), stream=stream)
+    """Write a table to stdout; numbers stand on the right, *style* is that of all its rows."""
+    write_drawn(drawn_table(columns, rows, style=style), stream=stream)
 
 
-def drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table; numbers stand on the right."""
+def drawn_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, style: str = ""
+) -> Table:
+    """Return a table; numbers stand on the right, *style* is that of all its rows."""
     from rich.table import Table
+    from rich.text import Text
+
+    def cell(value: object) -> str | Text:
+        if isinstance(value, Marked):
+            return Text(_cell(value.value), style=value.style)
+        return _cell(value)
 
     listed = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -76,7 +96,7 @@ def drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Tab
         is_number = bool(listed) and all(_is_number(row[index]) for row in listed)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(cell(value) for value in row), style=style)
     return table
 
 
@@ -94,9 +114,12 @@ def write_drawn(
         target.file.write(line.rstrip() + "\n")
 
 
-def write_text(text: str) -> None:
-    """Write lines of data to stdout."""
-    print(text)  # noqa: T201 - stdout is where data goes
+def write_text(text: str, *, style: str = "") -> None:
+    """Write lines of data to stdout, on a terminal in a *style*."""
+    if style and (target := console()).is_terminal:
+        target.print(text, style=style, soft_wrap=True)
+    else:
+        print(text)  # noqa: T201 - stdout is where data goes
 
 
 def say(text: str) -> None:
@@ -122,6 +145,7 @@ def console(stream: TextIO | None = None, *, width: int = _WIDTH_WITHOUT_TERMINA
 
 
 def _is_number(value: object) -> bool:
+    value = value.value if isinstance(value, Marked) else value
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

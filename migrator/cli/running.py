@@ -15,7 +15,8 @@ from typing import Final
 from migrator.app import App
 from migrator.app.preflight import check_context, new_rechecks
 from migrator.app.preview import count_rows
-from migrator.cli.output import progress, rows_read, write_json, write_table, write_text
+from migrator.app.remaining import needs_attention
+from migrator.cli.output import AMBER, progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
@@ -186,7 +187,9 @@ def _summarise(
         return
     write_endpoints(documents)
     for end in sorted(ends, key=lambda end: end.endpoint):
-        write_text(f"{end.endpoint}: {end.text}")
+        style = AMBER if needs_attention(end.progress, end.remaining) else ""
+        write_text(f"{end.endpoint}: {end.text}", style=style)
     if held:
         columns = ("held destination", "endpoint", "reason", "rows in the store")
-        write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])
+        rows_held = [(h.destination, h.endpoint, h.reason, h.rows) for h in held]
+        write_table(columns, rows_held, style=AMBER)

@@ -18,6 +18,9 @@ from migrator.cli.daemon import client_of, ledger_by_daemon
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Endpoints, Socket
 from migrator.cli.output import (
+    AMBER,
+    RED,
+    Marked,
     console,
     drawn_table,
     json_text,
@@ -44,6 +47,8 @@ _WIDTH: Final = 100
 """Characters, where there is no terminal to tell."""
 _RARE: Final = {"doubtful": "doubtful", "held_destinations": "held"}
 """Counts that are shown where any is not 0, with their columns."""
+_STYLES: Final = {"quarantined": AMBER, "doubtful": RED, "held_destinations": AMBER}
+"""Of counts that are not 0."""
 _SENDERS: Final = {
     "migrator": "migrator sends them",
     "timeout_manager": "the timeout manager sends them",
@@ -193,8 +198,13 @@ def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
     keys = ("endpoint", "claimed_total", "in_flight", "handed_over", "dispatched")
     write_table(
         (*columns, "quarantined", "doubtful"),
-        ([each[key] for key in (*keys, "quarantined", "doubtful")] for each in endpoints),
+        ([_count(each, key) for key in (*keys, "quarantined", "doubtful")] for each in endpoints),
     )
+
+
+def _count(each: Mapping[str, Any], key: str) -> object:
+    value, style = each[key], _STYLES.get(key)
+    return Marked(value, style) if value and style else value
 
 
 def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
@@ -208,7 +218,7 @@ def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
         None if percent is None else f"{percent:g} %",
         None if rate is None else f"{rate:.1f}",
         span_text(int(eta_s)) if eta_s else None,
-        *(each[key] for key in ("in_flight", "quarantined")),
+        *(_count(each, key) for key in ("in_flight", "quarantined")),
     )
 
 
@@ -216,30 +226,32 @@ def _write_tables(found: Mapping[str, Any]) -> None:
     if found["endpoints"]:
         columns = ("endpoint", "state", "in store", "moved", "done", "rows/s", "left", "in flight")
         rare = [key for key in _RARE if any(each[key] for each in found["endpoints"])]
-        rows = [(*_how_far(each), *(each[key] for key in rare)) for each in found["endpoints"]]
+        rows = [
+            (*_how_far(each), *(_count(each, key) for key in rare)) for each in found["endpoints"]
+        ]
         names = [_RARE[key] for key in rare]
         table = drawn_table((*columns, "quarantined", *names), rows)
         write_drawn(table, width=_WIDTH)
-    for line in _left_lines(found["endpoints"]):
-        write_text(line)
+    for line, style in _left_lines(found["endpoints"]):
+        write_text(line, style=style)
     for hold in found["holds"]:
         whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
         write_text(f"{whom} has waited since {_time(hold['since'])}: {hold['text']}")
     if found["quarantine"]:
         reasons = [(q["endpoint"], q["reason"], q["rows"]) for q in found["quarantine"]]
-        write_table(("in quarantine", "reason", "rows"), reasons)
+        write_table(("in quarantine", "reason", "rows"), reasons, style=AMBER)
     if found["doubtful"]:
         batches = [
             (str(d["batch"]), d["endpoint"], d["size"], _time(d["since"]))
             for d in found["doubtful"]
         ]
-        write_table(("doubtful batch", "endpoint", "rows", "since"), batches)
+        write_table(("doubtful batch", "endpoint", "rows", "since"), batches, style=RED)
     if found["held"]:
         held = [
             (*(h[key] for key in ("destination", "endpoint", "reason")), _time(h["next_try_at"]))
             for h in found["held"]
         ]
-        write_table(("held destination", "endpoint", "reason", "next try"), held)
+        write_table(("held destination", "endpoint", "reason", "next try"), held, style=AMBER)
     if found["lanes"]:
         lanes = [
             (
@@ -253,16 +265,22 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         write_table(("lane", "alive", "doing", "on", "open batches"), lanes)
 
 
-def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is to be said of endpoints that are finished, and of rows left by others."""
+def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what is to be said of endpoints that are finished, and of rows left by others.
+
+    Each with its style: that of what needs a look, by the rule of ``remaining.needs_attention``.
+    """
     for each in endpoints:
+        is_unsent = bool(each["overdue"]) and each["sent_by"] == "nobody"
         if each["text"]:
-            yield f"{each['endpoint']}: {each['text']}"
+            style = AMBER if is_unsent or each["quarantined"] else ""
+            yield f"{each['endpoint']}: {each['text']}", style
         elif each["left"]:
             sender = _SENDERS.get(each["sent_by"], "who sends them is not known")
             yield (
                 f"{each['endpoint']}: {grouped(each['left'])} due too soon to be moved, "
-                f"{grouped(each['overdue'])} overdue; {sender}"
+                f"{grouped(each['overdue'])} overdue; {sender}",
+                AMBER if is_unsent else "",
             )
 
 

@@ -138,6 +138,30 @@ def test_what_is_left_is_told_at_the_end(program: Program, launched: Launched) -
     assert program(*once).out.splitlines()[2] == f"Sales: {text}"
 
 
+def test_the_end_has_the_colours_of_status(
+    program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, while rows stay that nobody sends or that wait for a destination."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    left = some_remaining(0, left=8, overdue=8)
+    launched.held = [
+        HeldRows(endpoint=SALES, destination="Gone", reason="no-queue", detail="", rows=7)
+    ]
+    launched.ends = [EndpointEnd(endpoint=SALES, progress=None, remaining=left, is_finished=True)]
+    once = ("run", "--endpoint", "Sales", "--once")
+    assert "\x1b" not in program(*once).out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    shown = program(*once).out
+    assert "\n\x1b[33mSales: Done: 0 moved. 8 are left" in shown
+    assert "\n\x1b[33mGone" in shown
+    fine = some_remaining(0)
+    launched.held = []
+    launched.ends = [EndpointEnd(endpoint=SALES, progress=None, remaining=fine, is_finished=True)]
+    assert "\x1b[33m" not in program(*once).out
+
+
 def test_options_are_the_strongest_settings(
     program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

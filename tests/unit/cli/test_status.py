@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from migrator.app.remaining import Phase, finished_text
+from migrator.app.remaining import Phase, Remaining, SentBy, finished_text
 from migrator.cli import status
 from migrator.cli.session import Session
 from migrator.ledger.report import EndpointProgress, Progress, Signal
@@ -148,6 +150,96 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert "about 800 in the levels" in shown
     assert "can bring back" not in shown
+
+
+AMBER, RED, PLAIN = "\x1b[33m", "\x1b[1;31m", "\x1b[0m"
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a stdout with colours."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+
+
+def coloured(capsys: pytest.CaptureFixture[str]) -> set[tuple[str, str]]:
+    """Return each colour of what was shown, with the text that has it."""
+    found = re.findall(r"\x1b\[([\d;]*3\d)m([^\x1b]*)", capsys.readouterr().out)
+    return {(f"\x1b[{colour}m", text.strip()) for colour, text in found if text.strip()}
+
+
+def test_what_needs_a_person_has_a_colour_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where somebody has to decide, amber where somebody should look, and nothing else."""
+    at_terminal(monkeypatch)
+    rows = {"claimed": 4, "handed_over": 91, "doubtful": 17, "quarantined": 23}
+    progress = replace(some_progress(), endpoints=[EndpointProgress(endpoint=SALES, rows=rows)])
+    everything = told(progress)
+    status.show(everything)
+    when = "2026-03-10 09:30:00 UTC"
+    assert coloured(capsys) == {
+        (AMBER, "23"),
+        (RED, "17"),
+        (AMBER, "1"),
+        *((AMBER, text) for text in ("Sales", "no-destination", "3")),
+        *((RED, text) for text in ("7", "Sales", "10", when)),
+        *((AMBER, text) for text in ("Billing", "Sales", "destination-unknown", when)),
+    }
+    fine = replace(progress, quarantine=[], doubtful=[], held=[])
+    rows = {"claimed": 4, "handed_over": 91}
+    status.show(told(replace(fine, endpoints=[EndpointProgress(endpoint=SALES, rows=rows)])))
+    assert coloured(capsys) == set()
+    monkeypatch.setenv("NO_COLOR", "1")
+    status.show(everything)
+    assert coloured(capsys) == set()
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    status.show(everything)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "aside", "expected"),
+    [
+        (Phase.FINISHED, some_remaining(0, left=863, overdue=863), 0, True),
+        (Phase.FINISHED, some_remaining(0, left=863), 0, False),
+        (Phase.FINISHED, some_remaining(0), 0, False),
+        (Phase.FINISHED, some_remaining(0), 3, True),
+        (Phase.MOVING, some_remaining(5, left=863, overdue=863), 0, True),
+        (Phase.MOVING, some_remaining(5, left=863), 3, False),
+        (
+            Phase.MOVING,
+            replace(
+                some_remaining(5, left=863, overdue=863), sent_by=SentBy.TIMEOUT_MANAGER, queue=""
+            ),
+            0,
+            False,
+        ),
+    ],
+    ids=["unsent", "not due", "done", "quarantine", "unsent too", "not due yet", "others send"],
+)
+def test_the_sentence_of_rows_that_nobody_sends_is_amber(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    state: Phase,
+    left: Remaining,
+    aside: int,
+    expected: bool,
+) -> None:
+    """Or of one that is finished and tells of a quarantine."""
+    at_terminal(monkeypatch)
+    counts = EndpointProgress(endpoint=SALES, rows={"handed_over": 5, "quarantined": aside})
+    progress = replace(PROGRESS, endpoints=[counts], quarantine=[], doubtful=[])
+    views = [replace(some_snapshot().endpoints[0], phase=state, remaining=left)]
+    more = {"told_by": "daemon", "rollback": None, "probe": None}
+    found = {**status_document(progress, views, ()), **more}
+    status.show(json.loads(json.dumps(found, default=plain)))
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "Sales: " in each]
+    assert (line.startswith(f"{AMBER}Sales: ") and line.endswith(PLAIN)) is expected
+    assert ("\x1b" in line) is expected
 
 
 def test_the_latest_probes_are_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
