@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import subprocess
 import time
@@ -204,8 +205,10 @@ def test_a_run_to_the_end_leaves_an_endpoint_of_bad_rows(rig: Rig) -> None:
     rig.insert([row(), *(row(destination="Missing") for _ in range(300))])
     once = ("run", "--endpoint", "Sales", "--once")
     for _ in range(2):  # also when nothing but what is held is left
-        (held,) = json.loads(rig.must(*once, "--json", codes=(QUARANTINED,)))["held"]
+        document = json.loads(rig.must(*once, "--json", codes=(QUARANTINED,)))
+        (held,), (end,) = document["held"], document["endpoints"]
         assert (held["destination"], held["reason"]) == ("Missing", "destination-unknown")
+        assert (end["is_finished"], end["text"]) == (False, "1 moved; 300 still to move.")
         assert (rig.quarantined(), held["rows"], len(rig.stored_ids())) == ({}, 300, 300)
 
     rig.insert(rows_with_bad_ones(100, 600))
@@ -213,6 +216,7 @@ def test_a_run_to_the_end_leaves_an_endpoint_of_bad_rows(rig: Rig) -> None:
     assert done.returncode == REFUSED, done.stderr[-3000:]
     assert "too many of its rows went to quarantine" in done.stderr
     first = len(rig.quarantined())
+    assert re.search(rf"^Sales: \d+ moved; {first} in quarantine, \d+ still to", done.stdout, re.M)
     assert 60 < first <= 60 + 5 * 50
     assert len(rig.stored_ids()) == 300 + 600 - first
     rig.must(*once, codes=(REFUSED,))
