@@ -100,7 +100,8 @@ class Reason(StrEnum):
     )
     HEADERS_TOO_LARGE = (
         "headers-too-large",
-        "The headers together leave no room in one AMQP frame for what the delays add; the "
+        "The headers together leave no room in one AMQP frame, of the size that the broker agreed "
+        "on with migrator (a receiver may have asked for less), for what the delays add; the "
         "receiver's connection would break.",
         "Shorten the stored headers after `migrator rollback --keep-handed-over`; large values "
         "belong in the body.",

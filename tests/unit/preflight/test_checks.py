@@ -400,7 +400,8 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         {"previews": [preview(quarantine={Reason.HEADERS_TOO_LARGE: TOO_LARGE}),
                       preview(sample=Sample(quarantine={Reason.NO_DESTINATION: TOO_LARGE}))]},
         [(WARNING, "Sales", "2 rows would go to quarantine (headers-too-large): the headers "
-          "together leave no room in one AMQP frame for what the delays add; the receiver's "
+          "together leave no room in one AMQP frame, of the size that the broker agreed on with "
+          "migrator (a receiver may have asked for less), for what the delays add; the receiver's "
           "connection would break; such as x-1: 9 bytes; correct them in the store"),
          (WARNING, "Sales", "of a sample, 2 rows would go to quarantine (no-destination)")]),
     "addresses with a machine, the one with most rows first": (
