@@ -6,16 +6,23 @@ Pure. What is not known stays unknown: no number stands for it, and no bar is dr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from migrator.app.remaining import Phase, finished_text, needs_attention, percentage
+from migrator.app.remaining import (
+    Phase,
+    finished_text,
+    left_text,
+    needs_attention,
+    percentage,
+)
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import (
     LASTING,
     AuditEvent,
     EndpointProgress,
+    HeldDestination,
     PauseReason,
     QuarantineCount,
     Signal,
@@ -86,6 +93,10 @@ class EndpointCard:
     pace: str
     waits: Sequence[PauseReason]
     """Of this endpoint alone; those of all are told once."""
+    finished: str
+    """What it has done, and what is left; empty: it is not finished."""
+    needs_attention: bool
+    """It is finished, and rows stay that nobody sends."""
 
     @property
     def can_wait(self) -> bool:
@@ -155,11 +166,20 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
     if waits := _of_all(snapshot):
         is_paused = any(hold.signal is Signal.PAUSED for hold in waits)
         return State(tone=Tone.CARE, title="Paused" if is_paused else "Waiting")
-    if names := sorted({str(hold.endpoint) for hold in snapshot.holds}):
-        few = ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
-        return State(
-            tone=Tone.CARE, title="Running; some endpoints wait", reasons=[f"Waiting: {few}"]
-        )
+    found = _running(snapshot)
+    needs = [*_needs(snapshot)]
+    if not needs:
+        return found
+    said = [need.reason for need in needs if need.reason]
+    return State(
+        tone=Tone.CARE,
+        title="; ".join([found.title, *(need.what for need in needs if need.what)]),
+        reasons=[*found.reasons, *said],
+    )
+
+
+def _running(snapshot: Snapshot) -> State:
+    """Return how far the work is."""
     if snapshot.progress.doubtful:
         text = "It is not known whether the broker has some batches: see below."
         return State(tone=Tone.CARE, title="Running, with doubtful batches", reasons=[text])
@@ -168,14 +188,13 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
 
 def _finished(snapshot: Snapshot) -> State | None:
     """Return what is to be said once nothing is left to move; None: something is."""
-    moved = [view for view in snapshot.endpoints if view.phase is not None]
-    if not moved or any(view.phase is not Phase.FINISHED for view in moved):
+    if not _are_all_finished(snapshot):
         return None
     progress = {each.endpoint: each for each in snapshot.progress.endpoints}
     said = [
         (view.endpoint, progress.get(view.endpoint), view.remaining)
-        for view in moved
-        if view.remaining is not None
+        for view in snapshot.endpoints
+        if view.phase is not None and view.remaining is not None
     ]
     is_care = any(needs_attention(found, remaining) for _, found, remaining in said)
     names = len(said) > 1
@@ -184,8 +203,92 @@ def _finished(snapshot: Snapshot) -> State | None:
         for name, found, remaining in said
     ]
     more = [f"and {len(texts) - _FEW} more endpoints"] if len(texts) > _FEW else []
-    tone = Tone.CARE if is_care else Tone.GOOD
-    return State(tone=tone, title="Finished", reasons=[*texts[:_FEW], *more])
+    aside = sum(found.quarantined for _, found, _ in said if found)
+    kept = f"; {counted(aside, 'row')} {'is' if aside == 1 else 'are'} in quarantine"
+    return State(
+        tone=Tone.CARE if is_care else Tone.GOOD,
+        title="Finished" + kept * bool(aside),
+        reasons=[*texts[:_FEW], *more],
+    )
+
+
+def _are_all_finished(snapshot: Snapshot) -> bool:
+    phases = [view.phase for view in snapshot.endpoints if view.phase is not None]
+    return bool(phases) and all(phase is Phase.FINISHED for phase in phases)
+
+
+class _Need(NamedTuple):
+    """What keeps the headline from being a good one."""
+
+    what: str
+    """For the headline; empty: that has it already."""
+    reason: str = ""
+    """Below it; empty: the headline says all."""
+
+
+def _needs(snapshot: Snapshot) -> Iterator[_Need]:
+    """Yield what needs somebody, of all that goes on beside what goes on well."""
+    if snapshot.age_s > OLD_S:
+        yield _Need(f"these numbers are {round(snapshot.age_s)} s old")
+    if names := sorted(_waiting(snapshot)):
+        yield _Need("some endpoints wait", f"Waiting: {_few(names)}")
+    if held := _held(snapshot):
+        queues = sorted({each.destination for each in held})
+        what = "a destination" if len(queues) == 1 else counted(len(queues), "destination")
+        rows = _rows_that_wait(snapshot, {each.endpoint for each in held})
+        wait = "rows wait" if rows is None else counted(rows, "row waits", "rows wait")
+        yield _Need(f"{wait} for {what}", f"Cannot be reached: {_few(queues)}")
+    unattended = [
+        (view.endpoint, found)
+        for view in snapshot.endpoints
+        if view.phase is not None and (found := view.remaining) and found.unattended
+    ]
+    if rows := sum(found.unattended for _, found in unattended):
+        what = "row is left and nobody sends it"
+        yield _Need(counted(rows, what, "rows are left and nobody sends them"))
+    if not _are_all_finished(snapshot):  # else it is said already
+        for name, found in unattended[:_FEW]:
+            yield _Need("", f"{name}: {left_text(found)}")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
+
+
+def _held(snapshot: Snapshot) -> Sequence[HeldDestination]:
+    """Return the destinations that rows of these endpoints wait for."""
+    may_wait = {
+        view.endpoint
+        for view in snapshot.endpoints
+        if view.phase is not Phase.FINISHED and view.in_store != 0
+    }
+    return [each for each in snapshot.progress.held if each.endpoint in may_wait]
+
+
+def _waiting(snapshot: Snapshot) -> set[str]:
+    """Return the endpoints of which nothing is claimed, but those that wait for destinations."""
+    held = {each.endpoint for each in snapshot.progress.held}
+    return {str(hold.endpoint) for hold in snapshot.holds} | {
+        str(view.endpoint)
+        for view in snapshot.endpoints
+        if view.phase is Phase.WAITING and view.endpoint not in held
+    }
+
+
+def _rows_that_wait(snapshot: Snapshot, endpoints: Collection[EndpointName]) -> int | None:
+    """Return how many rows of *endpoints* wait for destinations; None: it is not known.
+
+    Nobody counts them one by one. Where nothing is moved any more, all that is to be moved waits.
+    """
+    rows = 0
+    for view in snapshot.endpoints:
+        if view.endpoint not in endpoints:
+            continue
+        is_still = view.phase is Phase.WAITING and not view.holds and view.rate_per_s == 0
+        if not is_still or view.remaining is None or not view.remaining.is_exact:
+            return None
+        rows += view.remaining.to_move
+    return rows or None
 
 
 def _not_ready(reasons: Sequence[str]) -> State:
@@ -317,6 +420,7 @@ def _card(view: EndpointView, progress: EndpointProgress | None) -> EndpointCard
     whole = sum(share.count for share in shares) + (view.in_store or 0) - left
     percent = percentage(progress, view.remaining) if whole and view.mode == _MIGRATE else None
     has_end = percent is not None
+    is_finished = view.phase is Phase.FINISHED
     first = "sent" if view.mode == "dispatch" else "handed"
     return EndpointCard(
         view=view,
@@ -329,6 +433,8 @@ def _card(view: EndpointView, progress: EndpointProgress | None) -> EndpointCard
         ],
         pace=_pace(view),
         waits=[hold for hold in view.holds if hold.endpoint is not None],
+        finished=finished_text(progress, view.remaining) if is_finished and view.remaining else "",
+        needs_attention=is_finished and needs_attention(progress, view.remaining),
     )
 
 

@@ -42,10 +42,25 @@ def looked(**changes: Any) -> Mapping[str, Any]:
 
 
 def state(*holds: PauseReason, live: Liveness = ALIVE, ready: Readiness = READY) -> State:
-    """Return how a daemon without doubts is."""
-    snapshot = some_snapshot(holds=holds)
-    calm = replace(snapshot, progress=replace(snapshot.progress, doubtful=()))
-    return state_of(calm, live, ready)
+    """Return how a daemon is that nothing but *holds* keeps from its work."""
+    return state_of(calm(holds=holds), live, ready)
+
+
+def calm(**changes: Any) -> Snapshot:
+    """Return a look at a daemon that nothing keeps from its work, but for *changes*."""
+    snapshot = some_snapshot()
+    return replace(
+        snapshot, **{"progress": replace(snapshot.progress, doubtful=(), held=()), **changes}
+    )
+
+
+def holding(*, in_store: int = 40, **changes: Any) -> Snapshot:
+    """Return a look at a daemon whose only endpoint has rows for a queue that is not there."""
+    snapshot = some_snapshot()
+    (one, _) = snapshot.endpoints
+    given = {"phase": Phase.WAITING, "rate_per_s": 0.0, "remaining": some_remaining(in_store)}
+    view = replace(one, **{**given, **changes})
+    return calm(progress=replace(snapshot.progress, doubtful=()), endpoints=[view])
 
 
 def unready(*reasons: str) -> State:
@@ -79,7 +94,11 @@ def test_every_mode_has_words() -> None:
     ("found", "tone", "title"),
     [
         (state(), Tone.GOOD, "Running"),
-        (state_of(some_snapshot(), ALIVE, READY), Tone.CARE, "Running, with doubtful batches"),
+        (
+            state_of(some_snapshot(), ALIVE, READY),
+            Tone.CARE,
+            "Running, with doubtful batches; rows wait for a destination",
+        ),
         (state(hold(Signal.PAUSED)), Tone.CARE, "Paused"),
         (state(hold(Signal.ALARM)), Tone.CARE, "Waiting"),
         (state(hold(Signal.ALARM), hold(Signal.PAUSED)), Tone.CARE, "Paused"),
@@ -93,6 +112,69 @@ def test_every_mode_has_words() -> None:
 def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -> None:
     """In a word or two, and in a colour."""
     assert (found.tone, found.title) == (tone, title)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "title", "reason"),
+    [
+        (
+            holding(),
+            "Running; 40 rows wait for a destination",
+            "Cannot be reached: Billing",
+        ),
+        (holding(in_store=1), "Running; 1 row waits for a destination", ""),
+        # while others go on, nobody knows how many of the rows wait
+        (holding(phase=Phase.MOVING), "Running; rows wait for a destination", ""),
+        (holding(rate_per_s=3.0), "Running; rows wait for a destination", ""),
+        (holding(rate_per_s=None), "Running; rows wait for a destination", ""),
+        (holding(remaining=None), "Running; rows wait for a destination", ""),
+        (
+            holding(holds=[hold(Signal.ALARM, SALES)]),
+            "Running; rows wait for a destination",
+            "",
+        ),
+        (
+            holding(remaining=some_remaining(40, left=863, overdue=800)),
+            "Running; 40 rows wait for a destination; 800 rows are left and nobody sends them",
+            "Sales: 863 are left to the timeout manager (cutoff 1m): 800 overdue, and nothing "
+            "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`",
+        ),
+        (
+            calm(endpoints=[replace(calm().endpoints[0], phase=Phase.WAITING)]),
+            "Running; some endpoints wait",
+            "Waiting: Sales",
+        ),
+        (calm(age_s=30.4), "Running; these numbers are 30 s old", ""),
+        (
+            replace(holding(), age_s=60.0, holds=[hold(Signal.PAUSED, NASTY)]),
+            "Running; these numbers are 60 s old; some endpoints wait; 40 rows wait for a "
+            "destination",
+            f"Waiting: {NASTY}",
+        ),
+    ],
+)
+def test_the_headline_is_no_good_one_while_rows_need_somebody(
+    snapshot: Snapshot, title: str, reason: str
+) -> None:
+    """It says what needs somebody, and below what that is about."""
+    found = state_of(snapshot, ALIVE, READY)
+    assert (found.tone, found.title) == (Tone.CARE, title)
+    assert not reason or reason in found.reasons
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        calm(),
+        calm(age_s=15.0),
+        holding(in_store=0, phase=Phase.FINISHED),
+        replace(holding(), endpoints=calm().endpoints[1:]),  # somebody else's
+        holding(phase=Phase.MOVING, remaining=some_remaining(0)),
+    ],
+)
+def test_the_headline_is_a_good_one_while_nothing_needs_anybody(snapshot: Snapshot) -> None:
+    """What is held of others, or of tables without rows, is nothing to be told first."""
+    assert state_of(snapshot, ALIVE, READY).tone is Tone.GOOD
 
 
 @pytest.mark.parametrize(
@@ -151,30 +233,66 @@ def test_the_pace_is_told_as_far_as_it_is_known(given: dict[str, Any], pace: str
 
 
 @pytest.mark.parametrize(
-    ("remaining", "tone"),
+    ("remaining", "aside", "tone", "title"),
     [
-        (some_remaining(0), Tone.GOOD),
-        (some_remaining(0, left=863), Tone.GOOD),
-        (some_remaining(0, left=863, overdue=863), Tone.CARE),
+        (some_remaining(0), 0, Tone.GOOD, "Finished"),
+        (some_remaining(0, left=863), 0, Tone.GOOD, "Finished"),
+        (some_remaining(0), 1, Tone.CARE, "Finished; 1 row is in quarantine"),
+        (
+            some_remaining(0, left=863, overdue=863),
+            0,
+            Tone.CARE,
+            "Finished; 863 rows are left and nobody sends them",
+        ),
+        (
+            some_remaining(0, left=1, overdue=1),
+            2,
+            Tone.CARE,
+            "Finished; 2 rows are in quarantine; 1 row is left and nobody sends it",
+        ),
     ],
 )
-def test_finished_is_said_first_with_what_is_left(remaining: Remaining, tone: Tone) -> None:
+def test_finished_is_said_first_with_what_is_left(
+    remaining: Remaining, aside: int, tone: Tone, title: str
+) -> None:
     """In amber while rows are overdue that nobody sends; not while anything else is to be said."""
-    snapshot = some_snapshot()
-    moved = EndpointProgress(endpoint=SALES, rows={"handed_over": 57_833})
+    snapshot = calm()
+    moved = EndpointProgress(endpoint=SALES, rows={"handed_over": 57_833, "quarantined": aside})
     (one, other) = snapshot.endpoints
     done = replace(
         snapshot,
-        progress=replace(snapshot.progress, doubtful=(), endpoints=[moved]),
+        progress=replace(snapshot.progress, endpoints=[moved]),
         endpoints=[replace(one, phase=Phase.FINISHED, remaining=remaining), other],
     )
     found = state_of(done, ALIVE, READY)
-    assert (found.tone, found.title) == (tone, "Finished")
+    assert (found.tone, found.title) == (tone, title)
     assert list(found.reasons) == [finished_text(moved, remaining)]
     moving = replace(done, endpoints=[*done.endpoints, replace(one, endpoint=NASTY)])
-    assert state_of(moving, ALIVE, READY).title == "Running"
+    found = state_of(moving, ALIVE, READY)
+    assert found.title.startswith("Running")
+    # whoever reads it while others go on is told of rows that nobody sends as well
+    assert (found.tone is Tone.CARE) is bool(remaining.unattended)
+    assert ("nobody sends" in found.title) is bool(remaining.unattended)
     paused = replace(done, holds=[hold(Signal.PAUSED)])
     assert state_of(paused, ALIVE, READY).title == "Paused"
+
+
+def test_a_finished_endpoint_says_in_its_card_what_is_left() -> None:
+    """As the terminal does, marked while it needs somebody; nothing while it moves rows."""
+    left = some_remaining(0, left=863, overdue=863)
+    found = card({"handed_over": 57_833}, phase=Phase.FINISHED, remaining=left)
+    assert found.finished == (
+        "Done: 57 833 moved. 863 are left to the timeout manager (cutoff 1m): all overdue, and "
+        "nothing consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
+    )
+    assert found.needs_attention
+    good = card({"handed_over": 5}, phase=Phase.FINISHED, remaining=some_remaining(0))
+    assert (good.finished, good.needs_attention) == ("Done: 5 moved.", False)
+    assert card({"handed_over": 5}, remaining=left).finished == ""
+    assert card({}, phase=Phase.FINISHED, remaining=None).finished == ""
+    for remaining, kind in ((left, "warning"), (some_remaining(0), "finished")):
+        view = replace(calm().endpoints[0], phase=Phase.FINISHED, remaining=remaining)
+        assert f'<p class="{kind}">Done: 90 moved.' in overview(calm(endpoints=[view]))
 
 
 def test_only_its_own_pause_is_lifted_from_a_card() -> None:
