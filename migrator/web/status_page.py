@@ -50,8 +50,9 @@ from migrator.web.control import (
     UnansweredError,
     parse_order,
 )
+from migrator.web.events import event_text
 from migrator.web.http import kind_of, read_body
-from migrator.web.views import MODES, event_text, look, matrix
+from migrator.web.views import MODES, look, matrix
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ Pure. What is not known stays unknown: no number stands for it, and no bar is dr
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,7 +19,6 @@ from migrator.app.remaining import (
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import (
     LASTING,
-    AuditEvent,
     EndpointProgress,
     HeldDestination,
     PauseReason,
@@ -46,30 +44,7 @@ OLD_S: Final = 15.0
 _FEW: Final = 5
 """Of endpoints that are named in a line."""
 _MIGRATE: Final = "migrate"
-_LONGEST_CHARS: Final = 300
-"""Of what is told of an event; the ledger has all."""
 _FEW_PER_S: Final = 10
-_DID: Final = {
-    "pause": "paused {endpoint}",
-    "resume": "resumed {endpoint}",
-    "set": "set {setting} to {value}",
-    "retry": "had rows in quarantine tried again",
-    "discard": "discarded rows in quarantine",
-    "drain": "asked the daemon to finish and end",
-    "stop": "asked the daemon to end at once",
-}
-"""What who gave a command did."""
-_SENTENCES: Final = {
-    "hold_began": "Nothing new{of} is claimed. {signal}: {observed}{fine}",
-    "hold_ended": "Rows{of} are claimed again. Over: {signal}: {observed}",
-    "recheck": "The checks of the broker, repeated: {text}",
-    "quarantine_retried": "{rows} in quarantine{of}{why} tried again, by {actor}",
-    "quarantine_discarded": "{rows} in quarantine{of}{why} discarded, by {actor}",
-    "batch_resolved": "{actor} resolved batch {batch} as {as}",
-    "ledger_purged": "{rows} deleted from the ledger, by {actor}",
-    "critical_load": "A critical limit was exceeded, and the daemon ends: {reason}",
-}
-"""Kinds of events that are told as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +441,7 @@ def _pace(view: EndpointView) -> str:
     return f"{rate}, {about(view.eta_s)} to go"
 
 
-# ── the delays, events ──────────────────────────────────────────────────────────────────────────
+# ── the delays, the quarantine ────────────────────────────────────────────────────────────────────
 
 
 def _levels(depths: LevelDepths) -> Sequence[Bar]:
@@ -483,36 +458,6 @@ def _levels(depths: LevelDepths) -> Sequence[Bar]:
         for step in depths.steps
     }
     return pictures.level_bars(shares, counts=counts)
-
-
-def event_text(event: AuditEvent) -> str:
-    """Return *event* of the audit trail as a sentence: who did what, and why."""
-    facts = {key: value for key, value in event.detail.items() if value not in (None, "")}
-    endpoint = event.endpoint or facts.pop("endpoint", None)
-    text = _sentence(event, {"endpoint": endpoint or "", **facts})
-    return text if len(text) <= _LONGEST_CHARS else f"{text[:_LONGEST_CHARS]}…"
-
-
-def _sentence(event: AuditEvent, facts: Mapping[str, object]) -> str:
-    said = defaultdict(str, {key: str(value) for key, value in facts.items()})
-    said |= {"actor": event.actor, "batch": str(event.batch or "")}
-    if isinstance(rows := facts.get("rows"), int):
-        said["rows"] = counted(rows, "row")
-    said["of"] = f" of {said['endpoint']}" if said["endpoint"] else ""
-    said["why"] = f" ({said['reason']})" if said["reason"] else ""
-    said["fine"] = f" ({said['limit']})" if said["limit"] else ""
-    said["signal"] = next((e.words for e in Signal if e == said["signal"]), said["signal"])
-    if event.kind == "command":
-        did = _DID.get(said["command"], said["command"])
-        done = did.format_map({**said, "endpoint": said["endpoint"] or "all"})
-        refused = "" if facts.get("is_done", True) else "was refused: "
-        return f"{said['who'] or event.actor} {done}{said['why']}: {refused}{said['answer']}"
-    if event.kind in _SENTENCES:
-        return _SENTENCES[event.kind].format_map(said)
-    batch = f" batch {event.batch}" if event.batch is not None else ""
-    more = ", ".join(f"{key} {value}" for key, value in facts.items() if value != "")
-    what = event.kind.replace("_", " ")
-    return f"{what}{batch}, by {event.actor}" + (f": {more}" if more else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,19 +17,18 @@ from migrator.app.remaining import Phase, Remaining, finished_text
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import (
-    AuditEvent,
     EndpointProgress,
     PauseReason,
     QuarantineCount,
     QuarantineFilter,
     Signal,
 )
-from migrator.nservicebus.timeouts import BatchId, EndpointName
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.pages import Tone
 from migrator.web.auth import Session
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 from migrator.web.status_page import asset, build, render
-from migrator.web.views import MODES, EndpointCard, State, event_text, look, matrix, state_of
+from migrator.web.views import MODES, EndpointCard, State, look, matrix, state_of
 from tests.support.panel import NASTY, NOW, SALES, hold, some_remaining, some_snapshot
 
 ALIVE = Liveness(silent_s={"lane-worker-0": 0.5}, is_alive=True)
@@ -316,41 +315,6 @@ def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
     assert [counts[level] for level in ("03", "02", "01", "00")] == [45, 0, None, None]
     assert found["frozen_levels"] == ["03"]
     assert looked(levels=None)["levels"] == ()
-
-
-@pytest.mark.parametrize(
-    ("kind", "detail", "text"),
-    [
-        (
-            "command",
-            {"command": "pause", "who": "jo", "reason": "index", "answer": "Sales is paused"},
-            "jo paused Sales (index): Sales is paused",
-        ),
-        (
-            "command",
-            {"command": "set", "setting": "lanes", "value": "99", "is_done": False, "answer": "no"},
-            "alice set lanes to 99: was refused: no",
-        ),
-        (
-            "hold_began",
-            {"signal": "throttle_http", "limit": "", "observed": "busy {x}"},
-            "Nothing new of Sales is claimed. The throttle URL says no: busy {x}",
-        ),
-        (
-            "quarantine_discarded",
-            {"rows": 3, "reason": "no-destination", "id": None},
-            "3 rows in quarantine of Sales (no-destination) discarded, by alice",
-        ),
-        ("batch_resolved", {"as": "claimed"}, "alice resolved batch 7 as claimed"),
-        ("rolled_back", {"rows": 5}, "rolled back batch 7, by alice: endpoint Sales, rows 5"),
-        ("recheck", {"text": "y" * 5000}, f"The checks of the broker, repeated: {'y' * 264}…"),
-    ],
-)
-def test_events_are_told_as_sentences(kind: str, detail: dict[str, object], text: str) -> None:
-    """With who did it, and why; none is too long for a page."""
-    event = replace(some_snapshot().events[0], kind=kind, batch=BatchId(7), detail=detail)
-    assert isinstance(event, AuditEvent)
-    assert event_text(event) == text
 
 
 def test_the_quarantine_is_a_table_with_sums() -> None:
