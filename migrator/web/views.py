@@ -41,6 +41,8 @@ MODES: Final[Mapping[str, str]] = {
 
 OLD_S: Final = 15.0
 """A look that is older is called old."""
+TOO_OLD_S: Final = 60.0
+"""One that is older needs somebody: a ledger that takes a second to read is read every 20."""
 _FEW: Final = 5
 """Of endpoints that are named in a line."""
 _MIGRATE: Final = "migrate"
@@ -203,7 +205,7 @@ class _Need(NamedTuple):
 
 def _needs(snapshot: Snapshot) -> Iterator[_Need]:
     """Yield what needs somebody, of all that goes on beside what goes on well."""
-    if snapshot.age_s > OLD_S:
+    if snapshot.age_s > TOO_OLD_S:
         yield _Need(f"these numbers are {round(snapshot.age_s)} s old")
     if names := sorted(_waiting(snapshot)):
         yield _Need("some endpoints wait", f"Waiting: {_few(names)}")

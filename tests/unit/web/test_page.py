@@ -143,10 +143,10 @@ def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -
             "Running; some endpoints wait",
             "Waiting: Sales",
         ),
-        (calm(age_s=30.4), "Running; these numbers are 30 s old", ""),
+        (calm(age_s=90.4), "Running; these numbers are 90 s old", ""),
         (
-            replace(holding(), age_s=60.0, holds=[hold(Signal.PAUSED, NASTY)]),
-            "Running; these numbers are 60 s old; some endpoints wait; 40 rows wait for a "
+            replace(holding(), age_s=61.0, holds=[hold(Signal.PAUSED, NASTY)]),
+            "Running; these numbers are 61 s old; some endpoints wait; 40 rows wait for a "
             "destination",
             f"Waiting: {NASTY}",
         ),
