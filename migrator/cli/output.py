@@ -292,22 +292,37 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         ConfigError: It cannot be written. What was there before is there still.
     """
+    with replacing(path) as stream:
+        stream.write(text + "\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[TextIO]:
+    """Give a stream for what is to be in *path*; it is there when the block has ended well.
+
+    Raises:
+        ConfigError: It cannot be written. What was there before is there still, as after any
+            other error within the block.
+    """
     try:
-        _write(path.resolve(), (text + "\n").encode())
+        with _opened(path.resolve()) as stream:
+            yield stream
     except OSError as exc:
         reason = exc.strerror or str(exc)
         raise ConfigError(f"--output {path} cannot be written: {reason}") from exc
 
 
-def _write(target: Path, content: bytes) -> None:
+@contextmanager
+def _opened(target: Path) -> Iterator[TextIO]:
     if target.exists() and not target.is_file():
-        target.write_bytes(content)
+        with target.open("w", encoding="utf-8") as stream:
+            yield stream
         return
     beside = target.with_name(f".migrator-{uuid4().hex}")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            yield stream
             stream.flush()
             os.fchmod(stream.fileno(), _mode(target))
             os.fsync(stream.fileno())

@@ -14,7 +14,14 @@ import typer
 
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Endpoints, Yes
-from migrator.cli.output import say, write_json, write_table, write_text
+from migrator.cli.output import (
+    demand_place,
+    replacing,
+    say,
+    write_json,
+    write_table,
+    write_text,
+)
 from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.ledger.states import Mode
@@ -148,6 +155,7 @@ def export(
     """Write rows with everything the store had, one JSON document per line; bodies as base64.
 
     The first line names the format: migrator/quarantine-export/1. Nothing leaves the quarantine.
+    A new file is readable for its owner only; one that is there is replaced when all is written.
 
     Examples:
       migrator quarantine export --output quarantine.jsonl
@@ -155,20 +163,15 @@ def export(
     """
     session = session_of(context)
     which = _filter(endpoint, reason, None)
+    if output is not None:
+        demand_place(output)
     with session.opened(with_ledger=True) as app:
         if output is None:
             count = _export(app, which, sys.stdout)
         else:
-            count = _export_to(app, which, output)
+            with replacing(output) as stream:
+                count = _export(app, which, stream)
     say(f"{counted(count, 'row')} written")
-
-
-def _export_to(app: App, which: QuarantineFilter, output: Path) -> int:
-    try:
-        with output.open("w", encoding="utf-8") as stream:
-            return _export(app, which, stream)
-    except OSError as exc:
-        raise ConfigError(f"--output {output} cannot be written: {exc.strerror}") from exc
 
 
 def _export(app: App, which: QuarantineFilter, stream: TextIO) -> int:

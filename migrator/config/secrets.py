@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -137,8 +138,24 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
     if not text or len(raw) > _LARGEST_FILE_BYTES or ("\n" in text and not may_be_list):
         raise ValueError(f"{path} must contain exactly one line")
     if is_open:
-        raise ValueError(f"every user of this machine can read {path}: chmod o= {path}")
+        raise ValueError(_open_to_all(path))
     return text
+
+
+def closed_key(path: Path) -> Path:
+    """Return *path*, a key that somebody else reads; if it cannot be looked at, they tell.
+
+    Raises:
+        ValueError: Any user of the machine can read it, too.
+    """
+    with suppress(OSError):
+        if _others_can_read(path, path.stat()):
+            raise ValueError(_open_to_all(path))
+    return path
+
+
+def _open_to_all(path: Path) -> str:
+    return f"every user of this machine can read {path}: chmod o= {path}"
 
 
 def _others_can_read(path: Path, found: os.stat_result) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
@@ -17,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from migrator.config.secrets import closed_key
 from migrator.config.values import (
     DEFAULTS,
     EMPTY_IS_NONE,
@@ -118,7 +120,7 @@ class ClientTls(Section):
     """certificates to trust, instead of the system's"""
     cert_file: Path | None = None
     """client certificate (PEM)"""
-    key_file: Path | None = None
+    key_file: Annotated[Path, AfterValidator(closed_key)] | None = None
     """key of the client certificate (PEM)"""
 
     @model_validator(mode="after")

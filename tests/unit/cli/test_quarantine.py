@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from migrator.errors import StoreUnavailable
 from tests.unit.cli.conftest import Program
 
 STATES = "SELECT state, count(*) FROM migrator_timeout GROUP BY state ORDER BY state"
@@ -163,4 +164,22 @@ def test_rows_are_exported_whole(aside: Program) -> None:
     assert rows[0]["headers_text"] == '{"a": "ü"}'
     assert aside.rows(STATES) == [(None, 1), ("quarantined", 2)]
     assert aside("quarantine", "export").out == text
-    assert "No such file" in aside("quarantine", "export", "--output", "no/x", codes=[2]).err
+    assert "there is no folder" in aside("quarantine", "export", "--output", "no/x", codes=[2]).err
+
+
+def test_an_export_is_for_its_owner_and_whole(
+    aside: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has what the messages say; what was there before stays if it fails half-way."""
+    file = aside.folder / "out.jsonl"
+    aside("quarantine", "export", "--output", "out.jsonl")
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = file.read_text()
+
+    def fails(*_: object) -> None:
+        raise StoreUnavailable("the database went away")
+
+    monkeypatch.setattr("migrator.cli.quarantine._document", fails)
+    aside("quarantine", "export", "--output", "out.jsonl", codes=[4])
+    assert file.read_text() == before
+    assert [*aside.folder.glob(".migrator-*")] == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from migrator.config import load
 from migrator.config.secrets import mask, passwords_in, read_secret, why_not_trusted
+from migrator.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,30 @@ def test_a_secret_that_everybody_can_read_is_refused() -> None:
         path.chmod(0o644)
         folder.chmod(0o700)
         assert read_secret(path) == "swordfish"
+
+
+@pytest.mark.parametrize("section", ["BROKER__TLS", "STORE__RAVENDB"])
+def test_a_private_key_that_everybody_can_read_is_refused(section: str) -> None:
+    """As any other secret; what cannot be looked at, whoever connects with it tells."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        path = folder / "client.key"
+        path.write_text("swordfish\n")
+        folder.chmod(0o755)
+        environ = {
+            f"MIGRATOR_{section}__CERT_FILE": "client.pem",
+            f"MIGRATOR_{section}__KEY_FILE": str(path),
+        }
+        path.chmod(0o644)
+        key = section.lower().replace("__", ".") + ".key_file"
+        why = f"every user of this machine can read {path}: chmod o= {path}"
+        with pytest.raises(ConfigError, match=f"{key} .*: {why}") as told:
+            load(environ=environ)
+        assert "swordfish" not in str(told.value)
+        path.chmod(0o640)
+        load(environ=environ)
+        path.unlink()
+        load(environ=environ)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
