@@ -57,6 +57,12 @@ def about(seconds: float) -> str:
     return words if seconds < 1 else f"about {words}"
 
 
+def rate_words(per_s: float) -> str:
+    """Return how many messages go each second: ``2 000 messages/s``, ``0.5 messages/s``."""
+    number = _short(per_s)
+    return f"{number} message{'' if number == '1' else 's'}/s"
+
+
 def size_words(size: int) -> str:
     """Return about how much *size* bytes are: ``12 bytes``, ``1.5 MiB``."""
     for unit, name in _SIZES:

@@ -16,6 +16,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import Lane, QueueName
 from migrator.rabbitmq.names import guard_queue
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.app import App
@@ -158,8 +159,9 @@ def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
     total, gaps = app.side.verifications.gaps((), at_most=1)
     if total:
         yield (
-            f"{total} batches do not have the rows they should (first: {gaps[0].batch}), so this "
-            "is not the complete former database: use `migrator db adopt` without --moved"
+            f"{counted(total, 'batch does', 'batches do')} not have the rows that belong there "
+            f"(first: {gaps[0].batch}), so this is not the complete former database: use `migrator "
+            "db adopt` without --moved"
         )
     yield from held_elsewhere(app, found)
 
@@ -201,9 +203,9 @@ def _remarks(app: App) -> Iterator[str]:
     total, first = app.side.verifications.in_both_places((), at_most=1)
     if total:
         yield (
-            f"{total} timeouts are in their table and in the ledger (first: "
-            f"{first[0].timeout_id}): unless that was so before, table and ledger were copied at "
-            "different times, and timeouts put back in between are in neither"
+            f"{counted(total, 'timeout is', 'timeouts are')} both in a table and in the ledger "
+            f"(first: {first[0].timeout_id}): unless that was so before, table and ledger were "
+            "copied at different times, and timeouts put back in between are in neither"
         )
 
 
@@ -314,16 +316,27 @@ def _settled_lines(settled: Settlement | None, *, is_done: bool) -> Iterator[str
         yield "the database is still on the same server: nothing to do"
         return
     met, under_way = settled.handed_over_from_store, settled.handed_over_from_batches
-    yield f"{met} rows are in the store while their messages wait in the levels"
-    yield f"{under_way} rows of batches under way wait in the levels as well"
-    yield f"{settled.not_sent} rows of batches under way have not been sent yet"
+    stored = counted(
+        met,
+        "row is in the store while its message waits",
+        "rows are in the store while their messages wait",
+    )
+    yield f"{stored} in the levels"
+    wait = ("row of a batch under way waits", "rows of batches under way wait")
+    yield f"{counted(under_way, *wait)} in the levels as well"
+    have = ("row of a batch under way has", "rows of batches under way have")
+    yield f"{counted(settled.not_sent, *have)} not been sent yet"
     if settled.nowhere:
-        yield f"{settled.nowhere} messages of this ledger come from rows that no longer exist here"
+        yield counted(
+            settled.nowhere,
+            "message of this ledger comes from a row that no longer exists here",
+            "messages of this ledger come from rows that no longer exist here",
+        )
     if settled.doubtful:
         named = "" if not is_done else f" (batches {', '.join(map(str, settled.doubtful_batches))})"
         yield (
-            f"{settled.doubtful} rows were due by now and were found nowhere: they may have been "
-            f"delivered{named}; decide with `migrator db resolve`"
+            f"{counted(settled.doubtful, 'row')} due by now and found nowhere, maybe delivered"
+            f"{named}; decide with `migrator db resolve`"
         )
     if is_done:
         yield "the ledger continues here; the next `migrator run` finishes what is under way"

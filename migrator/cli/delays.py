@@ -80,7 +80,7 @@ def create(context: typer.Context) -> None:
         existed = len(infrastructure(version).exchanges) + len(infrastructure(version).queues)
         existed -= created
     document = {"delays": str(version), "created": created, "existed": existed}
-    found = f"{created} exchanges and queues created, {existed} existed"
+    found = f"exchanges and queues created: {grouped(created)}, existed: {grouped(existed)}"
     session.tell("delays-create", document, f"delays {version} are complete: {found}")
 
 

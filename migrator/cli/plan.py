@@ -13,7 +13,7 @@ from migrator.config import EndpointMode
 from migrator.preflight.context import Level, destination_rows, verdict
 from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
 from migrator.stores.endpoints import EndpointPreview
-from migrator.text import about, counted, grouped, size_words, span_text, span_words
+from migrator.text import about, counted, grouped, rate_words, size_words, span_text, span_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -137,8 +137,10 @@ def _due_in(due_at: datetime | None, now: datetime) -> str:
 def _quarantines(each: EndpointPreview) -> Iterator[tuple[object, ...]]:
     for reason, entry in sorted(each.quarantine.items()):
         yield str(reason), entry.count, ", ".join(entry.examples), entry.detail
-    for reason, entry in sorted(each.sample.quarantine.items() if each.sample else ()):
-        rows = f"{entry.count} of {each.sample.rows if each.sample else 0} sampled"
+    if each.sample is None:
+        return
+    for reason, entry in sorted(each.sample.quarantine.items()):
+        rows = f"{grouped(entry.count)} of {grouped(each.sample.rows)} sampled"
         yield str(reason), rows, ", ".join(entry.examples), entry.detail
 
 
@@ -154,7 +156,8 @@ def _destinations(
         if place < _SHOWN_DESTINATIONS or name in (waiting or ()):
             yield name, count, queue
     if (more := len(ranked) - _SHOWN_DESTINATIONS) > 0:
-        yield f"{more} more", sum(n for _, n in ranked[_SHOWN_DESTINATIONS:]), "--json lists them"
+        rows = sum(n for _, n in ranked[_SHOWN_DESTINATIONS:])
+        yield f"{grouped(more)} more", rows, "--json lists them"
 
 
 def _who_sends(each: EndpointPreview, found: Preview, plan: Plan) -> str:
@@ -174,8 +177,8 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
         if each.sample:
             yield (
                 f"{each.endpoint}: counted in the database; rows that look odd, and "
-                f"{each.sample.rows} of the others as a sample, were converted; --exact converts "
-                "all"
+                f"{grouped(each.sample.rows)} of the others as a sample, were converted; --exact "
+                "converts all"
             )
         if each.left:
             yield f"{each.endpoint}: {_who_sends(each, found, plan)}"
@@ -183,7 +186,7 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
     yield from _late(found)
     total = sum(each.to_hand_over for each in found.endpoints)
     size = sum(each.bytes for each in found.endpoints)
-    at = "the pace of the delay levels" if found.is_paced else f"{found.rate_per_s:g} messages/s"
+    at = "the pace of the delay levels" if found.is_paced else rate_words(found.rate_per_s)
     yield (
         f"{counted(total, 'message')}, {size_words(size)}; "
         f"{about(found.estimated.total_seconds())} at {at}"

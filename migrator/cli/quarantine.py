@@ -134,12 +134,13 @@ def retry(
         returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
         count = returned + app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
         app.runs.record("quarantine_retried", detail=_detail(which, count), batch=None)
+    back = counted(returned, "of them is", "of them are")
     session.tell(
         "quarantine-retry",
         {"rows": count},
         f"{counted(count, 'row')} to be tried again: by a running `migrator run` within seconds, "
         "else by the next one",
-        *([f"{returned} of them are back in their tables for a dispatcher"] if returned else ()),
+        *([f"{back} back in their tables for a dispatcher"] if returned else ()),
     )
 
 
@@ -245,7 +246,7 @@ def _write_one(found: QuarantinedTimeout) -> None:
     write_text(f"headers:\n{found.headers_text or ''}")
     body = found.body or b""
     shown = body[:_BODY_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
-    more = f"\n… {len(body) - _BODY_SHOWN_BYTES} bytes more; see export" * (
+    more = f"\n… {counted(len(body) - _BODY_SHOWN_BYTES, 'more byte')}; see export" * (
         len(body) > _BODY_SHOWN_BYTES
     )
-    write_text(f"body ({len(body)} bytes):\n{shown}{more}")
+    write_text(f"body ({counted(len(body), 'byte')}):\n{shown}{more}")

@@ -26,7 +26,7 @@ from migrator.errors import (
 from migrator.ledger.states import HALF_DONE, BatchState, RowState
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
-from migrator.text import counted
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert
@@ -275,8 +275,8 @@ class _Closing:
                 "add --assume-store-lost. Nothing was changed"
             ) from exc
         raise PreflightRefused(
-            f"the store answers, and has {there} of its timeouts: {finish} from what the store "
-            "knows. Nothing was changed"
+            f"the store answers, and has {grouped(there)} of its timeouts: {finish} from what the "
+            "store knows. Nothing was changed"
         )
 
 

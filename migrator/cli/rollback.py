@@ -34,7 +34,7 @@ from migrator.cli.session import confirmed, duration, session_of
 from migrator.errors import ConfigError, ExitCode
 from migrator.nservicebus.timeouts import RunId
 from migrator.recall.rules import RecallOutcome
-from migrator.text import counted, grouped
+from migrator.text import counted, grouped, rate_words
 
 if TYPE_CHECKING:
     from migrator.delays.walk import WalkProgress, WalkTerms
@@ -65,8 +65,9 @@ def watched() -> Iterator[Callable[[WalkProgress], None]]:
     began_s = time.monotonic()
     with progress("recalling", every_s=5) as show:
         yield lambda found: show(
-            f"level {found.level:02d}, {found.seen} messages seen, {found.restored} rows restored, "
-            f"{found.seen / max(time.monotonic() - began_s, 0.001):.0f} messages/s"
+            f"level {found.level:02d}, {counted(found.seen, 'message')} seen, "
+            f"{counted(found.restored, 'row')} restored, "
+            + rate_words(found.seen / max(time.monotonic() - began_s, 0.001))
         )
 
 
@@ -217,8 +218,9 @@ def _republished_lines(report: RollbackReport) -> Iterator[str]:
         "count as handed over"
     )
     if report.republished_due:
-        went = "are due, and would go" if report.is_dry else "were due, and went"
-        yield f"{report.republished_due} rows of these {went} to their destinations, maybe again"
+        ones = ("row of these was due, and", "rows of these were due, and")
+        went = "would go" if report.is_dry else "went"
+        yield f"{counted(report.republished_due, *ones)} {went} to the destination, maybe again"
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -18,6 +18,7 @@ from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError, PreflightRefused, UnknownEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
     from migrator.app import App
@@ -69,7 +70,7 @@ def seed(
     if bad > count:
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
-    confirmed(yes=yes, what=f"{count} invented timeouts would be written into the store")
+    confirmed(yes=yes, what=f"{counted(count, 'invented timeout')} would be written into the store")
     with session.opened() as app:
         _refuse_real(app, endpoint)
         now = app.clock.now()
@@ -86,7 +87,8 @@ def seed(
     session.tell(
         "seed",
         {"endpoint": endpoint, "source": source, "rows": written, "bad": bad},
-        f"{written} invented timeouts are in {source}, {bad} of them bad",
+        f"{counted(written, 'invented timeout is', 'invented timeouts are')} in {source}, "
+        f"{grouped(bad)} of them bad",
     )
 
 

@@ -36,7 +36,7 @@ from migrator.cli.session import duration, session_of
 from migrator.errors import ExitCode
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.text import counted
+from migrator.text import counted, grouped
 from migrator.verify.report import (
     STATES,
     Found,
@@ -103,7 +103,7 @@ def verify(
             rate=rate,
         )
         with progress("verifying") as tell:
-            work = new_verify(app, lambda what, done: tell(f"{what}, {done} read"))
+            work = new_verify(app, lambda what, done: tell(f"{what}, {grouped(done)} read"))
             found, digest = work.run(plan, evidence)
         about = about_of(app, session, endpoint)
     if form == "table" and output is None:
@@ -193,7 +193,7 @@ def _show_discrepancies(first: Sequence[Found], counts: Mapping[str, int]) -> No
         ),
     )
     for kind, count in counts.items():
-        write_text(f"{kind}: {count}")
+        write_text(f"{kind}: {grouped(count)}")
 
 
 def _verdict(found: Verification) -> Iterator[str]:

@@ -33,6 +33,7 @@ from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import FaultPoint
 from migrator.nservicebus.timeouts import RECALL_LANE
 from migrator.rabbitmq.entities import Binding, Entity
+from migrator.text import counted
 
 _LOOKS: Final = 2
 """One look could be at counts from before the cut."""
@@ -190,7 +191,8 @@ class Decommission:
         if rows := self.database.drop(source):
             refusal = Refusal(
                 code="rows_in_table",
-                text=f"{rows} rows were stored in {source} meanwhile; it was not dropped",
+                text=f"{counted(rows, 'row was', 'rows were')} stored in {source} meanwhile; it "
+                "was not dropped",
                 remedy="find out what stores them; everything on the broker is deleted already",
             )
             done.refusals = (refusal,)

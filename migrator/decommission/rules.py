@@ -247,14 +247,15 @@ def _needs(
     ours: Collection[Entity],
 ) -> Iterator[str]:
     """Yield why all of migrator's own stays: somebody works, or something of theirs is there."""
+    elsewhere = counted(
+        database.open_elsewhere, "batch of another endpoint is", "batches of other endpoints are"
+    )
     reasons = {
         f"rows of {', '.join(database.others_with_rows)} are still in the store": (
             database.others_with_rows
         ),
         f"{', '.join(target.forwarding)} is in mode forward": target.forwarding,
-        f"{database.open_elsewhere} batches of other endpoints are not settled": (
-            database.open_elsewhere
-        ),
+        f"{elsewhere} not settled": database.open_elsewhere,
         f"a process works on {', '.join(database.lanes)}": database.lanes,
         f"another migrator is connected: {', '.join(look.clients)}": look.clients,
     }
@@ -290,9 +291,9 @@ def _notes(
 ) -> Iterator[str]:
     if database.recallable and database.last_due is not None:
         yield (
-            f"{database.recallable} handed-over timeouts wait in the delay levels, the last until "
-            f"{database.last_due:%Y-%m-%d %H:%M:%S} UTC; they arrive regardless of what is "
-            "removed here, but without the table they cannot be recalled"
+            f"{counted(database.recallable, 'handed-over timeout')} in the delay levels, the last "
+            f"until {database.last_due:%Y-%m-%d %H:%M:%S} UTC; what is there arrives regardless of "
+            "what is removed here, but without the table it cannot be recalled"
         )
     if target.is_dispatched:
         yield "[[endpoints]] still has it in mode dispatch or forward: remove it there"
@@ -366,7 +367,7 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
         (
             database.open_rows,
             "open_rows",
-            f"{database.open_rows} claimed rows are not settled",
+            f"{counted(database.open_rows, 'claimed row is', 'claimed rows are')} not settled",
             "`migrator run --once` settles them, `migrator rollback` puts them back",
         ),
         (
@@ -397,8 +398,8 @@ def _of_ledger(database: DatabaseSnapshot, options: Options) -> Iterator[tuple[s
         (
             options.drops_table and database.recallable and not options.gives_up_recall,
             "recallable",
-            f"{database.recallable} handed-over timeouts wait in the levels; without the table "
-            "they can no longer be recalled",
+            f"{counted(database.recallable, 'handed-over timeout')} still in the levels; without "
+            "the table, none can be recalled any more",
             "wait until they are due, or add --give-up-recall",
         ),
     )

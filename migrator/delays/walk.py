@@ -29,6 +29,7 @@ from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.server import find_queues
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.rabbitmq.management import ManagementApi
@@ -239,8 +240,8 @@ class LevelAccess:
                 return
             if time.monotonic() > until_s:
                 raise PreflightRefused(
-                    f"{staged} messages are still in migrator's staging queues; `migrator delays "
-                    "show` says why"
+                    f"{counted(staged, 'message is', 'messages are')} still in migrator's staging "
+                    "queues; `migrator delays show` says why"
                 )
             time.sleep(_SETTLE_S / 4)
 

@@ -37,6 +37,7 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, parse_tag, row_tag
 from migrator.nservicebus.timeouts import BITS, Lane, TimeoutId
 from migrator.rabbitmq.names import receipts_queue, staging_name
+from migrator.text import counted
 
 _CLOCKS_APART: Final = timedelta(minutes=1)
 """How much the clocks of the two servers may differ."""
@@ -105,9 +106,9 @@ class FailoverSettlement:
                 left = self._leftovers(levels, lanes, terms)
                 if lost := self.failover.nowhere(left.timeouts):
                     raise PreflightRefused(
-                        f"migrator's queues hold messages of {len(lost)} timeouts that neither "
-                        f"the store nor the ledger has (such as {min(lost)}): find out why before "
-                        "anything is removed; nothing was changed"
+                        f"migrator's queues hold messages of {counted(len(lost), 'timeout')} that "
+                        f"neither the store nor the ledger has (such as {min(lost)}): find out why "
+                        "before anything is removed; nothing was changed"
                     )
                 seen = _seen_in_levels(levels, self.ledger_id, terms, held.check, progress)
                 cutoff = min({self.cutoff, *self.failover.cutoffs(sign)})

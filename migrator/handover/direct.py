@@ -23,6 +23,7 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import EncodedTimeout
 from migrator.rabbitmq.messages import PublishResult
+from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +138,8 @@ class _Refusals:
         self._left = left
         self._times += 1
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 10), _LONGEST_PAUSE_S)
-        text = f"the broker refuses {left} rows of batch {batch.id}; is a level queue full?"
+        rows = counted(left, "row")
+        text = f"the broker refuses {rows} of batch {batch.id}; is a level queue full?"
         tell(f"publishing: {text}")
         if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …: a line, never a flood
             _log.warning(

@@ -28,6 +28,7 @@ from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.timeouts import BatchId
+from migrator.text import rate_words
 
 T = TypeVar("T")
 
@@ -538,5 +539,5 @@ class LaneSession:
             if left_s <= 0:
                 return
             self._guard()
-            self.doing = f"throttled: rate limit of {limit} messages/s"
+            self.doing = f"throttled: rate limit of {rate_words(limit)}"
             self._link.idle(min(left_s, 0.5))

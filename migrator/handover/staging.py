@@ -46,6 +46,7 @@ from migrator.rabbitmq.messages import (
 )
 from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
 from migrator.rabbitmq.publisher import RECEIPT_INDEX, Publisher
+from migrator.text import counted, grouped
 
 _DELIVERY_LIMIT: Final = 100_000
 """RabbitMQ 4 drops after 20 by default; every lost connection counts as one delivery."""
@@ -281,8 +282,8 @@ class RabbitStaging:
     def _assert_alone(self, attempt: Attempt, found: _HeldAttempt, rows: frozenset[int]) -> None:
         if found.tags.keys() != rows or found.receipt_tag is None:
             raise HandOverDoubtful(
-                f"batch {attempt.batch}: {len(found.tags)} rows are held, {len(rows)} and a "
-                "receipt were expected; nothing was sent"
+                f"batch {attempt.batch}: {counted(len(found.tags), 'row is', 'rows are')} "
+                f"held, {grouped(len(rows))} and a receipt were expected; nothing was sent"
             )
         self._raise_foreign()
         for other, held in self._held.items():

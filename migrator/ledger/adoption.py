@@ -23,6 +23,7 @@ from migrator.ledger.report import LaneStatus
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
 from migrator.nservicebus.timeouts import SCAN_LANE, Lane
+from migrator.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +156,10 @@ class SqlAdoption(LedgerPart):
         half_done = select(func.count()).where(row.going_back == RowState.RECALLED)
         if rows := connection.scalar(half_done):
             raise LedgerError(
-                f"{rows} rows are being recalled: their timeouts may be in the store again, and "
-                "their messages are known only under the ledger's former id; finish `migrator "
-                "rollback` where the ledger was created, and copy it after that; or, if that "
+                f"{counted(rows, 'row is', 'rows are')} being recalled: timeouts may be in the "
+                "store again, and their messages are known only under the ledger's former id; "
+                "finish `migrator rollback` where the ledger was created, and copy it after that; "
+                "or, if that "
                 "database is gone and this one is complete, keep the id with `migrator db adopt "
                 "--moved`; nothing was changed"
             )

@@ -32,6 +32,7 @@ from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane
+from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
@@ -265,7 +266,8 @@ class Continuity:
         if gone:
             named = ", ".join(gone[-_NAMED:])
             yield (
-                f"{len(gone)} batches are behind what this process committed, the last ones: "
+                f"{counted(len(gone), 'batch is', 'batches are')} behind what this process "
+                "committed, the last ones: "
                 f"{named}"
             )
 

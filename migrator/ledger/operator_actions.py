@@ -31,6 +31,7 @@ from migrator.ledger.states import (
 )
 from migrator.ledger.tables import NO_TOKEN, LedgerPart
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, Lane, RunId, TimeoutId
+from migrator.text import counted, grouped
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
@@ -282,8 +283,8 @@ class OperatorActions(LedgerPart):
             changed = connection.execute(sa.update(row).where(*self._is(going)).values(values))
             if changed.rowcount != going.rows:
                 raise LedgerError(
-                    f"{changed.rowcount} rows of batch {going.batch} go back now, not "
-                    f"{going.rows}: a process works on them; nothing was changed"
+                    f"{counted(changed.rowcount, 'row')} of batch {going.batch} would go back now, "
+                    f"not {grouped(going.rows)}: a process works on them; nothing was changed"
                 )
             connection.execute(event)
         return going.rows

@@ -28,7 +28,7 @@ from migrator.preflight.context import (
     refused,
     warning,
 )
-from migrator.text import counted
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
@@ -230,7 +230,7 @@ def capacity(context: Context) -> Iterator[Finding]:
         yield not_checked("disk", "not all rows were checked")
         return
     if unmeasured := sum(preview.unmeasured for preview in previews):
-        yield not_checked("disk", f"the body size of {unmeasured} rows is not known")
+        yield not_checked("disk", f"the body size of {counted(unmeasured, 'row')} is not known")
         return
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
@@ -251,7 +251,7 @@ def capacity(context: Context) -> Iterator[Finding]:
 
 
 def _mib(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB".replace(",", " ")
+    return f"{grouped(round(count / 2**20))} MiB"
 
 
 # ── policies ────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from migrator.delays.routing import delivery_exchange, level_name, suffix_collis
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import DelaysContext, Finding, not_checked, ok, refused, warning
+from migrator.text import counted, span_words
 
 if TYPE_CHECKING:
     from migrator.ledger.queries import HandedOver, SqlHandOvers
@@ -99,7 +100,8 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
         freezes = "; if they stay, the level freezes for every endpoint"
         yield warning(
             level_name(context.version, level),
-            f"{count} expired messages are not passed on yet"
+            counted(count, "expired message is", "expired messages are")
+            + " not passed on yet"
             + (freezes if count >= FREEZING else ""),
             "`migrator delays show` checks again, and names the missing destination",
         )
@@ -140,7 +142,8 @@ def _samples(context: DelaysContext) -> Sequence[Held]:
 
 
 def _stayed(count: int, span_s: float) -> str:
-    text = f"at least {count} expired messages stayed held for {span_s:g} s: no queue takes them"
+    held = counted(count, "expired message")
+    text = f"at least {held} stayed held for {span_words(span_s)}, and no queue takes them"
     if count >= FREEZING:
         return f"{text}; the level is frozen for every endpoint"
     return f"{text}; from {FREEZING} on the level is frozen for every endpoint"
@@ -166,7 +169,7 @@ def _fixes(context: DelaysContext) -> Sequence[str]:
     ways = context.broker.destination_bindings(context.version, [each.destination for each in rows])
     blamed = [each for each in rows if not ways[each.destination].is_open]
     return [
-        f"{each.rows} timeouts for {each.destination} were due in the past hour, "
+        f"{counted(each.rows, 'timeout')} for {each.destination} became due in the past hour, "
         f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
         for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_BLAMED]
     ]
@@ -212,5 +215,6 @@ def _closed(way: DestinationBinding, waiting: HandedOver | None) -> Finding:
         text = f"{way.problem}: delayed messages for it would not arrive"
         return warning(way.destination, text, way.remedy)
     span = f"{waiting.first_due:%Y-%m-%d %H:%M:%S} to {waiting.last_due:%Y-%m-%d %H:%M:%S}"
-    text = f"{way.problem}, and {waiting.rows} timeouts handed over for it are due {span} UTC"
+    rows = counted(waiting.rows, "timeout handed over for it is", "timeouts handed over for it are")
+    text = f"{way.problem}, and {rows} due {span} UTC"
     return refused(way.destination, text, way.remedy)

@@ -78,7 +78,11 @@ def due_times_of(
             yield finding(endpoint.source, reading.text, reading.remedy)
         else:
             unknown = f"no row shows its time zone; due times are read as {rules.time_zone}"
-            known = f"{reading.comparable} sampled rows are due when their headers say"
+            known = counted(
+                reading.comparable,
+                "sampled row is due when its header says",
+                "sampled rows are due when their headers say",
+            )
             yield ok(endpoint.source, known if reading.comparable else unknown)
 
 
@@ -179,8 +183,8 @@ def legacy_table(context: Context) -> Iterator[Finding]:
         for why, entry in sorted(preview.unclaimable.items()):
             yield warning(
                 preview.endpoint,
-                f"{entry.count} timeouts are never claimed, {why}; such as "
-                f"{', '.join(entry.examples)}",
+                f"{counted(entry.count, 'timeout is', 'timeouts are')} never claimed, {why}; such "
+                f"as {', '.join(entry.examples)}",
                 "correct or remove them; they stay where they are",
             )
 

@@ -30,6 +30,7 @@ from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
 from migrator.rabbitmq.event_loop import Connection
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_publish
+from migrator.text import counted
 
 IdentityOfReturned = Callable[[Any, Any], Hashable]
 """From method and properties of a returned message to what its message is known by."""
@@ -168,10 +169,11 @@ class Publisher:
             if latest != progress or self._connection.blocked_reason is not None:
                 progress, since_s = latest, time.monotonic()
             elif time.monotonic() - since_s > self._limits.confirm_deadline_s:
+                unanswered = counted(len(self._waiting), "message is", "messages are")
                 loop.fail(
                     TargetUnavailable(
                         f"the broker has not answered for {self._limits.confirm_deadline_s:g} s; "
-                        f"{len(self._waiting)} messages are without an answer"
+                        f"{unanswered} without an answer"
                     )
                 )
 

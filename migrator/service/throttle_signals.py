@@ -41,6 +41,7 @@ from migrator.service.schedule import BackgroundTask, Job
 from migrator.service.throttle import Throttle
 from migrator.service.worker import Worker
 from migrator.stores.ports import Store
+from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
@@ -359,7 +360,7 @@ def measure_levels(app: App) -> Mapping[Whom, Sample]:
     """Return the messages in all levels together, as far as they are known."""
     depths = app.broker_facts.level_depths(app.settings.broker.delays)
     count = sum(step.known for step in depths.steps)
-    return {None: Sample(value=count, text=f"{count} messages in the delay levels")}
+    return {None: Sample(value=count, text=f"{counted(count, 'message')} in the delay levels")}
 
 
 def measure_destinations(app: App) -> Mapping[Whom, Sample]:
@@ -368,7 +369,7 @@ def measure_destinations(app: App) -> Mapping[Whom, Sample]:
     found = app.broker_facts.queues(names) if names else {}
     depths = [(queue.ready, name) for name, queue in found.items() if queue is not None]
     count, name = max(depths, default=(0, "no destination"))
-    return {None: Sample(value=count, text=f"{name}: {count} messages")}
+    return {None: Sample(value=count, text=f"{name}: {counted(count, 'message')}")}
 
 
 def measure_latency(

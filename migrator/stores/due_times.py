@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.stores.ports import DueTime, Store
+from migrator.text import counted
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 _LARGEST_ZONE: Final = timedelta(hours=14)
@@ -141,8 +142,9 @@ def _text(
     hours = sorted({row.shift / timedelta(hours=1) for row in shifted if row.shift})
     shifts = " and ".join(f"{each:+g} h" for each in hours[:_SHOWN])
     text = (
-        f"of {len(rows)} sampled rows, {len(shifted)} have a due time {shifts} from their own "
-        f"Expire header, read as {rules.time_zone} (store.time_zone)"
+        f"of {counted(len(rows), 'sampled row')}, {counted(len(shifted), 'has', 'have')} a due "
+        f"time {shifts} from the row's own Expire header, read as "
+        f"{rules.time_zone} (store.time_zone)"
     )
     if zones:
         return f"{text}; they fit as local time of {_listed(zones)}"

@@ -28,6 +28,7 @@ from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import TAG, RowTag, row_tag
 from migrator.nservicebus.timeouts import BITS, EndpointName
+from migrator.text import counted
 from migrator.verify.evidence import EvidenceFile
 from migrator.verify.queries import Verifications
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings
@@ -205,7 +206,7 @@ class LevelLook:
                 if step.known <= self._plan.deepest:
                     which.add(step.level)
                 else:
-                    why = f"it holds {step.known} messages; --max-depth allows more"
+                    why = f"it holds {counted(step.known, 'message')}; --max-depth allows more"
                     gone[generation.version, step.level] = why
             gone |= self._sweep_generation(generation.version, which, keep)
         return gone
@@ -298,13 +299,14 @@ class LevelLook:
         for line in lost:
             detail = f"handed over, due {line.due_at:%Y-%m-%d %H:%M:%S} UTC, and in no level"
             if staged:
-                detail += f"; {staged} messages are still in migrator's staging queues"
+                count = counted(staged, "message is", "messages are")
+                detail += f"; {count} still in migrator's staging queues"
             self._findings.add_line(Discrepancy.MISSING, line, detail)
             changes[line.id] = replace(line, verdict=Discrepancy.MISSING)
         if hidden:
             self._findings.not_checked.append(
-                f"whether {hidden} timeouts are still there: they were in no level that could be "
-                "read, and may be in one that could not"
+                f"whether {counted(hidden, 'timeout is', 'timeouts are')} still there: found in no "
+                "level that could be read, maybe in one that could not"
             )
         return changes
 
@@ -412,8 +414,8 @@ class LevelLook:
             gap = f"--delays excludes the levels of {', '.join(found.left_out)}"
         if gap:
             self._findings.not_checked.append(
-                f"whether all {demand} timeouts are in the levels: {found.known} messages are "
-                f"known to be there, and {gap}"
+                f"whether {counted(demand, 'timeout is', 'timeouts are')} in the levels: "
+                f"{counted(found.known, 'message is', 'messages are')} known to be there, and {gap}"
             )
             return found
         if (now := self._by_the_queues(found)).known >= demand:
@@ -430,8 +432,8 @@ class LevelLook:
         if found.known < demand:
             self._findings.add(
                 Discrepancy.TOO_FEW,
-                f"the levels hold {found.known} messages, those of others included, and {demand} "
-                "timeouts must be there; --deep shows which are missing",
+                f"the levels hold {counted(found.known, 'message')}, those of others included, "
+                f"and {counted(demand, 'timeout')} must be there; --deep shows which are missing",
             )
         return found
 

@@ -267,11 +267,12 @@ class Findings:
                 )
             )
 
-    def add_unnamed(self, kind: Discrepancy, count: int, what: str) -> None:
+    def add_unnamed(self, kind: Discrepancy, count: int, one: str, several: str) -> None:
         """Count *count* more of a kind that nobody named, and say so."""
         if count:
             self.counts[kind] += count
-            self.not_checked.append(f"{count} more {what} are counted as {kind}, but not listed")
+            more = counted(count, f"more {one} is", f"more {several} are")
+            self.not_checked.append(f"{more} counted as {kind}, but not listed")
 
     def add_line(self, kind: Discrepancy, line: EvidenceRecord, detail: str) -> None:
         """Count one of a timeout."""

@@ -26,6 +26,7 @@ from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import scanning_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.stores.ports import Store
+from migrator.text import counted, grouped
 from migrator.verify.evidence import open_evidence
 from migrator.verify.levels import Generations, LevelLook, Parts, VerifyPlan
 from migrator.verify.report import (
@@ -176,13 +177,11 @@ class Verifier:
             tell(f"the {delays} levels: --delays excludes them")
         if self._too_new:
             tell(
-                f"{self._too_new} timeouts that were handed over while the levels were read: they "
-                "were not looked for"
+                f"{counted(self._too_new, 'timeout')} handed over while the levels were read: not "
+                "looked for"
             )
         if self._uncounted:
-            tell(
-                f"{self._uncounted} timeouts more were in no level; they were not looked for again"
-            )
+            tell(f"{counted(self._uncounted, 'more timeout')} in no level: not looked for again")
         for gap in found.gaps if self._plan.is_scan else ():
             tell(f"messages that a level holds back: {gap}")
 
@@ -286,7 +285,7 @@ class Verifier:
         for each in wrong(found):
             self._findings.add(
                 _gone_or_too_many(each.unaccounted),
-                f"{abs(each.unaccounted)} rows, of {each.claimed} that were claimed",
+                f"{counted(abs(each.unaccounted), 'row')}, of {grouped(each.claimed)} claimed",
                 endpoint=each.endpoint,
             )
         return found
@@ -301,12 +300,16 @@ class Verifier:
             should = gap.size - gap.purged
             self._findings.add(
                 _gone_or_too_many(should - gap.rows),
-                f"batch {gap.batch} ({gap.state}) has {gap.rows} rows and should have {should}",
+                f"batch {gap.batch} ({gap.state}) has {counted(gap.rows, 'row')} and should have "
+                + grouped(should),
                 endpoint=gap.endpoint,
                 batch=gap.batch,
             )
         self._findings.add_unnamed(
-            Discrepancy.ROWS_GONE, more, "batches with missing or extra rows"
+            Discrepancy.ROWS_GONE,
+            more,
+            "batch with missing or extra rows",
+            "batches with missing or extra rows",
         )
         return found
 
@@ -329,7 +332,10 @@ class Verifier:
             detail = f"it is in {line.source}, and in the ledger as {line.state}"
             self._findings.add_line(Discrepancy.IN_BOTH_PLACES, line, detail)
         self._findings.add_unnamed(
-            Discrepancy.IN_BOTH_PLACES, more, "timeouts in both store and ledger"
+            Discrepancy.IN_BOTH_PLACES,
+            more,
+            "timeout in both store and ledger",
+            "timeouts in both store and ledger",
         )
         return {line.id: replace(line, verdict=Discrepancy.IN_BOTH_PLACES) for line in lines}
 

@@ -351,7 +351,7 @@ def test_what_is_due_by_then_goes_to_its_destination(rig: Rig) -> None:
     assert rig.run(*run, fault="direct.confirmed").returncode == -9
     told = rig.run("rollback", "--dry-run").stderr
     assert "were being published when their process was killed" in told
-    assert "20 rows of these are due, and would go to their destinations, maybe again" in told
+    assert "20 rows of these were due, and would go to the destination, maybe again" in told
     done = json.loads(rig.must("rollback", "--yes", "--json"))
     assert (len(done["republished"]), done["republished_due"]) == (1, 20)
     assert done["handed_over"]["expected"]["left"] == 20

@@ -35,6 +35,7 @@ from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
 from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
 from migrator.stores.ports import ScannedRow
 from migrator.stores.sql.seeding import SeedRow
+from migrator.text import counted
 
 PAGE: Final = 1000
 """Entities in a page; the service gives no more."""
@@ -265,7 +266,8 @@ def unfinished_vendor_runs(account: Account) -> Sequence[str]:
     for owner, count in sorted(_hidden(account).items()):
         if not any(hidden in owner for hidden in completed) and not found:
             found.append(
-                f"{count} timeouts are hidden as {owner!r}, and no completed run explains it"
+                f"{counted(count, 'timeout is', 'timeouts are')} hidden as {owner!r}, and no "
+                "completed run explains it"
             )
     return found
 

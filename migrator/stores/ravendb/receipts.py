@@ -20,6 +20,7 @@ from migrator.stores.ravendb.documents import collection_of, restored
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
 from migrator.stores.ravendb.http import Conflict, RavenHttp, UnreadableAnswer
 from migrator.stores.ravendb.listing import RavenReader
+from migrator.text import counted
 
 COLLECTION: Final = "MigratorReceipts"
 _ROUNDS: Final = 10
@@ -169,9 +170,10 @@ class Receipts:
                 left = fitting
             else:
                 return ids
+        timeouts = counted(len(commands), "timeout")
         raise StoreUnavailable(
-            f"{self._http.where}: other processes kept changing the {len(commands)} timeouts of "
-            f"{receipt!r}; nothing was done"
+            f"{self._http.where}: other processes kept changing {timeouts} of {receipt!r}; nothing "
+            "was done"
         )
 
     def _receipt(self, receipt: str, expected: str, ids: Sequence[TimeoutId]) -> Put:

@@ -43,6 +43,7 @@ from migrator.stores.ravendb.families import (
 from migrator.stores.ravendb.http import RavenHttp, ServerSettings
 from migrator.stores.ravendb.listing import ListedPage, RavenReader, SoonestEntries
 from migrator.stores.ravendb.receipts import Receipts
+from migrator.text import counted
 
 NO_OWNER: Final = EndpointName("(no owner)")
 """How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
@@ -207,10 +208,12 @@ class RavenStore:
         ]
         batches = sum(len(page) for page in self._reader.pages(_VENDOR_BATCHES))
         if batches:
-            found.append(f"{batches} documents {_VENDOR_BATCHES}…: batches of the vendor's tool")
+            documents = counted(batches, "document")
+            found.append(f"{documents} {_VENDOR_BATCHES}…: batches of the vendor's tool")
         hidden = sum(is_hidden(owner_of(raw)) for page in self._raw_pages() for raw in page)
         if hidden:
-            found.append(f"{hidden} timeouts are hidden by the vendor's tool")
+            timeouts = counted(hidden, "timeout is", "timeouts are")
+            found.append(f"{timeouts} hidden by the vendor's tool")
         return found
 
     # ── whose is it ─────────────────────────────────────────────────────────────────────────

@@ -35,6 +35,7 @@ from migrator.nservicebus.timeouts import RunId, StoredTimeout, content_hash
 from migrator.stores.ports import ClaimRequest, Cursor, trial_request
 from migrator.stores.sql.legacy_table import EARLIEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_until
+from migrator.text import counted
 
 _NUL: Final = "\0"
 MOST_ROWS: Final = 1000
@@ -379,7 +380,8 @@ def demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
         StoreError: It was not; the caller rolls back.
     """
     if count != of:
-        raise StoreError(f"{legacy.source}: of {of} rows, {count} were {done}; rolled back")
+        were = f"{counted(count, 'was', 'were')} {done}"
+        raise StoreError(f"{legacy.source}: of {counted(of, 'row')}, {were}; rolled back")
 
 
 def fitting(picked: Sequence[sa.Row[Any]], max_bytes: int) -> Sequence[sa.Row[Any]]:

@@ -34,6 +34,7 @@ from migrator.stores.sql.legacy_table import (
     timeouts_table,
 )
 from migrator.stores.sql.store import Blank, TableStore
+from migrator.text import counted
 
 T = TypeVar("T")
 TABLE: Final = "TimeoutEntity"
@@ -283,8 +284,9 @@ def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
     is_one = rows == 1
     yield StoreRemark(
         subject=shared.name,
-        text=f"{rows}{more} {'row belongs' if is_one else 'rows belong'} to no endpoint: "
-        f"{shared.table.c.Endpoint.name} is NULL or empty; no timeout manager ever sends "
+        text=counted(rows, "row belongs", f"rows{more} belong")
+        + " to no endpoint: "
+        + f"{shared.table.c.Endpoint.name} is NULL or empty; no timeout manager ever sends "
         + ("it, and it stays" if is_one else "them, and they stay"),
         remedy="find out which endpoint they belong to, and enter its name",
     )

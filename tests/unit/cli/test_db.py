@@ -129,7 +129,7 @@ def test_what_was_not_moved_as_a_whole_is_told(moved: Program) -> None:
     )
     ((timeout_id,),) = moved.rows("SELECT store_id FROM migrator_timeout WHERE row_index = 0")
     told = moved("db", "adopt", "--moved", "--dry-run").err
-    assert f"2 timeouts are in their table and in the ledger (first: {timeout_id})" in told
+    assert f"2 timeouts are both in a table and in the ledger (first: {timeout_id})" in told
     moved.change('DROP TABLE "Sales_TimeoutData"')
     asked = moved("db", "adopt", "--moved", codes=[2]).err
     assert "Sales_TimeoutData of Sales does not exist here" in asked

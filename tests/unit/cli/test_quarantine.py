@@ -73,7 +73,7 @@ def test_one_row_is_shown_with_its_content(aside: Program) -> None:
     assert base64.b64decode(document["rows"][0]["body_base64"]) == b"\x00\xffA"
     assert "'id-2' is in quarantine" in aside("quarantine", "show", "id-2", codes=[2]).err
     aside.change("UPDATE migrator_timeout SET body = zeroblob(3000)")
-    assert "1000 bytes more; see export" in aside("quarantine", "show", "id-1").out
+    assert "1 000 more bytes; see export" in aside("quarantine", "show", "id-1").out
 
 
 def test_rows_are_tried_again(aside: Program) -> None:
@@ -111,7 +111,7 @@ def test_rows_of_a_dispatcher_go_back_into_their_table(aside: Program) -> None:
     aside("seed", "--yes", "--endpoint", "Sales", "--count", "1")
     aside.change("UPDATE migrator_batch SET mode = 'dispatch'")
     ended = aside("quarantine", "retry", "--id", "id-1")
-    assert "1 of them are back in their tables" in ended.err
+    assert "1 of them is back in their tables" in ended.err
     assert aside.rows("SELECT count(*) FROM migrator_batch WHERE lane = 0") == [(1,)]
     assert aside.rows(STATES) == [(None, 1), ("quarantined", 1), ("released", 1)]
     assert aside.rows('SELECT count(*) FROM "Sales_TimeoutData"') == [(2,)]

@@ -340,8 +340,8 @@ def test_a_line_now_and_then_says_how_far_it_is(
             now_s += 1
             progress(WalkProgress(level=20 - step, seen=300 * step, restored=100 * step))
     assert capsys.readouterr().err.splitlines() == [
-        "recalling: level 15, 1500 messages seen, 500 rows restored, 300 messages/s",
-        "recalling: level 10, 3000 messages seen, 1000 rows restored, 300 messages/s",
+        "recalling: level 15, 1 500 messages seen, 500 rows restored, 300 messages/s",
+        "recalling: level 10, 3 000 messages seen, 1 000 rows restored, 300 messages/s",
     ]
 
 

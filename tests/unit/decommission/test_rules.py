@@ -210,7 +210,7 @@ def test_bindings_survive_as_json() -> None:
         (
             THERE,
             {"recallable": 4, "last_due": datetime(2027, 1, 2, tzinfo=UTC)},
-            "4 handed-over timeouts wait in the delay levels, the last until 2027-01-02",
+            "4 handed-over timeouts in the delay levels, the last until 2027-01-02",
         ),
         (THERE, {"is_dispatched": True}, "remove it there"),
         (THERE, {"rows": None}, "public.Sales_TimeoutData no longer exists"),

@@ -359,7 +359,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "due-times", zone(*[1] * 5),
         [(REFUSED, SALES.source, "of 5 sampled rows, 5 have a due time +1 h")]),
     "one row is": (
-        "due-times", zone(*[0] * 9, 1), [(WARNING, SALES.source, "of 10 sampled rows, 1 have")]),
+        "due-times", zone(*[0] * 9, 1), [(WARNING, SALES.source, "of 10 sampled rows, 1 has")]),
     # store and ledger
     "a store without any table": (
         "endpoints", {"store": FakeStore(endpoints=())}, [(REFUSED, "store", "store.schema")]),
@@ -443,7 +443,7 @@ LEVEL_1 = "nsb.v2.delay-level-01"
 FIND = "find the queue that was deleted"
 KNOWN = FakeHandOvers(["Billing", "Gone"])
 MENDED = binding("Gone", is_gone=True).remedy
-BLAMED = f"10 timeouts for Gone were due in the past hour, and its queue does not exist: {MENDED}"
+BLAMED = f"10 timeouts for Gone became due in the past hour, and its queue does not exist: {MENDED}"
 
 
 def held(*looks: object, **more: Any) -> Given:
@@ -466,7 +466,7 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
     "and of which more comes": ("frozen-levels", held({1: 20}, {1: 60}), [(REFUSED, LEVEL_1, "")]),
     "too many to let others pass": (
         "frozen-levels", held({1: 60}, {1: 40}),
-        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed held for 10 s: no queue "
+        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed held for 10 seconds, and no queue "
           "takes them; the level is frozen for every endpoint")]),
     "what may be on its way": ("frozen-levels", held({1: 20}, {1: 3}), [(WARNING, LEVEL_1, "")]),
     "what has passed": ("frozen-levels", held({1: 20}, {}), [(OK, "levels", "")]),

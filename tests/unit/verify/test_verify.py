@@ -117,7 +117,7 @@ def test_each_timeout_has_its_verdict() -> None:
         "missing_from_levels": "t1",
         "in_both_places": "t3",
     }
-    assert "1 timeouts that were handed over while" in found.not_checked[0]
+    assert "1 timeout handed over while" in found.not_checked[0]
     again = {level for level, times in world.closed.items() if times == 2}
     assert again == set(range(16, 28))  # only where the missing one can be
 
@@ -180,7 +180,7 @@ def _in_state(state: str) -> Callable[[World], None]:
             "batch 1 (handed_over) has 4 rows and should have 5",
         ),
         (lambda w: w.sizes.subtract({1: 1}), {"rows_too_many": 1}, "should have 4"),
-        (_gone, {"rows_gone": 1}, "2 rows, of 7 that were claimed"),
+        (_gone, {"rows_gone": 1}, "2 rows, of 7 claimed"),
     ],
 )
 def test_what_does_not_agree_is_found(
@@ -214,7 +214,7 @@ def test_only_the_first_of_a_kind_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     }
     assert len(found.discrepancies) == 7
     assert (
-        "1 more batches with missing or extra rows are counted as rows_gone, but not listed"
+        "1 more batch with missing or extra rows is counted as rows_gone, but not listed"
     ) in found.not_checked
     found = world.verified(endpoints=frozenset({BILLING}))
     assert (found.counts, found.rows_checked) == ({Discrepancy.IN_BOTH_PLACES: 1}, 1)
@@ -314,11 +314,11 @@ _DEEP = "v2 level 16: it holds 4 messages; --max-depth allows more"
             {"shared": {16}},
             9,
             1,
-            ["v2 level 16: something else consumes it", "whether 1 timeouts are still there"],
+            ["v2 level 16: something else consumes it", "whether 1 timeout is still there"],
         ),
         ({}, 3, 1, [_DEEP, "whether 5 timeouts"]),
-        ({"held": {16: 1}}, 9, 1, ["whether 1 timeouts are still there"]),
-        ({"unacknowledged": {16: 1}}, 9, 1, ["whether 1 timeouts are still there"]),
+        ({"held": {16: 1}}, 9, 1, ["whether 1 timeout is still there"]),
+        ({"unacknowledged": {16: 1}}, 9, 1, ["whether 1 timeout is still there"]),
         ({"held": {20: 1}}, 9, 2, []),  # they cannot both be there
         (
             {"gap": "only the management API shows this"},
@@ -547,7 +547,7 @@ def test_not_more_than_can_be_remembered_is_looked_for(monkeypatch: pytest.Monke
     world.levels.clear()
     found = world.verified()
     assert found.counts == {Discrepancy.MISSING: 2}
-    assert "3 timeouts more were in no level" in found.not_checked[0]
+    assert "3 more timeouts in no level" in found.not_checked[0]
 
 
 # ── where timeouts can be ───────────────────────────────────────────────────────────────────────
