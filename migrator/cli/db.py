@@ -17,10 +17,8 @@ class Verbs(LazyGroup):
     """Those with a module of their own."""
 
     lines: ClassVar = {
-        "grants": "Print the rights the daemon needs, in the database or on the broker.",
-        "resolve": (
-            "Record the outcome of a doubtful or half-done batch; without a number: list them."
-        ),
+        "grants": "Print the rights the daemon needs, in database or broker.",
+        "resolve": "Record the outcome of a doubtful or half-done batch, or list them.",
         "adopt": "Make a ledger that was copied or moved this database's own.",
     }
     order: ClassVar = ("upgrade", "sql", "grants", "resolve", "adopt", "purge")
@@ -29,7 +27,7 @@ class Verbs(LazyGroup):
 verbs = new_group("The ledger's tables: upgrade, sql, grants, resolve, adopt, purge.", cls=Verbs)
 
 
-@verbs.command()
+@verbs.command(short_help="Create the ledger, or bring it to the version needed here.")
 def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
     """Create the ledger, or bring it to the version this program needs.
 
@@ -55,7 +53,7 @@ def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
     session.tell("db-upgrade", document, f"the ledger has version {after or 'none'} {text}")
 
 
-@verbs.command()
+@verbs.command(short_help="Print the SQL that creates the ledger in an empty database.")
 def sql(
     context: typer.Context,
     dialect: Annotated[
@@ -87,7 +85,7 @@ def sql(
     session.write("db-sql", {"dialect": dialect, "sql": text}, text.rstrip("\n"))
 
 
-@verbs.command()
+@verbs.command(short_help="Delete bodies and headers of rows that were settled long ago.")
 def purge(
     context: typer.Context,
     older_than: Annotated[

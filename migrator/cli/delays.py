@@ -33,10 +33,8 @@ class Verbs(LazyGroup):
     """Those with a module of their own."""
 
     lines: ClassVar = {
-        "migrate": (
-            "Move waiting messages from the v1 delays into the v2 delays of the same broker."
-        ),
-        "transfer": "Move waiting messages from the delays of this broker into those of another.",
+        "migrate": "Move waiting messages from the v1 delays into the v2 delays.",
+        "transfer": "Move waiting messages into the delays of another broker.",
     }
     order: ClassVar = ("create", "show", "probe", "migrate", "transfer", "delete")
     modules: ClassVar = {"migrate": "transfer"}
@@ -60,7 +58,7 @@ Patience = Annotated[
 ]
 
 
-@verbs.command()
+@verbs.command(short_help="Create every exchange, queue and binding of the delays.")
 @settings("delays")
 def create(context: typer.Context) -> None:
     """Declare every exchange, queue and binding, exactly as the endpoints' installers do.
@@ -93,7 +91,7 @@ WatchFor = Annotated[
 ]
 
 
-@verbs.command()
+@verbs.command(short_help="Show what waits in each level, what is wrong and how to fix it.")
 @settings("delays")
 def show(
     context: typer.Context,
@@ -152,7 +150,7 @@ def _context(app: App, watch_s: float) -> DelaysContext:
     )
 
 
-@verbs.command()
+@verbs.command(short_help="Send a probe through each level, and show how late it comes.")
 @settings("delays")
 def probe(
     context: typer.Context,
@@ -372,7 +370,7 @@ def _remark(step: LevelDepth) -> Text:
 # ── delays delete ─────────────────────────────────────────────────────────────────────────────────
 
 
-@verbs.command()
+@verbs.command(short_help="Delete exchanges and queues of a generation, once it is empty.")
 @settings("delays")
 def delete(
     context: typer.Context,

@@ -144,7 +144,7 @@ def retry(
     )
 
 
-@verbs.command()
+@verbs.command(short_help="Write rows with all the store had, one JSON document a line.")
 def export(
     context: typer.Context,
     endpoint: Endpoints = None,
@@ -191,7 +191,7 @@ def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
         after = page[-1].row.key
 
 
-@verbs.command()
+@verbs.command(short_help="Give rows up for good: they are never sent.")
 def discard(
     context: typer.Context,
     endpoint: Endpoints = None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pytest
+
 from tests.unit.cli.conftest import Program
 
 TREE: Final = """\
@@ -45,3 +47,20 @@ def test_verbs_that_are_not_listed_have_their_help(program: Program) -> None:
     for name in UNLISTED:
         assert name not in listed(program)
         assert f"Usage: migrator {name} " in program(name, "--help").out
+
+
+@pytest.mark.parametrize("group", [(), ("quarantine",), ("delays",), ("db",)])
+def test_no_list_of_verbs_is_cut(program: Program, group: tuple[str, ...]) -> None:
+    """Each says in its line what the verb is for; within a group that line is one."""
+    _, _, after = program(*group, "--help").out.partition("\nCommands:\n")
+    block, _, _ = after.partition("\n\n")
+    assert "..." not in block
+    assert "…" not in block
+    if group:
+        assert len(block.strip().splitlines()) == len(listed(program, *group))
+
+
+def test_every_group_is_known_here(program: Program) -> None:
+    """So that the list of another one is looked at as well."""
+    groups = [name for name in listed(program) if listed(program, name)]
+    assert sorted(groups) == ["db", "delays", "quarantine"]
