@@ -204,12 +204,13 @@ def _late(found: Preview) -> Iterator[str]:
     for burst in bursts[:SHOWN_BURSTS]:
         first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (burst.due_from, burst.due_until))
         when = f"at {first}" if first == last else f"from {first} to {last}"
+        rows = counted(burst.rows, "timeout falls", "timeouts fall")
         yield (
-            f"warning: {counted(burst.rows, 'timeout')} fall due {when}: the last will arrive "
+            f"warning: {rows} due {when}: the last will arrive "
             f"{about(burst.late_s)} late, whoever sends them"
         )
     if (more := len(bursts) - SHOWN_BURSTS) > 0:
-        yield f"there are {more} more such bursts; --json lists them"
+        yield f"{counted(more, 'more such burst')}; --json lists all"
 
 
 def _warnings(found: EndpointPreview) -> Iterator[str]:

@@ -21,6 +21,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
+from migrator.text import counted, grouped
 
 X_DEATH_RESERVE_BYTES: Final = 16 * 1024
 """What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""
@@ -312,7 +313,7 @@ def readable_headers(timeout: StoredTimeout, rules: BrokerLimits) -> h.StoredHea
     # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
     characters = len(timeout.headers_text or "")
     if rules.frame_max_bytes and characters > 6 * rules.frame_max_bytes:
-        raise ConversionError(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
+        raise ConversionError(Reason.HEADERS_TOO_LARGE, counted(characters, "character"))
     try:
         return h.parse_headers(timeout.headers_text)
     except h.UnreadableHeaders as exc:
@@ -324,7 +325,7 @@ def _check_delay(due_at: datetime, now: datetime) -> None:
     delay_s = seconds_up(due_at - now)
     if delay_s > MAX_DELAY_S:
         raise ConversionError(
-            Reason.DELAY_TOO_LONG, f"{delay_s} s; the levels hold {MAX_DELAY_S} s"
+            Reason.DELAY_TOO_LONG, f"{grouped(delay_s)} s; the levels hold {grouped(MAX_DELAY_S)} s"
         )
 
 
@@ -335,9 +336,8 @@ def _check_destination(destination: QueueName, longest_bytes: int) -> None:
         )
     size = len(destination.encode())
     if size > longest_bytes:
-        raise ConversionError(
-            Reason.DESTINATION_NAME_TOO_LONG, f"{size} bytes; a routing key leaves {longest_bytes}"
-        )
+        detail = f"{counted(size, 'byte')}; a routing key leaves {longest_bytes}"
+        raise ConversionError(Reason.DESTINATION_NAME_TOO_LONG, detail)
 
 
 def delay_headers(
@@ -368,9 +368,9 @@ def _check_properties(message: NativeMessage) -> None:
     }
     for name, value in properties.items():
         if value is not None and utf8_bytes(value) > SHORT_STRING_BYTES:
+            size = counted(utf8_bytes(value), "byte")
             raise ConversionError(
-                Reason.PROPERTY_TOO_LONG,
-                f"{name} has {utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+                Reason.PROPERTY_TOO_LONG, f"{name} has {size}; AMQP allows {SHORT_STRING_BYTES}"
             )
 
 
@@ -379,12 +379,12 @@ def _check_sizes(message: NativeMessage, rules: BrokerLimits) -> None:
     room = rules.frame_max_bytes - rules.x_death_reserve_bytes
     size = frame_bytes(message.headers) if rules.frame_max_bytes else 0
     if size > room and rules.frame_max_bytes:
-        raise ConversionError(Reason.HEADERS_TOO_LARGE, f"{size} bytes; one frame leaves {room}")
+        detail = f"{counted(size, 'byte')}; one frame leaves {grouped(room)}"
+        raise ConversionError(Reason.HEADERS_TOO_LARGE, detail)
     if len(message.body) > rules.body_max_bytes:
-        raise ConversionError(
-            Reason.BODY_TOO_LARGE,
-            f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
-        )
+        limit = grouped(rules.body_max_bytes)
+        detail = f"{counted(len(message.body), 'byte')}; the broker takes {limit}"
+        raise ConversionError(Reason.BODY_TOO_LARGE, detail)
 
 
 def _check_keys(headers: Mapping[str, object]) -> None:
@@ -392,7 +392,7 @@ def _check_keys(headers: Mapping[str, object]) -> None:
         if utf8_bytes(key) > SHORT_STRING_BYTES:
             raise ConversionError(
                 Reason.HEADER_KEY_TOO_LONG,
-                f"{utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+                f"{counted(utf8_bytes(key), 'byte')}; AMQP allows {SHORT_STRING_BYTES}",
             )
 
 

@@ -41,6 +41,7 @@ from migrator.preview.report import SPANS, span_of
 from migrator.stores.due_times import zone_offset
 from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample, Selection
 from migrator.stores.ports import RowGroup, ScannedRow, Store, SummaryRequest
+from migrator.text import counted, grouped
 
 if TYPE_CHECKING:  # only stores in a SQL database have one
     from migrator.stores.sql.summary import TableSummary
@@ -321,7 +322,7 @@ class _Tally:
             row_index=0,
             timeout_id=timeout.id,
             reason=Reason.BODY_TOO_LARGE,
-            detail=f"{row.body_bytes} bytes; the broker takes {limit}",
+            detail=f"{counted(row.body_bytes or 0, 'byte')}; the broker takes {grouped(limit)}",
         )
 
 

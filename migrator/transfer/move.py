@@ -45,6 +45,7 @@ from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.rabbitmq.server import is_our_clock
+from migrator.text import counted
 from migrator.transfer.broker import Side, TransferLink, is_same_place
 from migrator.transfer.rules import Due, FoundMessage, due_of, new_headers
 
@@ -337,9 +338,9 @@ class Transfer:
         if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
             why, detail = WhyLeft.COPIES, "a message requests copies with a CC or BCC header"
         elif len(message.body) > self.body_max_bytes:
-            detail = f"a body of {len(message.body)} bytes"
+            detail = f"a body of {counted(len(message.body), 'byte')}"
         elif size > self.link.largest_header_bytes:
-            detail = f"headers of {size} bytes"
+            detail = f"headers of {counted(size, 'byte')}"
         if detail:
             return Stays(destination=destination, why=why, detail=detail)
         found = FoundMessage(

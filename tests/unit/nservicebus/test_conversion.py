@@ -295,6 +295,13 @@ def test_headers_must_leave_room_for_the_brokers_own() -> None:
     assert reason(with_header("Big", "a" * 3_000_000), frame_max_bytes=0) is None  # unlimited
 
 
+def test_sizes_are_told_in_the_style_of_all_numbers() -> None:
+    """They stand in lists of the quarantine, beside numbers of rows."""
+    found = convert(stored(body=b"x" * 1001), rules=replace(RULES, body_max_bytes=1000), now=NOW)
+    assert isinstance(found, Quarantine)
+    assert found.detail == "1 001 bytes; the broker takes 1 000"
+
+
 @given(headers=st.dictionaries(st.text(max_size=40), st.none() | st.text(max_size=200)))
 def test_what_fits_by_our_count_fits_as_encoded(headers: dict[str, str | None]) -> None:
     """The count is never below what the client library really puts on the wire."""
