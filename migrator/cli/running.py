@@ -28,7 +28,7 @@ from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints
-from migrator.text import counted
+from migrator.text import counted, grouped
 from migrator.web.status import endpoint_documents
 
 _log = logging.getLogger(__name__)
@@ -157,8 +157,8 @@ def progress_line(found: Progress) -> str:
         for lane in found.lanes
         if lane.is_alive
     )
-    counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
-    counts += [f"{flying} in flight", f"{aside} in quarantine"]
+    counts = [f"{grouped(done)} handed over", *([f"{grouped(sent)} dispatched"] if sent else [])]
+    counts += [f"{grouped(flying)} in flight", f"{grouped(aside)} in quarantine"]
     counts += [f"{counted(len(found.held), 'destination')} held"] if found.held else []
     return f"{', '.join(counts)}; {doing or 'idle'}"
 

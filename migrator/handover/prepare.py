@@ -18,6 +18,7 @@ from migrator.ledger.work import Batch, Batches, Clock, Lease, rows_of
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.timeouts import EncodedTimeout, EndpointName, QueueName
 from migrator.rabbitmq.publisher import in_chunks
+from migrator.text import counted, grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class QuarantineLimit:
             if endpoint not in self._endpoints or quarantined <= self._limit(claimed):
                 return None
             del self._claimed[endpoint], self._quarantined[endpoint]
-        return f"{quarantined} of {claimed} rows claimed went to quarantine"
+        return f"{grouped(quarantined)} of {counted(claimed, 'claimed row')} went to quarantine"
 
     def _limit(self, claimed: int) -> float:
         return max(self._rows, claimed * QUARANTINED_FRACTION)

@@ -18,7 +18,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from migrator.preview.report import BEYOND
-from migrator.text import counted, grouped, size_words, span_words
+from migrator.text import counted, grouped, rate_words, size_words, span_words
 from migrator.verify.report import Discrepancy
 
 
@@ -43,7 +43,7 @@ def new_environment(package: str) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    filters = (counted, grouped, marked, size_words, span_words)
+    filters = (counted, grouped, marked, rate_words, size_words, span_words)
     environment.filters.update({each.__name__: each for each in filters})
     return environment
 

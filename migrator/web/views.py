@@ -179,7 +179,7 @@ def _finished(snapshot: Snapshot) -> State | None:
         f"{name}: {finished_text(found, remaining)}" if names else finished_text(found, remaining)
         for name, found, remaining in said
     ]
-    more = [f"and {len(texts) - _FEW} more endpoints"] if len(texts) > _FEW else []
+    more = [f"and {counted(len(texts) - _FEW, 'more endpoint')}"] if len(texts) > _FEW else []
     aside = sum(found.quarantined for _, found, _ in said if found)
     kept = f"; {counted(aside, 'row')} {'is' if aside == 1 else 'are'} in quarantine"
     return State(
@@ -385,7 +385,7 @@ def _throughput(rates: Sequence[float | None]) -> Throughput | None:
         for at, rate in enumerate(rates)
         if rate is not None
     ]
-    return Throughput(bars=bars, most=_rate(most), first=f"{len(rates)} minutes ago")
+    return Throughput(bars=bars, most=_rate(most), first=f"{counted(len(rates), 'minute')} ago")
 
 
 # ── endpoints ───────────────────────────────────────────────────────────────────────────────────

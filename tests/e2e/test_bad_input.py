@@ -174,7 +174,7 @@ def test_too_many_bad_rows_pause_their_endpoint(rig: Rig, tmp_path: Path) -> Non
     wait_until(lambda: listens(rig) and signals(rig) == ["quarantine_limit"], what="a pause")
     (hold,) = status(rig)["holds"]
     assert hold["endpoint"] == "Sales"
-    assert "rows claimed went to quarantine" in hold["observed"]
+    assert "claimed rows went to quarantine" in hold["observed"]
     wait_until(partial(rig.has_handed_over, 4), what="the good ones")
     other.insert([row()])
     wait_until(lambda: not other.stored_ids(), what="the other endpoint's row")

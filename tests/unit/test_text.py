@@ -21,7 +21,6 @@ NOUN = re.compile(
 )
 """With one word between at most, which is no verb: ``3 claimed rows``, not ``Sales has rows``."""
 OTHERWISE = {
-    ("handover/prepare.py", "claimed"): "is edited elsewhere at the moment",
     ("web/events.py", "facts.actor"): "a name, and what that person did with rows",
 }
 """By file and what is shown, with the reason."""

@@ -11,6 +11,7 @@ from migrator.handover.prepare import Prepared, QuarantineLimit
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
+from migrator.text import grouped
 
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
 
@@ -44,7 +45,7 @@ def test_more_than_100_rows_or_1_percent_are_too_many(
     limit = QuarantineLimit(HandOver().max_quarantined, [SALES])
     limit.count(prepared(SALES, claimed=claimed - 400, quarantined=0))
     limit.count(prepared(SALES, claimed=400, quarantined=quarantined))
-    told = f"{quarantined} of {claimed} rows claimed went to quarantine"
+    told = f"{quarantined} of {grouped(claimed)} claimed rows went to quarantine"
     assert limit.take_passed(SALES) == (told if is_too_many else None)
     if is_too_many:
         assert limit.take_passed(SALES) is None

@@ -158,7 +158,7 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
     reason = f"no-destination {Reason.NO_DESTINATION.meaning}"
     assert page.table("To quarantine, and why")[reason] == [3, "nothing", "a1 b2"]
     assert "11 997 timeouts can be moved, 3 would go to quarantine" in page.text
-    assert "Estimate for all of them: 6 seconds at 2000 messages a second" in page.text
+    assert "Estimate for all of them: 6 seconds at 2 000 messages/s" in page.text
 
 
 def test_several_endpoints_are_added_up() -> None:
