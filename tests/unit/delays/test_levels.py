@@ -155,18 +155,18 @@ class Management:
 def test_messages_that_hang_between_levels_are_waited_for_or_refused() -> None:
     """Their rows would count as not sent, and would be sent twice."""
 
-    def waited(*answers: dict[int, int]) -> Management:
+    def waited(*answers: dict[int, int], patience_s: float) -> Management:
         management = Management(*answers)
         parts: dict[str, Any] = {"connection": None, "management": management}
-        access = LevelAccess(**parts, purpose="test", staging_queues=list, patience_s=0.01)
+        access = LevelAccess(**parts, purpose="test", staging_queues=list, patience_s=patience_s)
         access.wait_until_passed_on(V2)
         return management
 
-    assert waited({4: 1}, {4: 0}).answers == [{4: 0}]
+    assert waited({4: 1}, {4: 0}, patience_s=60).answers == [{4: 0}]
     with pytest.raises(
         PreflightRefused, match=r"level 03: 32, level 12: 1\).* nothing was changed"
     ):
-        waited({12: 1, 3: 32})
+        waited({12: 1, 3: 32}, patience_s=0.01)
 
 
 # ── depths, limits ──────────────────────────────────────────────────────────────────────────
