@@ -116,7 +116,8 @@ def test_kill_at_step(
     failed = account_of(
         [*sent["unreachable"], *sent["malformed"]], [*receiver.at("error"), *nowhere.arrivals]
     )
-    print(f"{name}: delivered: {delivered}; failed: {failed}")
+    found, wanted = failed.found, failed.attempted  # in the error queue before they are due
+    print(f"{name}: delivered: {delivered}; failed: {found} of {wanted}")
     assert (delivered.lost, delivered.foreign, delivered.early) == ((), (), ())
     assert (failed.lost, failed.foreign) == ((), ())
     assert {*delivered.duplicated, *failed.duplicated} <= keys(
