@@ -5,6 +5,7 @@ Rule of this file: what is not known is never written as 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 NOT_KNOWN: Final = "not known"
@@ -55,6 +56,12 @@ def about(seconds: float) -> str:
     """Return an estimate for a sentence: ``about 10 seconds``, ``less than a second``."""
     words = span_words(seconds)
     return words if seconds < 1 else f"about {words}"
+
+
+def listed(names: Sequence[str], most: int, *, between: str = ", ") -> str:
+    """Return the first *most* of *names*, and how many there are besides: ``a, b and 3 more``."""
+    left = len(names) - most
+    return between.join(names[:most]) + (f" and {grouped(left)} more" if left > 0 else "")
 
 
 def rate_words(per_s: float) -> str:

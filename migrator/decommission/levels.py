@@ -42,7 +42,7 @@ from migrator.rabbitmq.entities import (
     queue_entity,
 )
 from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
-from migrator.text import counted
+from migrator.text import counted, listed
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -91,13 +91,14 @@ class DelaysFound:
             held = counted(count, "message")
             yield f"{queue} holds {held}; wait until they are due, or move them"
         if self.consumed:
-            yield f"consumers are on {_listed(self.consumed)}; stop them first"
+            yield f"consumers are on {listed(self.consumed, _NAMED)}; stop them first"
         if self.untold:
-            yield f"the broker has no counts of {_listed(self.untold)} yet; ask again in 10 seconds"
+            untold = listed(self.untold, _NAMED)
+            yield f"the broker has no counts of {untold} yet; ask again in 10 seconds"
         if self.feeders:
             yield (
-                f"exchanges of migrator lead into the levels: {_listed(self.feeders)}; `migrator "
-                "decommission` removes them"
+                f"exchanges of migrator lead into the levels: {listed(self.feeders, _NAMED)}; "
+                "`migrator decommission` removes them"
             )
         for queue, count in self.staged.items():
             yield (
@@ -111,8 +112,8 @@ class DelaysFound:
         names = sorted({each.target.name for each in self.bound if each.source == delivery})
         if names and not even_if_bound:
             yield (
-                f"still bound to the delays: {_listed(names)}; --even-if-bound deletes them all "
-                "the same"
+                f"still bound to the delays: {listed(names, _NAMED)}; --even-if-bound deletes them "
+                "all the same"
             )
 
 
@@ -309,9 +310,4 @@ def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Bi
 
 def described(bindings: Iterable[Binding]) -> str:
     """Return from where to where *bindings* lead, without their keys."""
-    return _listed(sorted({f"{each.source} → {each.target.name}" for each in bindings}))
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted({f"{each.source} → {each.target.name}" for each in bindings}), _NAMED)

@@ -28,7 +28,7 @@ from migrator.preflight.context import (
     refused,
     warning,
 )
-from migrator.text import counted, grouped
+from migrator.text import counted, grouped, listed
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
@@ -282,14 +282,14 @@ def policies(context: DelaysContext) -> Iterator[Finding]:
     )
     for (policy, keys), queues in harmful:
         remedy = "narrow its pattern so that it leaves these queues alone"
-        yield refused(f"policy {policy}", f"it sets {keys} on {_listed(queues)}", remedy)
+        yield refused(f"policy {policy}", f"it sets {keys} on {listed(queues, 1)}", remedy)
     delivery = [] if context.delays is None else [delivery_exchange(context.delays)]
     diverting = context.broker.diverting([*levels, *delivery, *context.our_exchanges])
     for why, names in _grouped(
         (why, name) for name, reasons in diverting.items() for why in reasons
     ):
         text = (
-            f"by {why}, messages that {_listed(names)} cannot route go to an alternate exchange: "
+            f"by {why}, messages that {listed(names, 1)} cannot route go to an alternate exchange: "
             "they would count as handed over, but be in another queue"
         )
         yield refused("alternate-exchange", text, "remove it from these exchanges")
@@ -303,10 +303,6 @@ def _grouped(pairs: Iterable[tuple[T, str]]) -> Sequence[tuple[T, Sequence[str]]
     for key, name in sorted(pairs):
         found[key].append(name)
     return list(found.items())
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _harmful_keys(policy: PolicyRule) -> Set[str]:

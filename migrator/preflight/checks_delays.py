@@ -18,7 +18,7 @@ from migrator.delays.routing import delivery_exchange, level_name, suffix_collis
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import DelaysContext, Finding, not_checked, ok, refused, warning
-from migrator.text import counted, span_words
+from migrator.text import counted, listed, span_words
 
 if TYPE_CHECKING:
     from migrator.ledger.queries import HandedOver, SqlHandOvers
@@ -67,10 +67,10 @@ def delay_entities(context: DelaysContext) -> Iterator[Finding]:
         return
     report, subject = context.broker.delay_entities(context.version), f"delays {context.version}"
     if report.missing:
-        more = len(report.missing) - _SHOWN
-        shown = ", ".join(report.missing[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
         yield refused(
-            subject, f"missing: {shown}", f"migrator delays create --delays {context.version}"
+            subject,
+            f"missing: {listed(report.missing, _SHOWN)}",
+            f"migrator delays create --delays {context.version}",
         )
     for name, text in sorted(report.different.items()):
         yield refused(

@@ -28,7 +28,7 @@ from migrator.preflight.context import (
     warning,
 )
 from migrator.stores.endpoints import EndpointPreview
-from migrator.text import counted
+from migrator.text import counted, listed
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
@@ -76,10 +76,8 @@ def destinations(context: Context) -> Iterator[Finding]:
 
 def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
     """Return text and remedy for an endpoint none of whose destinations exists."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
-        f"virtual host {vhost!r} has a queue for none of its destinations: "
-        f"{', '.join(names[:_NAMED])}{more}",
+        f"virtual host {vhost!r} has a queue for none of its destinations: {listed(names, _NAMED)}",
         "does broker.url name the receivers' broker and virtual host? If so, create the queues by "
         "starting the receivers, or rename them with --map old=new",
     )

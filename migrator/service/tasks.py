@@ -41,7 +41,7 @@ from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.service.throttle import Throttle
 from migrator.service.worker import WorkerPool
-from migrator.text import counted
+from migrator.text import counted, listed
 
 _log = logging.getLogger(__name__)
 
@@ -420,7 +420,11 @@ class Recheck:
         }
         is_refused = found["refused"] or found["unreachable"]
         outcome = "refused" if is_refused else "not_checked" if found["not_checked"] else "fine"
-        said = [f"{_SAID[what]}: {_listed(texts)}" for what, texts in found.items() if texts]
+        said = [
+            f"{_SAID[what]}: {listed(texts, _SHOWN, between='; ')}"
+            for what, texts in found.items()
+            if texts
+        ]
         text = "; ".join(said) or "nothing would refuse a start"
         detail: dict[str, object] = {"outcome": outcome, **found}
         took = {"took_s": round(took_s, 2)}
@@ -442,8 +446,3 @@ def _made(check: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
         return check()
     except MigratorError as exc:
         return [Finding(check=NAME, level=_UNSEEN, subject=NAME, text=str(exc))]
-
-
-def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return "; ".join(texts[:_SHOWN]) + more

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.stores.ports import DueTime, Store
-from migrator.text import counted
+from migrator.text import counted, listed
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 _LARGEST_ZONE: Final = timedelta(hours=14)
@@ -147,10 +147,10 @@ def _text(
         f"{rules.time_zone} (store.time_zone)"
     )
     if zones:
-        return f"{text}; they fit as local time of {_listed(zones)}"
+        return f"{text}; they fit as local time of {listed(zones, _SHOWN)}"
     others = _zones(shifted)
     if others and len(shifted) < len(rows):
-        return f"{text}; those fit as local time of {_listed(others)}, and others do not"
+        return f"{text}; those fit as local time of {listed(others, _SHOWN)}, and others do not"
     return f"{text}; no single time zone fits"
 
 
@@ -162,8 +162,3 @@ def _remedy(zones: Sequence[str]) -> str:
             f"such as {zones[0]}; {meant}"
         )
     return f"correct the rows so that all are in one time zone, see docs/what-if.md; {meant}"
-
-
-def _listed(zones: Sequence[str]) -> str:
-    more = f" and {len(zones) - _SHOWN} more" if len(zones) > _SHOWN else ""
-    return ", ".join(zones[:_SHOWN]) + more

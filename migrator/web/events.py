@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from migrator.ledger.report import AuditEvent, Signal
-from migrator.text import counted, grouped, span_words
+from migrator.text import counted, grouped, listed, span_words
 
 _LONGEST_CHARS: Final = 300
 """Of what is told of an event; the ledger has all."""
@@ -58,8 +58,7 @@ class _Facts:
     def measured(self, key: str) -> float | None:
         """Return a number; None: there is none."""
         value = self._detail.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if is_number and isinstance(value, int | float) else None
+        return None if isinstance(value, bool) or not isinstance(value, int | float) else value
 
     def listed(self, key: str) -> Sequence[str]:
         """Return the texts of a list."""
@@ -124,11 +123,6 @@ def _in_brackets(text: str) -> str:
     return f" ({text})" if text else ""
 
 
-def _few(names: Sequence[str]) -> str:
-    more = f" and {counted(len(names) - _FEW, 'other')}" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more
-
-
 def _sentence(*parts: str) -> str:
     """Return *parts* with semicolons between them, without empty ones."""
     return "; ".join(part for part in parts if part)
@@ -179,10 +173,14 @@ def _reload(facts: _Facts) -> str:
     changed, later = facts.listed("changed"), facts.listed("needs_restart")
     if not changed and not later:
         return f"{read}: they are as before"
-    new = f"{_few(changed)} {'is' if len(changed) == 1 else 'are'} in force" if changed else ""
+    new = (
+        f"{listed(changed, _FEW)} {'is' if len(changed) == 1 else 'are'} in force"
+        if changed
+        else ""
+    )
     counts = "counts" if len(later) == 1 else "count"
     return f"{read}: " + _sentence(
-        new, f"{_few(later)} {counts} after a restart only" if later else ""
+        new, f"{listed(later, _FEW)} {counts} after a restart only" if later else ""
     )
 
 
@@ -275,7 +273,9 @@ def _verified(facts: _Facts) -> str:
         said = f"{things} agree ({kinds})"
     elif doubtful:
         batch = counted(len(doubtful), "batch", "batches")
-        said = f"everything agrees, but {batch} ({_few(doubtful)}) may be at the broker or not"
+        said = (
+            f"everything agrees, but {batch} ({listed(doubtful, _FEW)}) may be at the broker or not"
+        )
     else:
         said = "everything agrees"
     return _sentence(
@@ -318,7 +318,7 @@ def _failover(facts: _Facts) -> str:
         f"{counted(met, 'row is', 'rows are')} in the levels and handed over",
         f"{counted(unsent, 'row is', 'rows are')} still to be sent" if unsent else "",
         f"{counted(doubtful, 'row is', 'rows are')} doubtful (batches "
-        f"{_few(facts.listed('doubtful_batches'))})"
+        f"{listed(facts.listed('doubtful_batches'), _FEW)})"
         if doubtful
         else "",
         f"{counted(gone, 'message comes', 'messages come')} from rows that no longer exist"
@@ -342,9 +342,9 @@ def _decommission_undone(facts: _Facts) -> str:
     gone = facts.listed("deleted")
     return _sentence(
         f"{facts.actor} could not decommission {facts.endpoint}"
-        + _in_brackets(_few(facts.listed("refusals"))),
+        + _in_brackets(listed(facts.listed("refusals"), _FEW)),
         _unbound(facts) or "what was cut is bound again",
-        f"deleted before that: {_few(gone)}" if gone else "",
+        f"deleted before that: {listed(gone, _FEW)}" if gone else "",
     )
 
 
@@ -352,7 +352,7 @@ def _decommissioned(facts: _Facts) -> str:
     gone = [*facts.listed("deleted")]
     if facts.is_yes("table_dropped", by_itself=False):
         gone.append(f"table {facts.text('source')}")
-    what = f": {_few(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    what = f": {listed(gone, _FEW)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
     return _sentence(f"{facts.actor} decommissioned {facts.endpoint}{what}", _unbound(facts))
 
 

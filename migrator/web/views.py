@@ -29,7 +29,7 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
-from migrator.text import about, counted, grouped, span_words
+from migrator.text import about, counted, grouped, listed, span_words
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {
@@ -208,13 +208,13 @@ def _needs(snapshot: Snapshot) -> Iterator[_Need]:
     if snapshot.age_s > TOO_OLD_S:
         yield _Need(f"these numbers are {round(snapshot.age_s)} s old")
     if names := sorted(_waiting(snapshot)):
-        yield _Need("some endpoints wait", f"Waiting: {_few(names)}")
+        yield _Need("some endpoints wait", f"Waiting: {listed(names, _FEW)}")
     if held := _held(snapshot):
         queues = sorted({each.destination for each in held})
         what = "a destination" if len(queues) == 1 else counted(len(queues), "destination")
         rows = _rows_that_wait(snapshot, {each.endpoint for each in held})
         wait = "rows wait" if rows is None else counted(rows, "row waits", "rows wait")
-        yield _Need(f"{wait} for {what}", f"Cannot be reached: {_few(queues)}")
+        yield _Need(f"{wait} for {what}", f"Cannot be reached: {listed(queues, _FEW)}")
     unattended = [
         (view.endpoint, found)
         for view in snapshot.endpoints
@@ -226,10 +226,6 @@ def _needs(snapshot: Snapshot) -> Iterator[_Need]:
     if not _are_all_finished(snapshot):  # else it is said already
         for name, found in unattended[:_FEW]:
             yield _Need("", f"{name}: {left_text(found)}")
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
 
 
 def _held(snapshot: Snapshot) -> Sequence[HeldDestination]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import migrator
-from migrator.text import rate_words
+from migrator.text import listed, rate_words
 
 ROOT = Path(migrator.__file__).parent
 BY_US = {"counted", "grouped", "rate_words", "size_words"}
@@ -81,3 +81,12 @@ def test_alerts_count_without_a_noun() -> None:
 def test_rates_are_told_as_other_numbers_are(per_s: float, words: str) -> None:
     """Grouped, and with a decimal if they are small."""
     assert rate_words(per_s) == words
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more"), ("ab" * 700, "a, b and 1 398 more")],
+)
+def test_of_many_names_the_first_are_told(names: str, words: str) -> None:
+    """And how many there are besides."""
+    assert listed([*names], 2) == words
