@@ -20,12 +20,13 @@ from migrator.cli.output import AMBER, progress, rows_read, write_json, write_ta
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.report import EndpointProgress, HeldRows, Progress
+from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.context import Level, refuse
 from migrator.preflight.registry import run_checks
-from migrator.service.finished import EndpointEnd, end_document
+from migrator.service.finished import end_document
 from migrator.service.hooks import fire_exit, hooked
+from migrator.service.launch import RunEnd
 from migrator.service.launch import run as launch
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.text import counted, grouped
@@ -49,13 +50,11 @@ def work(
         MigratorError: It did not begin, or could not go on.
     """
     with session.opened() as app, hooked(app.settings.hooks) as hooks:
-        held: list[HeldRows] = []
-        ends: list[EndpointEnd] = []
         names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
         endpoints = chosen_endpoints(app.store, names)
         _preflight(app, names, endpoints)
         with _watching(app, endpoints) as watch:
-            code = launch(
+            end = launch(
                 app,
                 endpoints,
                 once=once,
@@ -64,13 +63,11 @@ def work(
                 load=lambda: session.load().settings,
                 fire=hooks.fire,
                 checks=new_rechecks(app, names),
-                held=held.extend,
-                finished=ends.extend,
             )
         if once:
-            _summarise(app, endpoints, code, held, ends, session)
-        fire_exit(hooks.fire, code)
-    return code
+            _summarise(app, endpoints, end, session)
+        fire_exit(hooks.fire, end.code)
+    return end.code
 
 
 def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint]) -> None:
@@ -163,33 +160,29 @@ def progress_line(found: Progress) -> str:
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
-def _summarise(
-    app: App,
-    endpoints: Sequence[StoreEndpoint],
-    code: ExitCode,
-    held: Sequence[HeldRows],
-    ends: Sequence[EndpointEnd],
-    session: Session,
-) -> None:
-    try:
-        found = _progress(app, endpoints).endpoints
-    except MigratorError:  # the exit code says what is wrong; the ledger can be read later
-        return
+def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, session: Session) -> None:
+    ends = sorted(end.endpoints, key=lambda each: each.endpoint)
+    found = [e.progress or EndpointProgress(endpoint=e.endpoint, rows={}) for e in ends]
+    if not found:
+        try:
+            found = [*_progress(app, endpoints).endpoints]
+        except MigratorError:  # the exit code says what is wrong; the ledger can be read later
+            return
     documents = endpoint_documents(found)
     if session.wants_json:
-        told = {end.endpoint: end_document(end) for end in ends}
+        told = {e.endpoint: end_document(e) for e in ends}
         for each, document in zip(found, documents, strict=True):
             facts = told.get(each.endpoint, {})
             document.update({key: facts.get(key) for key in _AT_END})
-        outcome = {"exit_code": int(code), "outcome": code.name.lower()}
-        rows = [asdict(each) for each in held]
+        outcome = {"exit_code": int(end.code), "outcome": end.code.name.lower()}
+        rows = [asdict(each) for each in end.held]
         write_json("run", {**outcome, "endpoints": documents, "held": rows})
         return
     write_endpoints(documents)
-    for end in sorted(ends, key=lambda end: end.endpoint):
-        style = AMBER if needs_attention(end.progress, end.remaining) else ""
-        write_text(f"{end.endpoint}: {end.text}", style=style)
-    if held:
+    for one in ends:
+        style = AMBER if needs_attention(one.progress, one.remaining) else ""
+        write_text(f"{one.endpoint}: {one.text}", style=style)
+    if end.held:
         columns = ("held destination", "endpoint", "reason", "rows in the store")
-        rows_held = [(h.destination, h.endpoint, h.reason, h.rows) for h in held]
+        rows_held = [(h.destination, h.endpoint, h.reason, h.rows) for h in end.held]
         write_table(columns, rows_held, style=AMBER)

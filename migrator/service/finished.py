@@ -88,7 +88,7 @@ class EndpointEnd:
 
 
 Finished = Callable[[Sequence[EndpointEnd]], None]
-"""Called when all endpoints are finished that were not before, or when a run has ended."""
+"""Called when all endpoints are finished that were not before."""
 
 
 class FinishWatch:
@@ -169,8 +169,8 @@ class FinishWatch:
         if is_new:
             self._finished(ends)
 
-    def at_end(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[EndpointEnd]:
-        """Return how each of *endpoints* is at the end of a run to the end.
+    def at_end(self, endpoints: Sequence[StoreEndpoint]) -> tuple[Progress, Sequence[EndpointEnd]]:
+        """Return what the ledger has, and how each of *endpoints* is at the end of a run.
 
         Raises:
             LedgerError: It cannot be read now.
@@ -180,13 +180,14 @@ class FinishWatch:
             if endpoint in self._endpoints:
                 with suppress(MigratorError):  # it has ended, whether or not it can be counted
                     remaining[endpoint.name] = self._reader.read(endpoint, self._selection())
-        progress = _by_name(self._progress())
-        return [
+        progress = self._progress()
+        by_name = _by_name(progress)
+        return progress, [
             EndpointEnd(
                 endpoint=name,
-                progress=progress.get(name),
+                progress=by_name.get(name),
                 remaining=remaining.get(name),
-                is_finished=is_finished(progress.get(name), remaining.get(name)),
+                is_finished=is_finished(by_name.get(name), remaining.get(name)),
             )
             for name in (endpoint.name for endpoint in endpoints)
         ]

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from types import FrameType
@@ -36,7 +36,7 @@ from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import new_dispatchers
-from migrator.service.finished import Finished, FinishWatch
+from migrator.service.finished import EndpointEnd, FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
@@ -83,8 +83,17 @@ _CAN_BE_TOLD: Final = (*_IS_DONE, ExitCode.DOUBTFUL, ExitCode.PREFLIGHT_REFUSED)
 
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
 """Each endpoint with the run that was begun for it."""
-Held = Callable[[Sequence[HeldRows]], None]
-"""Called at the end of ``--once`` with what waits in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended; what it found at the end of *once*."""
+
+    code: ExitCode
+    held: Sequence[HeldRows] = ()
+    """What waits in the store for destinations that cannot be reached."""
+    endpoints: Sequence[EndpointEnd] = ()
+    """How each endpoint is; empty: it could not be told, or it was not *once*."""
 
 
 def run(
@@ -97,10 +106,8 @@ def run(
     load: Callable[[], Settings],
     fire: Fire,
     checks: Rechecks,
-    held: Held,
-    finished: Finished,
-) -> ExitCode:
-    """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
+) -> RunEnd:
+    """Migrate *endpoints* until done (*once*) or told to stop by a signal; return how it ended.
 
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
@@ -114,8 +121,6 @@ def run(
         load: Reads the settings anew when a signal asks for it.
         fire: Runs hooks.
         checks: Made again at intervals.
-        held: Called at the end of *once* with what waits in the store.
-        finished: Called at the end of *once* with how each endpoint is, if that can be told.
 
     Raises:
         ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
@@ -139,7 +144,7 @@ def run(
             for _, each in runs:
                 app.runs.end(each, "failed")
             raise
-        return daemon.work(watch=watch, load=load, held=held, finished=finished)
+        return daemon.work(watch=watch, load=load)
 
 
 def _run_options(settings: Settings) -> dict[str, object]:
@@ -290,15 +295,8 @@ class _Daemon:
         self._use_throttles(self._app.settings)
         self._holding.begin(self._moved)
 
-    def work(
-        self,
-        *,
-        watch: Callable[[], None],
-        load: Callable[[], Settings],
-        held: Held,
-        finished: Finished,
-    ) -> ExitCode:
-        """Work until done (``once``) or told to stop; return the process's exit code."""
+    def work(self, *, watch: Callable[[], None], load: Callable[[], Settings]) -> RunEnd:
+        """Work until done (``once``) or told to stop; return how it ended."""
         supervision, workers, wants_reload = self._supervision, self._workers, threading.Event()
         settings = self._app.settings
         with obeying_signals(self._stop, wants_reload), scheduled(self._jobs):
@@ -333,27 +331,35 @@ class _Daemon:
                 self._keeper.stop()
         supervision.end()
         watch()
-        code = self._exit_code(held)
-        self._end_runs(code)
-        if self._once and code in _CAN_BE_TOLD:
-            with suppress(MigratorError):  # it has ended, whether or not it can be told
-                self._tell_end(code, finished)
-        return code
+        return self._end()
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
-    def _tell_end(self, code: ExitCode, finished: Finished) -> None:
-        ends = self._finish.at_end([endpoint for endpoint, _ in self._runs])
-        finished(ends)
-        if code in _IS_DONE:
-            self._hook_events.polled(self._app.queries.progress())
-            self._hook_events.finished(ends)
+    def _end(self) -> RunEnd:
+        """Return how it ended, and tell the ledger and whoever has a hook."""
+        code = self._failure_code()
+        held: Sequence[HeldRows] | None = ()
+        if code is None:
+            held = self._held_rows() if self._once else ()
+            in_quarantine = self._app.queries.quarantined([endpoint for endpoint, _ in self._runs])
+            is_all = held is not None and not any(each.rows for each in held) and not in_quarantine
+            code = ExitCode.DONE if is_all else ExitCode.QUARANTINED
+        self._end_runs(code)
+        ends: Sequence[EndpointEnd] = ()
+        if self._once and code in _CAN_BE_TOLD:
+            with suppress(MigratorError):  # it has ended, whether or not it can be told
+                progress, ends = self._finish.at_end([endpoint for endpoint, _ in self._runs])
+                if code in _IS_DONE:
+                    self._hook_events.polled(progress)
+                    self._hook_events.finished(ends)
+        return RunEnd(code=code, held=held or (), endpoints=ends)
 
-    def _exit_code(self, held: Held) -> ExitCode:
-        endpoints, workers = [endpoint for endpoint, _ in self._runs], list(self._workers)
+    def _failure_code(self) -> ExitCode | None:
+        """Return why it ended before all was done that can be; None: it did not."""
+        workers = list(self._workers)
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
-        if self._app.queries.doubtful(endpoints):
+        if self._app.queries.doubtful([endpoint for endpoint, _ in self._runs]):
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
@@ -362,11 +368,8 @@ class _Daemon:
             failures += self._limits_passed()
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
-        if self._once and self._stop.draining.is_set():
-            return ExitCode.INTERRUPTED
-        rows = self._count_held(held) if self._once else 0
-        is_all = not rows and not self._app.queries.quarantined(endpoints)
-        return ExitCode.DONE if is_all else ExitCode.QUARANTINED
+        is_interrupted = self._once and self._stop.draining.is_set()
+        return ExitCode.INTERRUPTED if is_interrupted else None
 
     def _limits_passed(self) -> Iterator[LimitPassed]:
         """Yield, and log, why an endpoint was left before all of it was moved."""
@@ -379,8 +382,8 @@ class _Daemon:
                 )
                 yield LimitPassed(reason.text)
 
-    def _count_held(self, held: Held) -> int:
-        """Return how many rows wait in the store; 1 when nobody can count them now."""
+    def _held_rows(self) -> Sequence[HeldRows] | None:
+        """Return, and log, what waits in the store; None: nobody can count it now."""
         try:
             found = self._holding.rows(self._app.store, self._moved)
         except MigratorError as exc:
@@ -388,14 +391,13 @@ class _Daemon:
                 "what waits in the store could not be counted",
                 extra={"action": "held_not_counted", "error": str(exc)},
             )
-            return 1
+            return None
         for each in found:
             _log.warning(
                 "timeouts wait in the store: their destinations cannot be reached",
                 extra={"action": "rows_held", **asdict(each)},
             )
-        held(found)
-        return sum(each.rows for each in found)
+        return found
 
     def _end_runs(self, code: ExitCode) -> None:
         status = _RUN_STATUS.get(code, "failed")

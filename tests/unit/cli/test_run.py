@@ -18,6 +18,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.finished import EndpointEnd
 from migrator.service.hooks import HookEvent
+from migrator.service.launch import RunEnd
 from tests.support.panel import SALES, some_remaining
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue
@@ -35,16 +36,14 @@ class Launched:
 
     def __call__(
         self, app: App, endpoints: Sequence[StoreEndpoint], *, once: bool, **given: Any
-    ) -> ExitCode:
+    ) -> RunEnd:
         """Do what the daemon does with what it is given, and end as told."""
         assert given["load"]() == app.settings
         given["fire"](HookEvent.START, "launched", {})
         given["watch"]()
-        given["held"](self.held)
-        given["finished"](self.ends)
         self.told.append(given["describe"]())
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
-        return self.code
+        return RunEnd(code=self.code, held=self.held, endpoints=self.ends)
 
 
 @pytest.fixture
