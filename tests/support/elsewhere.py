@@ -360,17 +360,25 @@ def _place(frame: FrameType | None) -> str | None:
     """Return which file and function of the program asks; None: a test does, or an inspector."""
     is_passed_on = False
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.name == "reflection.py" or (
-            "dialects" in path.parts[-4:] and ".venv" in path.parts
-        ):
+        file = _file(frame.f_code.co_filename)
+        if file is None:
             return None
-        if path.is_relative_to(_PACKAGE):
-            place = f"{path.relative_to(_PACKAGE)} {frame.f_code.co_qualname}"
+        if file:
+            place = f"{file} {frame.f_code.co_qualname}"
             is_passed_on |= "LedgerPart._read" in place  # whose caller says it
             if not is_passed_on or not place.startswith(_PASSES_ON):
                 return place
-        elif path.is_relative_to(_PACKAGE.parent) and ".venv" not in path.parts:
-            return None
         frame = frame.f_back
     return None
+
+
+@cache  # asked for each frame under each statement
+def _file(name: str) -> str | None:
+    """Return which file of the program *name* is; "": one of a library; None: nobody's."""
+    path = Path(name)
+    if path.name == "reflection.py" or ("dialects" in path.parts[-4:] and ".venv" in path.parts):
+        return None
+    if path.is_relative_to(_PACKAGE):
+        return str(path.relative_to(_PACKAGE))
+    is_ours = path.is_relative_to(_PACKAGE.parent) and ".venv" not in path.parts
+    return None if is_ours else ""
