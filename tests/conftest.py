@@ -7,6 +7,7 @@ cannot be had, tests are skipped with the reason; with ``CI`` in the environment
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import secrets
@@ -90,8 +91,19 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_configure() -> None:
-    """End on SIGTERM as on Ctrl-C, so that fixtures still close their servers."""
+    """End on SIGTERM as on Ctrl-C, so that fixtures still close their servers.
+
+    Thousands of tests are found, and none of them is garbage: to look for some takes a third of
+    the time.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, but not among the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 _ACCOUNT: Final = re.compile(

@@ -5,6 +5,9 @@ working directory and output of its own. What differs from a fresh interpreter: 
 loaded already, ``PYTHON*`` variables mean nothing, and the command line that others see is the
 server's. A test that is about one of these starts a fresh interpreter.
 
+``dev/test`` runs one server for all of its processes, and tells them the path of its socket
+(TEST_FORK_SERVER); without it each starts its own.
+
 Source of the idea: ``multiprocessing.forkserver`` of the standard library, which cannot hand
 over output, environment and exit status as a started program has them.
 """
@@ -40,21 +43,28 @@ _FDS: Final = 3
 
 
 class ForkServer:
-    """The server of one test process; it ends with it."""
+    """The connection of one test process to a server."""
 
     def __init__(self) -> None:
-        """Start it; the first program waits until everything is imported."""
-        ours, theirs = socket.socketpair()
+        """Use the one that others use, or start one that ends with this process.
+
+        The first program waits until everything is imported.
+        """
         self._lock = threading.Lock()
-        self._socket = ours
+        if path := os.environ.get("TEST_FORK_SERVER"):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(path)
+            return
+        self._socket, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
             )
-        atexit.register(self.close)
+        atexit.register(process.wait)
+        atexit.register(self._socket.close)  # before: then it ends
 
     def fork(self, request: Mapping[str, Any], fds: Sequence[int]) -> int:
         """Start one program; return its process id."""
@@ -63,11 +73,6 @@ class ForkServer:
             socket.send_fds(self._socket, [_LENGTH.pack(len(payload))], fds)
             self._socket.sendall(payload)
             return int(_LENGTH.unpack(_exactly(self._socket, _LENGTH.size))[0])
-
-    def close(self) -> None:
-        """End the server; programs that still run are not touched."""
-        self._socket.close()
-        self._process.wait()
 
 
 _server: ForkServer | None = None
@@ -133,8 +138,11 @@ class Forked(subprocess.Popen[str]):
 # ── the server's side ───────────────────────────────────────────────────────────────────────────
 
 
-def _serve(requests: socket.socket) -> list[str] | None:
-    """Fork for each request; return the arguments in the child, and None when nobody asks more."""
+def _serve(clients: list[socket.socket], listener: socket.socket | None) -> list[str] | None:
+    """Fork for each request of a client; return the arguments in the child.
+
+    None: there is no client any more, and nobody can become one.
+    """
     woken, wake = os.pipe()
     for fd in (woken, wake):
         os.set_blocking(fd, False)
@@ -142,29 +150,34 @@ def _serve(requests: socket.socket) -> list[str] | None:
     signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     running: dict[int, int] = {}
-    while True:
-        waited_for: list[Any] = [requests, woken]
-        ready, _, _ = select.select(waited_for, [], [])
+    always: list[Any] = [woken, *filter(None, [listener])]
+    while clients or listener:
+        ready, _, _ = select.select([*always, *clients], [], [])
         if woken in ready:
             os.read(woken, 4096)
             _report_ended(running)
-        if requests not in ready:
-            continue
-        received = _receive(requests)
-        if received is None:
-            return None
-        request, (out, error, status) = received
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            for fd in (requests.detach(), woken, wake, status, *running.values()):
-                os.close(fd)
-            _become(request, out, error)
-            return list(request["args"])
-        os.close(out)
-        os.close(error)
-        running[pid] = status
-        requests.sendall(_LENGTH.pack(pid))
+        if listener and listener in ready:
+            clients.append(listener.accept()[0])
+        for client in [each for each in clients if each in ready]:
+            received = _receive(client)
+            if received is None:
+                clients.remove(client)
+                client.close()
+                continue
+            request, (out, error, status) = received
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                ours = [each.detach() for each in (*clients, *filter(None, [listener]))]
+                for fd in (*ours, woken, wake, status, *running.values()):
+                    os.close(fd)
+                _become(request, out, error)
+                return list(request["args"])
+            os.close(out)
+            os.close(error)
+            running[pid] = status
+            client.sendall(_LENGTH.pack(pid))
+    return None
 
 
 def _report_ended(running: dict[int, int]) -> None:
@@ -248,8 +261,20 @@ def _run(arguments: Sequence[str]) -> NoReturn:
     os._exit(code)
 
 
-if __name__ == "__main__":
+def _main(place: str) -> None:
+    """Serve the client whose file descriptor *place* is, or all who connect to it, a path."""
+    clients, listener = [], None
+    if place.isdigit():
+        clients = [socket.socket(fileno=int(place))]
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(place)
+        listener.listen()
     _import_all()
-    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    arguments = _serve(clients, listener)
     if arguments is not None:
         _run(arguments)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
