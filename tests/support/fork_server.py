@@ -159,7 +159,9 @@ def _serve(clients: list[socket.socket], listener: socket.socket | None) -> list
         if listener and listener in ready:
             clients.append(listener.accept()[0])
         for client in [each for each in clients if each in ready]:
-            received = _receive(client)
+            received = None
+            with suppress(OSError):  # it was killed: others go on
+                received = _receive(client)
             if received is None:
                 clients.remove(client)
                 client.close()
@@ -176,7 +178,8 @@ def _serve(clients: list[socket.socket], listener: socket.socket | None) -> list
             os.close(out)
             os.close(error)
             running[pid] = status
-            client.sendall(_LENGTH.pack(pid))
+            with suppress(OSError):
+                client.sendall(_LENGTH.pack(pid))
     return None
 
 
