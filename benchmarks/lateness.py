@@ -497,10 +497,12 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of rows and time alike")
     parser.add_argument("--rows", type=int, help="in the same time")
+    parser.add_argument("--wal-mib", type=int, help="size of the broker's write-ahead log files")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     console, found = Console(width=130), []
-    with PostgresServer(fsync=True) as postgres, RabbitNode() as node:
+    config = f"raft.wal_max_size_bytes = {given.wal_mib * 2**20}" if given.wal_mib else ""
+    with PostgresServer(fsync=True) as postgres, RabbitNode(extra_config=config) as node:
         for version in map(DelaysVersion, given.versions):
             rig, vhost = prepared(postgres, node, version)
             capacity = measure_capacity(settings_of(rig.broker_url), version, find_bindings=None)
