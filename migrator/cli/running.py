@@ -162,7 +162,7 @@ def progress_line(found: Progress) -> str:
 
 def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, session: Session) -> None:
     ends = sorted(end.endpoints, key=lambda each: each.endpoint)
-    found = [e.progress or EndpointProgress(endpoint=e.endpoint, rows={}) for e in ends]
+    found = [each.counts for each in ends]
     if not found:
         try:
             found = [*_progress(app, endpoints).endpoints]

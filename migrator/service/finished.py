@@ -68,11 +68,16 @@ class EndpointEnd:
     is_finished: bool
 
     @property
+    def counts(self) -> EndpointProgress:
+        """What the ledger has of it, which may be no row."""
+        return self.progress or EndpointProgress(endpoint=self.endpoint, rows={})
+
+    @property
     def text(self) -> str:
         """Return it in sentences."""
         if self.is_finished and self.remaining is not None:
             return finished_text(self.progress, self.remaining)
-        now = self.progress or EndpointProgress(endpoint=self.endpoint, rows={})
+        now = self.counts
         done = f"{grouped(now.handed_over)} moved"
         if now.dispatched:
             done += f", {grouped(now.dispatched)} sent when due"
@@ -243,7 +248,7 @@ class FinishWatch:
 def end_document(end: EndpointEnd) -> dict[str, object]:
     """Return one endpoint as a hook is told of it."""
     counts = {
-        key: getattr(end.progress, key) if end.progress else 0
+        key: getattr(end.counts, key)
         for key in ("handed_over", "dispatched", "in_flight", "quarantined", "doubtful")
     }
     left = _facts(None, end.remaining) if end.remaining else {}

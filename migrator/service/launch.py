@@ -189,10 +189,10 @@ class _Daemon:
         self._runs = runs
         self._ends = ends
         self._once = once
-        endpoints = [endpoint for endpoint, _ in runs]
+        self._endpoints = [endpoint for endpoint, _ in runs]
         self._moved = [
             each
-            for each in endpoints
+            for each in self._endpoints
             if given.endpoint(each.name).mode is not EndpointMode.DISPATCH
         ]
         """The endpoints whose stored rows are handed over here."""
@@ -212,7 +212,7 @@ class _Daemon:
 
         # whatever changes is logged, noted in the ledger, and may have a hook run
         self._audit_log = AuditLog(app.runs)
-        names = [endpoint.name for endpoint in endpoints]
+        names = [endpoint.name for endpoint in self._endpoints]
         self._hook_events = HookEvents(fire, names)
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
@@ -246,7 +246,7 @@ class _Daemon:
         )
         self._poller = StatusPoller(
             app,
-            endpoints,
+            self._endpoints,
             reader,
             selection=self._runtime.selection,
             polled=(self._hook_events.polled, self._finish.polled),
@@ -341,14 +341,14 @@ class _Daemon:
         held: Sequence[HeldRows] | None = ()
         if code is None:
             held = self._held_rows() if self._once else ()
-            in_quarantine = self._app.queries.quarantined([endpoint for endpoint, _ in self._runs])
+            in_quarantine = self._app.queries.quarantined(self._endpoints)
             is_all = held is not None and not any(each.rows for each in held) and not in_quarantine
             code = ExitCode.DONE if is_all else ExitCode.QUARANTINED
         self._end_runs(code)
         ends: Sequence[EndpointEnd] = ()
         if self._once and code in _CAN_BE_TOLD:
             with suppress(MigratorError):  # it has ended, whether or not it can be told
-                progress, ends = self._finish.at_end([endpoint for endpoint, _ in self._runs])
+                progress, ends = self._finish.at_end(self._endpoints)
                 if code in _IS_DONE:
                     self._hook_events.polled(progress)
                     self._hook_events.finished(ends)
@@ -359,7 +359,7 @@ class _Daemon:
         workers = list(self._workers)
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
-        if self._app.queries.doubtful([endpoint for endpoint, _ in self._runs]):
+        if self._app.queries.doubtful(self._endpoints):
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
@@ -512,7 +512,7 @@ class _Daemon:
                 mode=str(self._app.settings.endpoint(endpoint.name).mode),
                 moves=endpoint in self._moved,
             )
-            for endpoint, _ in self._runs
+            for endpoint in self._endpoints
         ]
         return Control(
             app=self._app,
