@@ -18,8 +18,8 @@ and runs the real program on a store of its own for each combination:
 
 Beside it a few messages a second are published natively, with random delays, into the same levels.
 Arrivals are read by ``benchmarks/arrivals.py``, a process of its own. The capacity is that of one
-level; *work* is what the rows that were handed over cost their entry levels, each second: 0.6
-means that one level alone would have been busy for 60 % of the time in which they came in.
+level; *work* is what the rows that were handed over cost the narrowest of the levels that they go
+through, each second: 0.6 means that one level alone would have been busy for 60 % of the time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import secrets
@@ -35,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -49,7 +51,7 @@ from benchmarks.arrivals import body
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from migrator.delays.capacity import MeasuredCapacity, measure_capacity
-from migrator.delays.releases import releases
+from migrator.delays.releases import load, releases
 from migrator.delays.routing import (
     DelaysVersion,
     address,
@@ -391,16 +393,19 @@ def rate_table(
 def handed_over(rig: Rig, exchange_cost_s: float) -> tuple[float, float]:
     """Return rows a second, and how many levels they would have kept busy all that time."""
     found = rig.query(
-        "SELECT extract(epoch FROM due - handed_over_at)::float8 FROM migrator.timeout"
+        "SELECT batch_id, extract(epoch FROM due - handed_over_at)::float8 FROM migrator.timeout"
         " JOIN migrator.batch b ON b.id = batch_id WHERE b.state = 'handed_over'"
     )
     ((seconds,),) = rig.query(
         "SELECT extract(epoch FROM max(handed_over_at) - min(claimed_at))::float8"
         " FROM migrator.batch WHERE state = 'handed_over'"
     )
-    delays_s = (int(left_s) + 1 for (left_s,) in found if left_s > 0)
-    costs = sum(next(releases(delay_s))[2] for delay_s in delays_s)
-    return len(found) / seconds, costs * exchange_cost_s / seconds
+    delays_s = defaultdict[int, list[int]](list)
+    for batch, left_s in found:
+        delays_s[batch].append(max(math.ceil(left_s), 0))
+    loads = map(load, delays_s.values())
+    exchanges = sum(max(passed.values()) for each in loads for passed in each.passing.values())
+    return len(found) / seconds, exchanges * exchange_cost_s / seconds
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────

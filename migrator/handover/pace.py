@@ -1,10 +1,10 @@
 """Never hand over faster than the levels let go: when the next batch may go, and how many rows.
 
 What enters level k at t leaves it at t + 2ᵏ, so a level lets go at the rate at which it was filled.
-Each entry level is filled at 60 % of what it lets go of, the levels through which the same stream
-goes next at 80 %, and no second gets releases, of whichever level, beyond 60 % of what the broker
-can do in it. Bookings are in memory: after a restart they are
-forgotten, which harms no level, because what enters it later leaves it later.
+Each level is filled at 60 % of what it lets go of, those through which the same stream goes next as
+well as the one it enters, and no second gets releases, of whichever level, beyond 60 % of what the
+broker can do in it. Bookings are in memory: after a restart they are forgotten, which harms no
+level, because what enters it later leaves it later.
 
 Shared by all lanes of a process, from any thread; several processes divide what there is.
 Source: docs/adr/0010-pacing.md.
@@ -19,12 +19,10 @@ from typing import Final
 
 from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, Load
 
-FRACTION_BELOW: Final = 0.8
-"""The same for the levels below the one that rows enter."""
-BEHIND_S: Final = 0.3
+BEHIND_S: Final = 0.2
 """A level below may be behind by so much: a run of rows with the same bits is over soon."""
-BURST_S: Final = 0.1
-"""A batch enters its level at once, and leaves it at once: it may take the level so long."""
+BURST_S: Final = 0.06
+"""A batch goes through its levels at once: it may take the narrowest of them so long."""
 ROOM_S: Final = 0.1
 """A level that has more than that to do, of what is claimed already, has no room for now."""
 LATE_S: Final = 1.0
@@ -73,7 +71,7 @@ class Pacer:
         self._planned_s: dict[int, float] = {}
         """The same with what is claimed; estimated, it only serves to choose what to claim."""
         self._per_row: dict[int, float] = {}
-        """By entry level: exchanges passed there for each row of the last batch."""
+        """By entry level: exchanges that a row of the last batch passed at its narrowest level."""
         self._booked: dict[int, float] = {}
         """By second: the broker's time for what all levels let go of in it."""
         self._trimmed_s = 0
@@ -105,10 +103,9 @@ class Pacer:
             for entry, passed in load.passing.items():
                 free_s = self._free_s.setdefault(entry, {})
                 for level, exchanges in passed.items():
-                    fraction = FRACTION if level == entry else FRACTION_BELOW
                     begins_s = max(free_s.get(level, start_s), start_s)
-                    free_s[level] = begins_s + exchanges * cost_s / fraction
-                self._per_row[entry] = passed[entry] / load.rows
+                    free_s[level] = begins_s + exchanges * cost_s / FRACTION
+                self._per_row[entry] = max(passed.values()) / load.rows
             for after_s, exchanges in load.after.items():
                 second = int(start_s + after_s)
                 self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
