@@ -44,7 +44,7 @@ _LONGEST_PAUSE_S: Final = 1.5
 """Between two looks that find nothing, each twice as long after the one before. Rows that were
 there are claimed long before they are due, so only one that another program writes meanwhile, due
 at once, is late by that: less than the two seconds of docs/promise.md, with the time to send it."""
-_LONGEST_PAUSE_BEFORE_CUTOFF_S: Final = 5.0
+_LONGEST_PAUSE_BEFORE_CUTOFF_S: Final = 10.0
 """While what is due soon is left to somebody else: nothing gets late by waiting here."""
 
 

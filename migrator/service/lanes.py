@@ -31,11 +31,11 @@ from migrator.service.worker import Worker, WorkerContext
 
 _log = logging.getLogger(__name__)
 
-_SLICE_S: Final = 0.5
+_SLICE_S: Final = 1.0
 """Between two looks at whether to stop, while there is nothing to do."""
 _SLICE_ONCE_S: Final = 0.2
 """With *once*, somebody waits for the end."""
-_LONGEST_REST_S: Final = 5.0
+_LONGEST_REST_S: Final = 10.0
 """Then it is looked for batches that an operator put into the lane, in any case."""
 _LONGEST_REST_ONCE_S: Final = 1.0
 """With *once*, what is waited for is the end of others' work."""
@@ -272,9 +272,10 @@ class LaneThread(LaneWorker):
         while not (self.wake.is_set() or self.is_ending):
             self.beat()
             held.check()
-            session.idle(self._slice_s)
-            if time.monotonic() > ends_s:
+            left_s = ends_s - time.monotonic()
+            if left_s <= 0:
                 break
+            session.idle(min(left_s, self._slice_s))
         if self.wake.is_set():
             look.forget()
         self.wake.clear()

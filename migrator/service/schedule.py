@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* each run has a thread of its own, because what asks a broker or a database may take long, or
+* each job has a thread of its own, because what asks a broker or a database may take long, or
   never return; nobody waits for it;
 * one run at a time; runs that were missed are made up for by one;
 * what did not happen when it should is counted and logged.
@@ -30,36 +30,43 @@ _log = logging.getLogger(__name__)
 
 _TELL_EVERY_S: Final = 60.0
 _GRACE: Final = timedelta(seconds=30)
+_KEPT_FOR_S: Final = 10.0
+"""A thread that has nothing to do stays for so long."""
 _LAST_WAIT_S: Final = 2.0
 """Whatever is asked and does not answer may hold a thread longer; it is left behind then."""
 
 
 class BackgroundTask:
-    """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it."""
+    """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it.
+
+    The thread stays for a while: what is asked for twice a second needs no new one each time.
+    """
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         """Prepare to call *work*."""
         self.name = name
         self._work = work
         self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        """Held to change what follows."""
         self._thread: threading.Thread | None = None
+        self.is_busy = False
+        """Whether it is at work."""
 
     def run_soon(self) -> bool:
         """Have the work done once; False when the last time still goes on: then it is not."""
-        with self._lock:
+        with self._changed:
             if self._ended.is_set():
                 return True
             if self.is_busy:
                 return False
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            self.is_busy = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+                self._thread.start()
+            else:
+                self._changed.notify()
             return True
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is at work."""
-        return self._thread is not None and self._thread.is_alive()
 
     def check(self) -> None:
         """Return unless the work is to be broken off.
@@ -72,11 +79,23 @@ class BackgroundTask:
 
     def end(self) -> bool:
         """Break off what goes on, for good; return whether that happened within moments."""
-        with self._lock:
+        with self._changed:
             self._ended.set()
-        if self._thread is not None:
-            self._thread.join(_LAST_WAIT_S)
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_LAST_WAIT_S)
         return not self.is_busy
+
+    def _serve(self) -> None:
+        while True:
+            self._run()
+            with self._changed:
+                self.is_busy = False
+                self._changed.wait_for(lambda: self.is_busy or self._ended.is_set(), _KEPT_FOR_S)
+                if not self.is_busy:
+                    self._thread = None
+                    return
 
     def _run(self) -> None:
         try:
@@ -115,6 +134,8 @@ class Job(BackgroundTask):
         self.grace = grace
         self.last: JobReport | None = None
         """What came of it the last time; None: not done yet, or nothing to tell."""
+        self._lock = threading.Lock()
+        """Held to change what was missed."""
         self._may_lag = may_lag
         self._is_quick = is_quick
         self._last_at: datetime | None = None

@@ -42,8 +42,8 @@ from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 POLL_EVERY: Final = timedelta(seconds=2)
-_REST_S: Final = 5.5
-"""Between two looks while nothing changes and nobody asks: each third one."""
+_REST_S: Final = 9.5
+"""Between two looks while nothing changes and nobody asks: each fifth one."""
 POLL_DETAILS_EVERY: Final = timedelta(seconds=5)
 _WANTED_S: Final = 120.0
 """After nobody asked for so long, only what is cheap is read."""
