@@ -60,12 +60,12 @@ class BackgroundTask:
                 return True
             if self.is_busy:
                 return False
-            self.is_busy = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
-                self._thread.start()
-            else:
-                self._changed.notify()
+                thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+                thread.start()  # where there is none to be had, the next time tries again
+                self._thread = thread
+            self.is_busy = True
+            self._changed.notify()
             return True
 
     def check(self) -> None:
@@ -100,7 +100,7 @@ class BackgroundTask:
     def _run(self) -> None:
         try:
             self._work()
-        except Exception:  # a bug in a side job must not end the work of others
+        except BaseException:  # a bug in a side job must not end the work of others, or its own
             _log.exception(
                 "a background task failed", extra={"action": "job_failed", "job": self.name}
             )

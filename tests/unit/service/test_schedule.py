@@ -8,9 +8,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from apscheduler import events
 
-from migrator.service.schedule import Job, scheduled
+from migrator.service import schedule
+from migrator.service.schedule import BackgroundTask, Job, scheduled
 from tests.unit.service.conftest import Lines, WaitFor
 
 SHORT = timedelta(milliseconds=20)
@@ -48,6 +50,38 @@ def test_each_job_runs_at_its_own_times(lines: Lines, wait_for: WaitFor) -> None
     assert (len(done), {*done}) == (count, {"often", "quick"})
     line = lines("job_failed")[0]
     assert (line.levelno, vars(line)["job"], bool(line.exc_info)) == (logging.ERROR, "bad", True)
+
+
+def test_a_thread_stays_for_the_next_time_and_goes_when_none_comes(
+    wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that could not be started, or that was told to exit, end the task."""
+    done: list[threading.Thread] = []
+
+    def work() -> None:
+        done.append(threading.current_thread())
+        if len(done) == 2:
+            raise SystemExit
+
+    task = BackgroundTask("task", work)
+
+    def run() -> threading.Thread:
+        before = len(done)
+        assert task.run_soon()
+        wait_for(lambda: len(done) > before and not task.is_busy)
+        return done[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", lambda _thread: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            task.run_soon()
+    first = run()
+    assert [run(), run()] == [first, first]
+    monkeypatch.setattr(schedule, "_KEPT_FOR_S", 0.01)
+    assert run() is first
+    wait_for(lambda: not first.is_alive())
+    assert run() is not first
+    assert task.end()
 
 
 def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: WaitFor) -> None:
