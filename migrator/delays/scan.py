@@ -46,8 +46,6 @@ _MOST_AHEAD: Final = 8000
 """Room of one more consumer: what comes before it is asked for takes memory."""
 LIMIT_MARGIN: Final = 3
 """Comings back that are left to others: a crash of ours must not use up the last one."""
-_QUIET_WHEN_EMPTY_S: Final = 0.02
-"""A queue that was empty before we came is not waited for; it is asked once more all the same."""
 _ASK_AGAIN_S: Final = 1.0
 _LEAVING_S: Final = 1.0
 """For so long, a consumer may be one whose channel was closed a moment ago: ours of before."""
@@ -207,6 +205,9 @@ class LevelScan:
         self._until_s = self._last_s + limits.hold_s
         self._asked_s = self._last_s
         self._is_emptied = False
+        self._came = 0
+        self._is_end_near = False
+        """Whether it was asked because all that it had when we began has come."""
         self._consumers = 0
         """Of our own."""
         self._is_shared = False
@@ -217,8 +218,7 @@ class LevelScan:
         """Why nothing more comes; None while more may come."""
         self._channel = connection.channel()
         self._channel.add_on_cancel_callback(self._on_cancel)
-        is_filled = _facts(connection, self._channel, queue).ready > 0
-        self._quiet_s = limits.quiet_s if is_filled else _QUIET_WHEN_EMPTY_S
+        self._had = _facts(connection, self._channel, queue).ready
         self._add_consumer()
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
@@ -277,14 +277,20 @@ class LevelScan:
     def _wait(self) -> None:
         """Wait for a message; ask why none comes when it has been silent for long enough.
 
-        When we hold as much as we may, none can come: that is asked about at once, and once.
+        When we hold as much as we may, none can come, and when all has come that was there at the
+        beginning, most likely none will: both are asked about at once, and once.
         """
         if self._unsettled >= self._capacity != self._filled:
             self._filled = self._capacity
             self._ask()
             return
-        is_there = self._connection.loop.run(lambda: bool(self._arrived), self._quiet_s)
-        is_due = time.monotonic() - max(self._last_s, self._asked_s) >= self._quiet_s
+        if self._came >= self._had and not self._is_end_near:
+            self._is_end_near = True
+            self._ask()
+            return
+        quiet_s = self._limits.quiet_s
+        is_there = self._connection.loop.run(lambda: bool(self._arrived), quiet_s)
+        is_due = time.monotonic() - max(self._last_s, self._asked_s) >= quiet_s
         if not is_there and is_due:
             self._ask()
 
@@ -329,7 +335,7 @@ class LevelScan:
         if self._is_closed:
             return
         self._unsettled += 1
-        self._quiet_s = self._limits.quiet_s
+        self._came += 1
         self._last_s = time.monotonic()
         key, problem = _text(routing_key)
         message = LevelMessage(
