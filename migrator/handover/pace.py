@@ -1,8 +1,8 @@
 """Never hand over faster than the levels let go: when the next batch may go, and how many rows.
 
 What enters level k at t leaves it at t + 2ᵏ, so a level lets go at the rate at which it was filled.
-Each level is filled at 60 % of what it lets go of, those through which the same stream goes next as
-well as the one it enters, and no second gets releases, of whichever level, beyond 60 % of what the
+Each level is filled at 55 % of what it lets go of, those through which the same stream goes next as
+well as the one it enters, and no second gets releases, of whichever level, beyond 55 % of what the
 broker can do in it. Bookings are in memory: after a restart they are forgotten, which harms no
 level, because what enters it later leaves it later.
 

@@ -25,7 +25,7 @@ def fill(pacer: Pacer, delays_s: list[int], *, seconds: float) -> int:
     return batches
 
 
-@pytest.mark.parametrize(("delay_s", "per_s"), [(32, 1000), (64, 857), (2**20, 286)])
+@pytest.mark.parametrize(("delay_s", "per_s"), [(32, 917), (64, 786), (2**20, 262)])
 def test_a_level_is_filled_at_a_part_of_what_it_lets_go_of(delay_s: int, per_s: int) -> None:
     """At 0.1 ms for each exchange; native messages find the rest of it free."""
     assert fill(Pacer(), [delay_s] * 50, seconds=20) * 50 / 20 == pytest.approx(per_s, rel=0.02)
@@ -56,7 +56,7 @@ def test_levels_fill_side_by_side() -> None:
         for delay_s in (2**20, 2**21):
             now_s = pacer.book(load([delay_s] * 50), now_s=now_s, latest_s=NEVER_S).start_s
             rows += 50
-    assert rows / 20 == pytest.approx(600 / 2.1 + 600 / 2.2, rel=0.05)
+    assert rows / 20 == pytest.approx(550 / 2.1 + 550 / 2.2, rel=0.05)
 
 
 @given(
