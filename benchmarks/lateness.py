@@ -51,13 +51,12 @@ from benchmarks.arrivals import body
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from migrator.delays.capacity import MeasuredCapacity, measure_capacity
-from migrator.delays.releases import load, releases
+from migrator.delays.releases import forecast_late_s, load
 from migrator.delays.routing import (
     DelaysVersion,
     address,
     delivery_binding_key,
     delivery_exchange,
-    entry_level,
     has_delay,
 )
 from migrator.nservicebus.incoming import RawMessage
@@ -153,24 +152,6 @@ class Measured:
     reader_cpu_s: float
     reader_full_reads: int
     wall_s: float
-
-
-def predicted_late_s(
-    sent_s: Sequence[float], delays_s: Sequence[int], exchange_cost_s: float
-) -> list[float]:
-    """Return how late each message comes if each level is one server, first in, first out.
-
-    Letting a message go takes it the cost of the exchanges that the message passes.
-    """
-    at_s = list(sent_s)
-    passed = [{level: count for level, _, count in releases(delay)} for delay in delays_s]
-    for level in range(max(map(entry_level, delays_s)), -1, -1):
-        free_s = 0.0
-        inside = (n for n in range(len(at_s)) if level in passed[n])
-        for n in sorted(inside, key=lambda n: at_s[n]):
-            free_s = max(at_s[n] + 2**level, free_s) + passed[n][level] * exchange_cost_s
-            at_s[n] = free_s
-    return [at - sent - delay for at, sent, delay in zip(at_s, sent_s, delays_s, strict=True)]
 
 
 # ── what reads and what disturbs ────────────────────────────────────────────────────────────────
@@ -441,7 +422,8 @@ def modelled(
     reader.wait(len(delays_s), until_s=time.time() + max(delays_s) + PATIENCE_S)
     late = Lateness.of([at - due for _, due, at in reader.end()["read"]])
     node.delete_vhost(vhost)
-    predicted = max(predicted_late_s(sent_s, delays_s, capacity.exchange_cost_s))
+    groups = [(at - sent_s[0], delay, 1.0, 1.0) for at, delay in zip(sent_s, delays_s, strict=True)]
+    predicted = forecast_late_s(groups, exchange_cost_s=capacity.exchange_cost_s)[-1]
     return len(sent_s) / (sent_s[-1] - sent_s[0]), predicted, late.max_s
 
 
