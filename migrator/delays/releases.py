@@ -21,7 +21,7 @@ EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
 BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
-FRACTION: Final = 0.55
+FRACTION: Final = 0.5
 """Of its capacity, a level is used by us so much; the rest is for native messages and error."""
 _GROUPS: Final = 2000
 """Messages are looked at in so many groups; what one of them takes is the error of a forecast."""

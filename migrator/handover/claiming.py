@@ -1,7 +1,7 @@
 """Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
 
-While the level of the soonest rows has no room (``pace``), rows of the next level that has some are
-claimed, so that several levels fill side by side. As time passes rows come down into lower levels,
+While the level of the soonest rows has no room (``pace``), those of the level that has some first
+are claimed, so that all levels fill side by side. As time passes rows come down into lower levels,
 at the upper end, where claims from below find them.
 
 A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
@@ -225,7 +225,7 @@ class Claimer:
             progress.above.clear()
         after, until = selection.future(now)
         soonest = _level(max(progress.reached or after, after), now)
-        if (level := self._with_room(progress, soonest, now, until)) is not None:
+        if (level := self._free_first(progress, soonest, now, until)) != soonest:
             since = now + timedelta(seconds=2**level)
             cursor = progress.above.get(level)
             if cursor is not None and _level(cursor.due_at, now) != level:
@@ -240,20 +240,15 @@ class Claimer:
             progress.cursor, progress.rewound_s = None, at_s
             yield None, self._request(progress, lease, self.mode, after, until, None, rows)
 
-    def _with_room(
-        self, progress: _Progress, soonest: int, now: datetime, until: datetime
-    ) -> int | None:
-        """Return the lowest level that has room; None: the *soonest* rows' has, or none has."""
+    def _free_first(self, progress: _Progress, soonest: int, now: datetime, until: datetime) -> int:
+        """Return the level that has room first, from that of the *soonest* rows on: the lowest."""
         at_s = self.clock.monotonic_s()
-        if self.pacer.has_room(soonest, now_s=at_s):
-            return None
         above = (
             level
             for level in range(soonest + 1, _level(until, now) + 1)
             if progress.empty_until_s.get(level, at_s) <= at_s
-            and self.pacer.has_room(level, now_s=at_s)
         )
-        return next(above, None)
+        return min((soonest, *above), key=lambda level: self.pacer.free_s(level, now_s=at_s))
 
     def _rows(self, level: int, max_rows: int) -> int:
         return int(min(max_rows, self.pacer.rows_at_once(level)))

@@ -1,8 +1,8 @@
 """Never hand over faster than the levels let go: when the next batch may go, and how many rows.
 
 What enters level k at t leaves it at t + 2ᵏ, so a level lets go at the rate at which it was filled.
-Each level is filled at 55 % of what it lets go of, those through which the same stream goes next as
-well as the one it enters, and no second gets releases, of whichever level, beyond 55 % of what the
+Each level is filled at half of what it lets go of, those through which the same stream goes next as
+well as the one it enters, and no second gets releases, of whichever level, beyond half of what the
 broker can do in it. Bookings are in memory: after a restart they are forgotten, which harms no
 level, because what enters it later leaves it later.
 
@@ -23,8 +23,6 @@ BEHIND_S: Final = 0.2
 """A level below may be behind by so much: a run of rows with the same bits is over soon."""
 BURST_S: Final = 0.06
 """A batch goes through its levels at once: it may take the narrowest of them so long."""
-ROOM_S: Final = 0.1
-"""A level that has more than that to do, of what is claimed already, has no room for now."""
 LATE_S: Final = 1.0
 """A probe that is later than this tells that the levels have too much to do."""
 _SLOWEST: Final = 8.0
@@ -111,14 +109,14 @@ class Pacer:
                 self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
         return Booking(start_s=start_s, reason=reason)
 
-    def has_room(self, level: int, *, now_s: float) -> bool:
-        """Return whether rows that enter *level* would go about as soon as they are claimed."""
+    def free_s(self, level: int, *, now_s: float) -> float:
+        """Return when rows that enter *level* would go if they were claimed now; monotonic."""
         if not self.is_on():
-            return True
+            return now_s
         with self._lock:
             known = self._free_s.get(level, {})
             begins_s = [self._begins_s(level, each, now_s) for each in known]
-            return max(self._planned_s.get(level, now_s), *begins_s, now_s) - now_s < ROOM_S
+            return max(self._planned_s.get(level, now_s), *begins_s, now_s)
 
     def rows_at_once(self, level: int) -> float:
         """Return how many rows may enter *level* in one batch, at least 1."""

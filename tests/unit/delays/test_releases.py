@@ -113,10 +113,10 @@ def test_what_is_late_in_one_level_is_late_in_the_next() -> None:
     ("rows", "seconds"),
     [
         ({}, 0.0),
-        ({22: 27_500}, 10.0),  # 2 750 a second
-        ({0: 27_500}, 5.0),
-        ({21: 27_500, 22: 27_500}, 13.33),  # both share the machine
-        ({5: 100, 22: 27_500}, 10.0),
+        ({22: 25_000}, 10.0),  # 2 500 a second
+        ({0: 25_000}, 5.0),
+        ({21: 25_000, 22: 25_000}, 13.33),  # both share the machine
+        ({5: 100, 22: 25_000}, 10.0),
     ],
 )
 def test_the_pace_says_how_long_a_hand_over_takes_at_least(

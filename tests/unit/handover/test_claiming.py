@@ -241,14 +241,15 @@ def due_s(ledger: Ledger, claimer: Claimer, max_rows: int = 2) -> list[float]:
     return [(row.due_at - START).total_seconds() for row in rows]
 
 
-def test_rows_of_the_next_level_with_room_are_claimed_while_one_is_full() -> None:
-    """Soonest due first among the levels that have room; each level goes on where it was."""
+def test_rows_of_the_level_that_has_room_first_are_claimed_while_one_is_full() -> None:
+    """The soonest due where several have; each level goes on where it was."""
     ledger = Ledger([70, 71, 72, 73, 74, 75, 150, 151, 152, 153, 3600, 3601])
     clock, pacer = MemoryClock(), Pacer()
     lane = one_endpoint(ledger, clock, pacer)
     assert due_s(ledger, lane) == [70, 71]
     fill(pacer, 6, clock)
     assert due_s(ledger, lane) == [150, 151]
+    clock.elapsed += 0.01
     assert due_s(ledger, lane) == [152, 153]
     fill(pacer, 7, clock)
     assert due_s(ledger, lane) == [3600, 3601]
@@ -256,6 +257,15 @@ def test_rows_of_the_next_level_with_room_are_claimed_while_one_is_full() -> Non
     assert due_s(ledger, lane) == [72, 73]  # then it waits for the soonest
     clock.elapsed += 3.0
     assert due_s(ledger, lane) == [74, 75]
+
+
+def test_levels_fill_side_by_side() -> None:
+    """While each is filled, rows of the one that is free first are claimed, not of the lowest."""
+    ledger = Ledger([70.0] * 8 + [150.0] * 8 + [3600.0] * 8)
+    clock, pacer = MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    found = [due_s(ledger, lane)[0] for _ in range(12)]
+    assert sorted(found[:3]) == sorted(found[3:6]) == sorted(found[6:9]) == [70, 150, 3600]
 
 
 def test_where_no_level_is_full_claims_are_as_they_would_be_without_a_pace() -> None:

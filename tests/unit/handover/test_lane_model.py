@@ -691,14 +691,14 @@ def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
 
 @pytest.mark.parametrize("mode", FAULTS)
 def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
-    """600 rows that all enter level 6 take it 0.42 s to let go of, and 55 % of that are used."""
+    """600 rows that all enter level 6 take it 0.42 s to let go of, and half of that is used."""
     world = World(rows=0, batch=100)
     world.ledger = MemoryLedger([timeout(n, 64.0) for n in range(600)])
     _, _, parts = world.process(mode)
     waits, said = list[float](), set[str]()
     session, _ = world.session(replace(parts, paced=waits.append), lambda: said.add(session.doing))
     work(session)
-    taken_s = 500 * 7 * 1e-4 / 0.55  # the last batch waits for those before it
+    taken_s = 500 * 7 * 1e-4 / FRACTION  # the last batch waits for those before it
     assert world.clock.elapsed == pytest.approx(taken_s, abs=0.2)
     assert sum(waits) == pytest.approx(taken_s, abs=0.2)
     assert "paced: level 06 lets go of 1429/s" in said
