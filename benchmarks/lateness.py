@@ -51,7 +51,7 @@ from benchmarks.arrivals import body
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from migrator.delays.capacity import MeasuredCapacity, measure_capacity
-from migrator.delays.releases import forecast_late_s, load
+from migrator.delays.releases import RECEIVING, forecast_late_s, load
 from migrator.delays.routing import (
     DelaysVersion,
     address,
@@ -302,7 +302,7 @@ def measured(
         time.sleep(max(0.0, last_s - time.time()))
     reader.wait(scenario.rows + len(sent), until_s=last_s + PATIENCE_S)
     told = reader.end()
-    rows_per_s, work = handed_over(rig, capacity.exchange_cost_s)
+    rows_per_s, work = handed_over(rig, capacity)
     node.delete_vhost(vhost)
     late = {
         letter: Lateness.of([at - due for each, due, at in told["read"] if each == letter])
@@ -347,7 +347,7 @@ def rate(
         for each in due_s
     )
     rig.migrate("--mode", mode, MIGRATOR_LOG__LEVEL="warning", MIGRATOR_HANDOVER__PACE=pace)
-    found = handed_over(rig, capacity.exchange_cost_s)
+    found = handed_over(rig, capacity)
     node.delete_vhost(vhost)
     return found
 
@@ -371,7 +371,7 @@ def rate_table(
     return shown
 
 
-def handed_over(rig: Rig, exchange_cost_s: float) -> tuple[float, float]:
+def handed_over(rig: Rig, capacity: MeasuredCapacity) -> tuple[float, float]:
     """Return rows a second, and how many levels they would have kept busy all that time."""
     found = rig.query(
         "SELECT batch_id, extract(epoch FROM due - handed_over_at)::float8 FROM migrator.timeout"
@@ -384,9 +384,10 @@ def handed_over(rig: Rig, exchange_cost_s: float) -> tuple[float, float]:
     delays_s = defaultdict[int, list[int]](list)
     for batch, left_s in found:
         delays_s[batch].append(max(math.ceil(left_s), 0))
-    loads = map(load, delays_s.values())
+    receiving = RECEIVING[capacity.broker.delays]
+    loads = (load(each, receiving=receiving) for each in delays_s.values())
     exchanges = sum(max(passed.values()) for each in loads for passed in each.passing.values())
-    return len(found) / seconds, exchanges * exchange_cost_s / seconds
+    return len(found) / seconds, exchanges * capacity.exchange_cost_s / seconds
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.routing import entry_level
+from migrator.delays.routing import DelaysVersion, entry_level
 
 EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
+RECEIVING: Final[Mapping[DelaysVersion, float]] = {DelaysVersion.V1: 0.5, DelaysVersion.V2: 0.0}
+"""What taking a message in costs a level, in exchanges, while it lets go of others."""
 BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
 FRACTION: Final = 0.5
@@ -46,28 +48,29 @@ def releases(delay_s: int) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What messages that are handed over together cost the broker, in exchanges passed."""
+    """What messages that are handed over together cost the broker, in exchanges."""
 
     rows: float
     """Messages with a delay."""
     passing: dict[int, dict[int, float]]
-    """By entry level, by level: what passes when that level lets go of what entered there.
+    """By entry level, by level: what it costs that level to let go of what entered there.
 
     A stream of messages with about the same delay goes through all its levels at the same rate, and
     the entry level need not be the narrowest: 96 s is 1 exchange, and 6 when level 5 lets go."""
     after: dict[int, float]
-    """By seconds after they entered: what passes in all levels together, up to ``HORIZON_S``."""
+    """By seconds after they entered: what it costs all levels together, up to ``HORIZON_S``."""
 
     @property
     def entering(self) -> dict[int, float]:
-        """By entry level: what passes when that level lets go of what entered it."""
+        """By entry level: what it costs that level to let go of what entered it."""
         return {level: passed[level] for level, passed in self.passing.items()}
 
 
-def load(delays_s: Iterable[int], *, weight: float = 1.0) -> Load:
+def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0) -> Load:
     """Return what messages of these delays cost, each standing for *weight* messages.
 
-    Those without a delay cost nothing: they enter no level.
+    Those without a delay cost nothing: they enter no level. A level that lets go of a stream takes
+    the same stream in meanwhile: that is *receiving* exchanges for each message (``RECEIVING``).
     """
     rows = 0
     passing: dict[int, dict[int, float]] = {}
@@ -78,18 +81,21 @@ def load(delays_s: Iterable[int], *, weight: float = 1.0) -> Load:
         rows += 1
         passed = passing.setdefault(entry_level(delay_s), {})
         for level, after_s, exchanges in releases(delay_s):
-            passed[level] = passed.get(level, 0.0) + exchanges * weight
+            cost = (exchanges + receiving) * weight
+            passed[level] = passed.get(level, 0.0) + cost
             if after_s <= HORIZON_S:
-                after[after_s] = after.get(after_s, 0.0) + exchanges * weight
+                after[after_s] = after.get(after_s, 0.0) + cost
     return Load(rows=rows * weight, passing=passing, after=after)
 
 
-def paced_s(rows: Mapping[int, int], *, exchange_cost_s: float) -> float:
+def paced_s(rows: Mapping[int, int], *, exchange_cost_s: float, receiving: float = 0.0) -> float:
     """Return how long it takes at least to hand over so many rows into each level, at the pace.
 
     By level, and with delays whose bits are random: two exchanges each, a little less low down.
     """
-    works_s = [count * (2 - 0.5**level) * exchange_cost_s for level, count in rows.items()]
+    works_s = [
+        count * (2 - 0.5**level + receiving) * exchange_cost_s for level, count in rows.items()
+    ]
     return max(max(works_s, default=0.0), sum(works_s) / BROKER_CORES) / FRACTION
 
 

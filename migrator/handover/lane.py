@@ -503,7 +503,11 @@ class LaneSession:
         delays = [delay_s(each.due_at, now=now) for each in messages[::step]]
         first_s = min((each.due_at for each in messages), default=now) - now
         booking = setup.pacer.book(
-            load(delays, weight=len(messages) / max(len(delays), 1)),
+            load(
+                delays,
+                receiving=setup.pacer.receiving,
+                weight=len(messages) / max(len(delays), 1),
+            ),
             now_s=began_s,
             latest_s=began_s + first_s.total_seconds() - _SOONEST_S,
         )

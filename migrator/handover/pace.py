@@ -49,15 +49,18 @@ class Pacer:
         self,
         *,
         exchange_cost_s: Callable[[], float] = lambda: EXCHANGE_COST_S,
+        receiving: float = 0.0,
         is_on: Callable[[], bool] = lambda: True,
     ) -> None:
         """Have booked nothing.
 
         Args:
             exchange_cost_s: Returns the broker's time for one exchange; may change at any time.
+            receiving: What taking a message in costs a level, in exchanges.
             is_on: Whether to keep to the levels at all; asked each time.
         """
         self._exchange_cost_s = exchange_cost_s
+        self.receiving = receiving
         self.is_on = is_on
         self.processes = 1
         """How many hand over into these levels, this one included; each takes its share."""
@@ -69,7 +72,7 @@ class Pacer:
         self._planned_s: dict[int, float] = {}
         """The same with what is claimed; estimated, it only serves to choose what to claim."""
         self._per_row: dict[int, float] = {}
-        """By entry level: exchanges that a row of the last batch passed at its narrowest level."""
+        """By entry level: what a row of the last batch cost its narrowest level, in exchanges."""
         self._booked: dict[int, float] = {}
         """By second: the broker's time for what all levels let go of in it."""
         self._trimmed_s = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.releases import late_at_full_speed_s, paced_s
+from migrator.delays.releases import RECEIVING, late_at_full_speed_s, paced_s
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
@@ -85,7 +85,11 @@ class Preview:
     def _paced_s(self) -> float:
         if not self.keeps_to_levels:
             return 0.0
-        return paced_s(self._entry_levels, exchange_cost_s=self.exchange_cost_s)
+        return paced_s(
+            self._entry_levels,
+            exchange_cost_s=self.exchange_cost_s,
+            receiving=RECEIVING[self.version],
+        )
 
     @property
     def _entry_levels(self) -> Counter[int]:

@@ -23,6 +23,7 @@ from migrator.app.remaining import RemainingReader
 from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
+from migrator.delays.releases import RECEIVING
 from migrator.errors import ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.lane import LaneSetup
@@ -206,6 +207,7 @@ class _Daemon:
         )
         self._pacer = Pacer(
             exchange_cost_s=lambda: self._capacity.exchange_cost_s,
+            receiving=RECEIVING[app.settings.broker.delays],
             is_on=self._runtime.keeps_to_levels,
         )
         self._instruments = Instruments()

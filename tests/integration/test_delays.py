@@ -361,7 +361,7 @@ def test_the_cost_of_an_exchange_is_measured(
     """By bursts that all come back; nothing of ours stays in the virtual host."""
     create_delays(settings, version)
     found = measure_capacity(
-        settings, version, find_bindings=api.bindings_from, messages=200, delays_s=(2, 1), rounds=1
+        settings, version, find_bindings=api.bindings_from, messages=200, delays_s=(2, 1)
     )
     assert 1e-6 < found.exchange_cost_s < 1e-2
     assert [(burst.exchanges, burst.messages) for burst in found.bursts] == [(2, 200), (1, 200)]

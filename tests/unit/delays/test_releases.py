@@ -79,6 +79,9 @@ def test_a_load_is_counted_by_entry_level_and_by_second() -> None:
     assert found.entering == {6: 2.0 + 28.0, 20: 42.0}
     assert found.after == {64: 30.0, 96: 12.0}
     assert load([0, 0]).entering == {}
+    busy = load([96, 64], receiving=0.5)
+    assert busy.passing == {6: {6: 1.5 + 7.5, 5: 6.5}}
+    assert busy.after == {64: 9.0, 96: 6.5}
 
 
 def test_the_busiest_level_of_a_stream_need_not_be_where_it_enters() -> None:
@@ -124,6 +127,9 @@ def test_the_pace_says_how_long_a_hand_over_takes_at_least(
 ) -> None:
     """Levels fill side by side."""
     assert paced_s(rows, exchange_cost_s=EXCHANGE_COST_S) == pytest.approx(seconds, abs=0.01)
+    alone = {level: count for level, count in rows.items() if level > 20}
+    longer_s = paced_s(alone, exchange_cost_s=EXCHANGE_COST_S, receiving=0.5)
+    assert longer_s == pytest.approx(1.25 * paced_s(alone, exchange_cost_s=EXCHANGE_COST_S))
 
 
 @pytest.mark.parametrize(

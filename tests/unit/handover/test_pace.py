@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, HORIZON_S, load
+from migrator.delays.releases import (
+    BROKER_CORES,
+    EXCHANGE_COST_S,
+    FRACTION,
+    HORIZON_S,
+    RECEIVING,
+    load,
+)
+from migrator.delays.routing import DelaysVersion
 from migrator.handover.pace import BURST_S, Pacer
 
 NEVER_S = 1e12
@@ -35,6 +43,18 @@ def test_a_stream_through_a_narrow_level_below_is_as_slow_as_that() -> None:
     """96 s passes one exchange when it leaves level 6, and six when it leaves level 5."""
     rate = FRACTION / (6 * EXCHANGE_COST_S)
     assert fill(Pacer(), [96] * 50, seconds=40) * 50 / 40 == pytest.approx(rate, rel=0.05)
+
+
+def test_what_a_level_takes_in_meanwhile_is_counted() -> None:
+    """In v1 a level that passes one exchange for each message is filled a third more slowly."""
+    for delay_s, exchanges in ((96, 6), (127, 1)):
+        batch = load([delay_s] * 50, receiving=RECEIVING[DelaysVersion.V1])
+        pacer, now_s, rows = Pacer(receiving=RECEIVING[DelaysVersion.V1]), 0.0, 0
+        while now_s < 30.0:
+            now_s = pacer.book(batch, now_s=now_s, latest_s=NEVER_S).start_s
+            rows += 50
+        rate = FRACTION / ((exchanges + 0.5) * EXCHANGE_COST_S)
+        assert rows / 30 == pytest.approx(rate, rel=0.05)
 
 
 def test_a_level_far_below_is_counted_for_each_level_that_rows_enter() -> None:
