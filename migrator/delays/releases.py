@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, entry_level
+from migrator.delays.routing import TOP_LEVEL, DelaysVersion, entry_level
 
 EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
@@ -25,10 +25,37 @@ BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
 FRACTION: Final = 0.5
 """Of its capacity, a level is used by us so much; the rest is for native messages and error."""
+QUARTERED_FROM: Final = 16
+"""From this level on, whose rows are due in 18 hours at least, each quarter of it is a range."""
+RANGES: Final = QUARTERED_FROM + 4 * (TOP_LEVEL + 1 - QUARTERED_FROM)
+"""Of delays: a level, or a quarter of one; numbered from the shortest delays on."""
 _GROUPS: Final = 2000
 """Messages are looked at in so many groups; what one of them takes is the error of a forecast."""
 HORIZON_S: Final = 4096
 """Releases that are further away are not counted one by one: 2¹² s, twelve levels."""
+
+
+def range_of(delay_s: int) -> int:
+    """Return the range that a delay is in.
+
+    Those of one quarter of a level have its two next bits in common, and so the levels that they
+    go through first.
+    """
+    level = entry_level(delay_s)
+    if level < QUARTERED_FROM:
+        return level
+    return QUARTERED_FROM + 4 * (level - QUARTERED_FROM) + (delay_s >> level - 2) - 4
+
+
+def range_level(delay_range: int) -> int:
+    """Return the level that delays of a range enter."""
+    return min(delay_range, QUARTERED_FROM) + max(delay_range - QUARTERED_FROM, 0) // 4
+
+
+def range_from_s(delay_range: int) -> int:
+    """Return the shortest delay of a range, or 0 of the lowest; seconds."""
+    level, quarter = range_level(delay_range), max(delay_range - QUARTERED_FROM, 0) % 4
+    return (1 << level) + quarter * (1 << level) // 4
 
 
 def releases(delay_s: int) -> Iterator[tuple[int, int, int]]:
@@ -53,7 +80,7 @@ class Load:
     rows: float
     """Messages with a delay."""
     passing: dict[int, dict[int, float]]
-    """By entry level, by level: what it costs that level to let go of what entered there.
+    """By range, by level: what it costs that level to let go of what was handed over for it.
 
     A stream of messages with about the same delay goes through all its levels at the same rate, and
     the entry level need not be the narrowest: 96 s is 1 exchange, and 6 when level 5 lets go."""
@@ -63,7 +90,11 @@ class Load:
     @property
     def entering(self) -> dict[int, float]:
         """By entry level: what it costs that level to let go of what entered it."""
-        return {level: passed[level] for level, passed in self.passing.items()}
+        found: dict[int, float] = {}
+        for delay_range, passed in self.passing.items():
+            level = range_level(delay_range)
+            found[level] = found.get(level, 0.0) + passed[level]
+        return found
 
 
 def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0) -> Load:
@@ -79,7 +110,7 @@ def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0
         if delay_s <= 0:
             continue
         rows += 1
-        passed = passing.setdefault(entry_level(delay_s), {})
+        passed = passing.setdefault(range_of(delay_s), {})
         for level, after_s, exchanges in releases(delay_s):
             cost = (exchanges + receiving) * weight
             passed[level] = passed.get(level, 0.0) + cost

@@ -1,8 +1,10 @@
 """Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
 
 While the level of the soonest rows has no room (``pace``), those of the level that has some first
-are claimed, so that all levels fill side by side. As time passes rows come down into lower levels,
-at the upper end, where claims from below find them.
+are claimed, so that all levels fill side by side. Of high levels, whose rows are due in 18 hours at
+least, that is done by quarters: rows due one after the other have their upper bits in common, and
+would all go through the same few levels. As time passes rows come down into lower ranges, at the
+upper end, where claims from below find them.
 
 A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
 where there is anything, at all endpoints at once and without a trace.
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.routing import TOP_LEVEL, entry_level
+from migrator.delays.releases import RANGES, range_from_s, range_level, range_of
 from migrator.errors import StoreError
 from migrator.handover.pace import Pacer
 from migrator.ledger.states import Mode
@@ -35,7 +37,7 @@ _SHORT_S: Final = 1.0
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
 _EMPTY_S: Final = 5.0
-"""A level in whose range there were no rows is not looked at again for so long."""
+"""A range in which there were no rows is not looked at again for so long."""
 _NOTHING_OVERDUE_S: Final = 0.5
 """Where no row was overdue, none is looked for again for so long."""
 _LOOK_EVERY_S: Final = 0.5
@@ -59,9 +61,12 @@ class _Progress:
     reached: datetime | None = None
     """When the last of the soonest rows was due; stays when the cursor is rewound."""
     above: dict[int, Cursor] = field(default_factory=dict)
-    """By level: how far claims have come in it that passed over the levels below."""
+    """By range of delays: how far claims have come in it that passed over those below."""
     empty_until_s: dict[int, float] = field(default_factory=dict)
-    """By level: until when it is believed to have no rows."""
+    """By range: until when it is believed to have no rows."""
+    last_claim: dict[int, int] = field(default_factory=dict)
+    """By range: which claim of future rows was the last there, of those counted so far."""
+    claims: int = 0
 
 
 class Look:
@@ -179,14 +184,14 @@ class Claimer:
             self._turns.rotate(-1)
             if progress.endpoint.source not in self._worth or self.is_held(progress.endpoint.name):
                 continue
-            for level, request in self._requests(progress, lease, max_rows):
+            for delay_range, request in self._requests(progress, lease, max_rows):
                 if only_overdue and request.due_after is not None:
                     break
                 claim = self.claims.claim(request)
                 if claim is not None:
                     self.fault("claim.done")
                     if request.mode is self.mode and request.due_after is not None:
-                        self._note(progress, level, claim)
+                        self._note(progress, delay_range, claim)
                     return claim.batch
             if not only_overdue:
                 self._worth.discard(progress.endpoint.source)
@@ -196,22 +201,24 @@ class Claimer:
         """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
         return self.claims.resume(batch, lease)
 
-    def _note(self, progress: _Progress, level: int | None, claim: Claim) -> None:
-        """Remember how far *claim* came, which began at *level*, or with the soonest rows."""
+    def _note(self, progress: _Progress, began: int | None, claim: Claim) -> None:
+        """Remember how far *claim* came; it *began* with that range, or with the soonest rows."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
-        reached = _level(claim.cursor.due_at, now)
+        reached = _range(claim.cursor.due_at, now)
         self.pacer.plan(reached, claim.batch.size, now_s=at_s)
-        if level is None:
+        progress.claims += 1
+        progress.last_claim[reached] = progress.claims
+        if began is None:
             progress.cursor, progress.reached = claim.cursor, claim.cursor.due_at
             return
         progress.above[reached] = claim.cursor
-        for passed in range(level, reached):
+        for passed in range(began, reached):
             progress.empty_until_s[passed] = at_s + _EMPTY_S
 
     def _requests(
         self, progress: _Progress, lease: Lease, max_rows: int
     ) -> Iterator[tuple[int | None, ClaimRequest]]:
-        """Yield what to try in turn, each with the level above the soonest rows' it begins at."""
+        """Yield what to try in turn, each with the range above the soonest rows' it begins at."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         selection = self.selection()
         source = progress.endpoint.source
@@ -224,15 +231,15 @@ class Claimer:
             progress.cursor, progress.rewound_s = None, at_s
             progress.above.clear()
         after, until = selection.future(now)
-        soonest = _level(max(progress.reached or after, after), now)
-        if (level := self._free_first(progress, soonest, now, until)) != soonest:
-            since = now + timedelta(seconds=2**level)
-            cursor = progress.above.get(level)
-            if cursor is not None and _level(cursor.due_at, now) != level:
+        soonest = _range(max(progress.reached or after, after), now)
+        if (chosen := self._free_first(progress, soonest, now, until)) != soonest:
+            since = now + timedelta(seconds=range_from_s(chosen))
+            cursor = progress.above.get(chosen)
+            if cursor is not None and _range(cursor.due_at, now) != chosen:
                 cursor = None  # its rows have come down
-            rows = self._rows(level, max_rows)
-            yield level, self._request(progress, lease, self.mode, since, until, cursor, rows)
-            for empty in range(level, TOP_LEVEL + 1):  # only reached when there was none
+            rows = self._rows(chosen, max_rows)
+            yield chosen, self._request(progress, lease, self.mode, since, until, cursor, rows)
+            for empty in range(chosen, RANGES):  # only reached when there was none
                 progress.empty_until_s[empty] = at_s + _EMPTY_S
         cursor, rows = progress.cursor, self._rows(soonest, max_rows)
         yield None, self._request(progress, lease, self.mode, after, until, cursor, rows)
@@ -241,17 +248,31 @@ class Claimer:
             yield None, self._request(progress, lease, self.mode, after, until, None, rows)
 
     def _free_first(self, progress: _Progress, soonest: int, now: datetime, until: datetime) -> int:
-        """Return the level that has room first, from that of the *soonest* rows on: the lowest."""
-        at_s = self.clock.monotonic_s()
-        above = (
-            level
-            for level in range(soonest + 1, _level(until, now) + 1)
-            if progress.empty_until_s.get(level, at_s) <= at_s
-        )
-        return min((soonest, *above), key=lambda level: self.pacer.free_s(level, now_s=at_s))
+        """Return the range whose level has room first, from that of the *soonest* rows on.
 
-    def _rows(self, level: int, max_rows: int) -> int:
-        return int(min(max_rows, self.pacer.rows_at_once(level)))
+        Where several levels have, the lowest; of its quarters, that of the longest ago.
+        """
+        at_s, last = self.clock.monotonic_s(), _range(until, now)
+        levels = range(range_level(soonest), range_level(last) + 1)
+        free_s = {level: self.pacer.free_s(level, now_s=at_s) for level in levels}
+        if free_s[range_level(soonest)] <= at_s:
+            return soonest
+        above = (
+            each
+            for each in range(soonest + 1, last + 1)
+            if progress.empty_until_s.get(each, at_s) <= at_s
+        )
+        return min(
+            (soonest, *above),
+            key=lambda each: (
+                free_s[level := range_level(each)],
+                level,
+                progress.last_claim.get(each, 0),
+            ),
+        )
+
+    def _rows(self, delay_range: int, max_rows: int) -> int:
+        return int(min(max_rows, self.pacer.rows_at_once(delay_range)))
 
     def _request(
         self,
@@ -277,9 +298,9 @@ class Claimer:
         )
 
 
-def _level(due_at: datetime, now: datetime) -> int:
-    """Return which level a row enters that is due then."""
-    return entry_level(max(seconds_up(due_at - now), 0))
+def _range(due_at: datetime, now: datetime) -> int:
+    """Return in which range of delays a row is that is due then."""
+    return range_of(max(seconds_up(due_at - now), 0))
 
 
 class PassSize:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, Load
+from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, Load, range_level
 
 BEHIND_S: Final = 0.2
 """A level below may be behind by so much: a run of rows with the same bits is over soon."""
@@ -72,7 +72,7 @@ class Pacer:
         self._planned_s: dict[int, float] = {}
         """The same with what is claimed; estimated, it only serves to choose what to claim."""
         self._per_row: dict[int, float] = {}
-        """By entry level: what a row of the last batch cost its narrowest level, in exchanges."""
+        """By range: what a row of the last batch cost its narrowest level, in exchanges."""
         self._booked: dict[int, float] = {}
         """By second: the broker's time for what all levels let go of in it."""
         self._trimmed_s = 0
@@ -91,8 +91,8 @@ class Pacer:
             cost_s = self._cost_s
             self._forget_before(int(now_s))
             start_s, level, exchanges = max(
-                (self._begins_s(entry, level, now_s), level, exchanges)
-                for entry, passed in load.passing.items()
+                (self._begins_s(range_level(delay_range), level, now_s), level, exchanges)
+                for delay_range, passed in load.passing.items()
                 for level, exchanges in passed.items()
             )
             per_s = load.rows / (exchanges * cost_s)
@@ -101,12 +101,12 @@ class Pacer:
             if in_room_s > start_s:
                 reason = "all levels together let go as fast as the broker can"
             start_s = max(min(in_room_s, latest_s), now_s)
-            for entry, passed in load.passing.items():
-                free_s = self._free_s.setdefault(entry, {})
+            for delay_range, passed in load.passing.items():
+                free_s = self._free_s.setdefault(range_level(delay_range), {})
                 for level, exchanges in passed.items():
                     begins_s = max(free_s.get(level, start_s), start_s)
                     free_s[level] = begins_s + exchanges * cost_s / FRACTION
-                self._per_row[entry] = max(passed.values()) / load.rows
+                self._per_row[delay_range] = max(passed.values()) / load.rows
             for after_s, exchanges in load.after.items():
                 second = int(start_s + after_s)
                 self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
@@ -121,20 +121,21 @@ class Pacer:
             begins_s = [self._begins_s(level, each, now_s) for each in known]
             return max(self._planned_s.get(level, now_s), *begins_s, now_s)
 
-    def rows_at_once(self, level: int) -> float:
-        """Return how many rows may enter *level* in one batch, at least 1."""
+    def rows_at_once(self, delay_range: int) -> float:
+        """Return how many rows of a range of delays one batch may have, at least 1."""
         if not self.is_on():
             return float("inf")
         with self._lock:
-            per_row_s = self._per_row.get(level, _USUAL_EXCHANGES) * self._cost_s
+            per_row_s = self._per_row.get(delay_range, _USUAL_EXCHANGES) * self._cost_s
             return max(BURST_S / per_row_s, 1.0)
 
-    def plan(self, level: int, rows: int, *, now_s: float) -> None:
-        """Note that so many rows are claimed which will enter *level*, about."""
+    def plan(self, delay_range: int, rows: int, *, now_s: float) -> None:
+        """Note that so many rows of a range of delays are claimed, about."""
         if not self.is_on():
             return
         with self._lock:
-            exchanges = rows * self._per_row.get(level, _USUAL_EXCHANGES)
+            level = range_level(delay_range)
+            exchanges = rows * self._per_row.get(delay_range, _USUAL_EXCHANGES)
             begins_s = max(self._planned_s.get(level, now_s), now_s)
             self._planned_s[level] = begins_s + exchanges * self._cost_s / FRACTION
 

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from dev.servers import wait_until
+from migrator.delays.routing import DelaysVersion
 from tests.e2e.arrivals import Receiver
 from tests.e2e.daemon import listen
 from tests.e2e.rig import Rig
@@ -43,14 +44,18 @@ def rate_per_s(rig: Rig) -> float:
 
 @pytest.mark.slow
 @pytest.mark.punctual
-def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_path: Path) -> None:
-    """At 1 ms for an exchange, that is 250 a second; with full pace it is as fast as it goes."""
+@pytest.mark.parametrize(("delays", "lets_go"), [(DelaysVersion.V1, 222), (DelaysVersion.V2, 250)])
+def test_a_level_is_filled_at_half_of_what_it_lets_go_of(
+    rig: Rig, tmp_path: Path, delays: DelaysVersion, lets_go: int
+) -> None:
+    """At 1 ms for an exchange, half a one more in v1; with full pace it is as fast as it goes."""
+    rig.delays = delays
     listen(rig, tmp_path)
     rig.prepare()
     rig.keep_exchange_cost(0.001)
     rig.insert(rows_for_level_22(2400))
     process = rig.start("run", "--endpoint", "Sales", "--once")
-    paced = "paced: level 22 lets go of 250/s"
+    paced = f"paced: level 22 lets go of {lets_go}/s"
     wait_until(lambda: paced in rig.doing(), what="a word of the pace")
     assert "paced: level 22" in rig.must("status")  # while it still is: it takes ten seconds
     assert rig.finish(process).returncode == 0
@@ -59,8 +64,8 @@ def test_a_level_is_filled_at_60_percent_of_what_it_lets_go_of(rig: Rig, tmp_pat
     rig.insert(rows_for_level_22(900))
     rig.migrate(MIGRATOR_HANDOVER__PACE="full")
     full_per_s = rate_per_s(rig)
-    assert 0.4 * 250 < paced_per_s < 0.7 * 250, (paced_per_s, full_per_s)
-    assert full_per_s > 250, (paced_per_s, full_per_s)
+    assert 0.4 * lets_go < paced_per_s < 0.7 * lets_go, (paced_per_s, full_per_s)
+    assert full_per_s > lets_go, (paced_per_s, full_per_s)
 
 
 @pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])

@@ -12,10 +12,14 @@ from migrator.delays.releases import (
     BROKER_CORES,
     EXCHANGE_COST_S,
     HORIZON_S,
+    RANGES,
     forecast_late_s,
     late_at_full_speed_s,
     load,
     paced_s,
+    range_from_s,
+    range_level,
+    range_of,
     releases,
 )
 from migrator.nservicebus.timeouts import MAX_DELAY_S
@@ -45,6 +49,20 @@ def test_a_message_is_let_go_of_when_its_delay_is_over(delay_s: int) -> None:
     found = list(releases(delay_s))
     assert found[-1][1] == delay_s
     assert sum(exchanges for _, _, exchanges in found) == found[0][0] + 1
+
+
+def test_a_range_is_a_level_or_a_quarter_of_a_high_one() -> None:
+    """They follow each other without a gap, from the shortest delay to the longest."""
+    begins_s = [range_from_s(each) for each in range(RANGES)]
+    assert begins_s[:4] == [1, 2, 4, 8]
+    assert begins_s[15:21] == [2**15, 2**16, 5 * 2**14, 6 * 2**14, 7 * 2**14, 2**17]
+    assert [range_of(each) for each in begins_s] == list(range(RANGES))
+    assert range_of(0) == 0
+    assert [range_of(each - 1) for each in begins_s[1:]] == list(range(RANGES - 1))
+    assert range_of(MAX_DELAY_S) == RANGES - 1
+    assert [range_level(each) for each in range(RANGES)] == [
+        each.bit_length() - 1 for each in begins_s
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +95,7 @@ def test_a_load_is_counted_by_entry_level_and_by_second() -> None:
     found = load([0, 96, 64, 64, 2**20], weight=2.0)
     assert found.rows == 8.0
     assert found.entering == {6: 2.0 + 28.0, 20: 42.0}
+    assert load([2**20, 2**20 + 2**19]).entering == {20: 22.0}
     assert found.after == {64: 30.0, 96: 12.0}
     assert load([0, 0]).entering == {}
     busy = load([96, 64], receiving=0.5)

@@ -268,9 +268,21 @@ def test_levels_fill_side_by_side() -> None:
     assert sorted(found[:3]) == sorted(found[3:6]) == sorted(found[6:9]) == [70, 150, 3600]
 
 
+def test_quarters_of_a_high_level_have_their_turns() -> None:
+    """Rows due one after the other would all go through the same few levels below."""
+    quarter_s = 2**17 / 4
+    due = [round(2**17 + quarter * quarter_s + 100 + n) for quarter in range(4) for n in range(3)]
+    ledger, clock, pacer = Ledger([1.0 * each for each in due]), MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    assert due_s(ledger, lane, 1) == [due[0]]
+    assert due_s(ledger, lane, 1) == [due[1]]  # no higher level has any
+    assert [due_s(ledger, lane, 1)[0] for _ in range(4)] == [due[3], due[6], due[9], due[2]]
+    assert sorted(due_s(ledger, lane, 1)[0] for _ in range(6)) == [*due[4:6], *due[7:9], *due[10:]]
+
+
 def test_where_no_level_is_full_claims_are_as_they_would_be_without_a_pace() -> None:
     """As many, as large, and over the same ranges."""
-    due = [1.0 * n for n in range(5, 900, 7)]
+    due = [1.0 * n for n in range(5, 900, 7)] + [1e4 * n for n in range(7, 90)]
     asked = []
     for is_on in (True, False):
         ledger, clock = Ledger(due), MemoryClock()
@@ -305,8 +317,13 @@ def test_batches_for_a_level_that_lets_go_slowly_are_smaller() -> None:
 
 
 @given(
-    due=st.lists(st.floats(1.0, 5000.0), max_size=60),
-    steps=st.lists(st.tuples(st.integers(0, 12), st.floats(0.0, 40.0)), max_size=40),
+    due=st.lists(
+        st.one_of(st.floats(1.0, 5000.0), st.floats(2.0**16 - 100, 2.0**18 + 100)), max_size=60
+    ),
+    steps=st.lists(
+        st.tuples(st.one_of(st.integers(0, 12), st.integers(16, 18)), st.floats(0.0, 40.0)),
+        max_size=40,
+    ),
 )
 def test_every_row_is_claimed_once_whichever_levels_are_full(
     due: list[float], steps: list[tuple[int, float]]
