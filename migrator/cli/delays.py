@@ -167,7 +167,7 @@ def probe(
     """Send one probe through each level into a queue of its own, and show how late each arrived.
 
     The queue is removed; if a probe is lost it stays for a day, in case it still arrives.
-    With --capacity, two bursts of 500 messages are sent instead, at most three times.
+    With --capacity, two bursts of 500 messages are sent instead, three times.
 
     Examples:
       migrator delays probe

@@ -42,7 +42,7 @@ _MESSAGES: Final = 500
 _PATIENCE_S: Final = 30.0
 """So long after its delay a burst must be back."""
 _ROUNDS: Final = 3
-"""One after the other; what a round tells differs by a third from moment to moment."""
+"""One after the other; what a round tells differs by 29 % within minutes."""
 _IS_SLOWER: Final = 1.2
 """A level that lets go in so many times the time of publishing was what took the time."""
 
@@ -150,8 +150,8 @@ def measure_capacity(
 ) -> MeasuredCapacity:
     """Send bursts of *messages* through the levels; return the cost of an exchange.
 
-    Takes *rounds* times as long as the longest delay. The middle one of them counts: the fastest
-    would be believed at moments when the machine is slower, and the slowest is another's work.
+    Takes *rounds* times as long as the longest delay. The middle one counts: the fastest is too
+    good to be true later on, and the slowest may be for somebody else's work.
 
     Args:
         settings: Where to.

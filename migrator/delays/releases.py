@@ -3,7 +3,7 @@
 A level lets go of a message when its time there is over: the message is routed through the topic
 exchange of each lower level until one has its bit set, or through all of them and the delivery
 exchange. Those exchanges are the cost, some 0.1 ms each in the process of the level that lets go,
-so that one level is bound by one core, and all of them by the machine.
+beside what it takes in meanwhile; so one level is bound by one core, and all by the machine.
 Source: docs/adr/0010-pacing.md, which has the measurements.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -53,7 +54,7 @@ def range_level(delay_range: int) -> int:
 
 
 def range_from_s(delay_range: int) -> int:
-    """Return the shortest delay of a range, or 0 of the lowest; seconds."""
+    """Return the shortest delay of a range, in seconds."""
     level, quarter = range_level(delay_range), max(delay_range - QUARTERED_FROM, 0) % 4
     return (1 << level) + quarter * (1 << level) // 4
 
@@ -80,21 +81,20 @@ class Load:
     rows: float
     """Messages with a delay."""
     passing: dict[int, dict[int, float]]
-    """By range, by level: what it costs that level to let go of what was handed over for it.
+    """By entry level, by level: what it costs that level to let go of what entered there.
 
     A stream of messages with about the same delay goes through all its levels at the same rate, and
     the entry level need not be the narrowest: 96 s is 1 exchange, and 6 when level 5 lets go."""
     after: dict[int, float]
     """By seconds after they entered: what it costs all levels together, up to ``HORIZON_S``."""
 
+    narrowest: dict[int, float]
+    """By range of delays: what a message of it costs the narrowest level of its way."""
+
     @property
     def entering(self) -> dict[int, float]:
         """By entry level: what it costs that level to let go of what entered it."""
-        found: dict[int, float] = {}
-        for delay_range, passed in self.passing.items():
-            level = range_level(delay_range)
-            found[level] = found.get(level, 0.0) + passed[level]
-        return found
+        return {level: passed[level] for level, passed in self.passing.items()}
 
 
 def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0) -> Load:
@@ -103,20 +103,30 @@ def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0
     Those without a delay cost nothing: they enter no level. A level that lets go of a stream takes
     the same stream in meanwhile: that is *receiving* exchanges for each message (``RECEIVING``).
     """
-    rows = 0
-    passing: dict[int, dict[int, float]] = {}
+    rows = Counter[int]()
+    by_range: dict[int, dict[int, float]] = {}
     after: dict[int, float] = {}
     for delay_s in delays_s:
         if delay_s <= 0:
             continue
-        rows += 1
-        passed = passing.setdefault(range_of(delay_s), {})
+        rows[range_of(delay_s)] += 1
+        passed = by_range.setdefault(range_of(delay_s), {})
         for level, after_s, exchanges in releases(delay_s):
-            cost = (exchanges + receiving) * weight
+            cost = exchanges + receiving
             passed[level] = passed.get(level, 0.0) + cost
             if after_s <= HORIZON_S:
-                after[after_s] = after.get(after_s, 0.0) + cost
-    return Load(rows=rows * weight, passing=passing, after=after)
+                after[after_s] = after.get(after_s, 0.0) + cost * weight
+    passing: dict[int, dict[int, float]] = {}
+    for delay_range, passed in by_range.items():
+        together = passing.setdefault(range_level(delay_range), {})
+        for level, cost in passed.items():
+            together[level] = together.get(level, 0.0) + cost * weight
+    return Load(
+        rows=rows.total() * weight,
+        passing=passing,
+        narrowest={each: max(passed.values()) / rows[each] for each, passed in by_range.items()},
+        after=after,
+    )
 
 
 def paced_s(rows: Mapping[int, int], *, exchange_cost_s: float, receiving: float = 0.0) -> float:

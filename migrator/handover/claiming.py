@@ -1,7 +1,8 @@
 """Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
 
 While the level of the soonest rows has no room (``pace``), those of the level that has some first
-are claimed, so that all levels fill side by side. Of high levels, whose rows are due in 18 hours at
+are claimed, so that all levels fill side by side; a store that has to list everything for that is
+asked for the soonest alone. Of high levels, whose rows are due in 18 hours at
 least, that is done by quarters: rows due one after the other have their upper bits in common, and
 would all go through the same few levels. As time passes rows come down into lower ranges, at the
 upper end, where claims from below find them.
@@ -35,7 +36,7 @@ _LONGEST_S: Final = 1.5
 _SHORT_S: Final = 1.0
 """Below it, they may grow again."""
 _REWIND_S: Final = 30.0
-"""Rows written behind the cursor are seen after this at the latest."""
+"""The cursors go back so often, for rows that were written behind them."""
 _EMPTY_S: Final = 5.0
 """A range in which there were no rows is not looked at again for so long."""
 _NOTHING_OVERDUE_S: Final = 0.5
@@ -64,9 +65,10 @@ class _Progress:
     """By range of delays: how far claims have come in it that passed over those below."""
     empty_until_s: dict[int, float] = field(default_factory=dict)
     """By range: until when it is believed to have no rows."""
-    last_claim: dict[int, int] = field(default_factory=dict)
-    """By range: which claim of future rows was the last there, of those counted so far."""
-    claims: int = 0
+    turns: int = 0
+    """Batches of future rows that were claimed so far."""
+    last_turn: dict[int, int] = field(default_factory=dict)
+    """By range: which of them was the last one there."""
 
 
 class Look:
@@ -206,8 +208,10 @@ class Claimer:
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         reached = _range(claim.cursor.due_at, now)
         self.pacer.plan(reached, claim.batch.size, now_s=at_s)
-        progress.claims += 1
-        progress.last_claim[reached] = progress.claims
+        if began is not None:
+            reached = max(reached, began)  # they may have come down while they were claimed
+        progress.turns += 1
+        progress.last_turn[reached] = progress.turns
         if began is None:
             progress.cursor, progress.reached = claim.cursor, claim.cursor.due_at
             return
@@ -226,6 +230,7 @@ class Claimer:
         if selection.takes_overdue and overdue_is_stale:
             yield None, self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
             # only reached when there was none
+            at_s = self.clock.monotonic_s()
             self.look.nothing_overdue_until_s[source] = at_s + _NOTHING_OVERDUE_S
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
@@ -239,8 +244,9 @@ class Claimer:
                 cursor = None  # its rows have come down
             rows = self._rows(chosen, max_rows)
             yield chosen, self._request(progress, lease, self.mode, since, until, cursor, rows)
-            for empty in range(chosen, RANGES):  # only reached when there was none
-                progress.empty_until_s[empty] = at_s + _EMPTY_S
+            # only reached when there was none
+            until_s = self.clock.monotonic_s() + _EMPTY_S
+            progress.empty_until_s |= dict.fromkeys(range(chosen, RANGES), until_s)
         cursor, rows = progress.cursor, self._rows(soonest, max_rows)
         yield None, self._request(progress, lease, self.mode, after, until, cursor, rows)
         if cursor is not None:
@@ -252,11 +258,11 @@ class Claimer:
 
         Where several levels have, the lowest; of its quarters, that of the longest ago.
         """
-        at_s, last = self.clock.monotonic_s(), _range(until, now)
-        levels = range(range_level(soonest), range_level(last) + 1)
-        free_s = {level: self.pacer.free_s(level, now_s=at_s) for level in levels}
-        if free_s[range_level(soonest)] <= at_s:
+        at_s, level, last = self.clock.monotonic_s(), range_level(soonest), _range(until, now)
+        if not self.claims.can_seek or self.pacer.free_s(level, now_s=at_s) <= at_s:
             return soonest
+        levels = range(level, range_level(max(soonest, last)) + 1)
+        free_s = {each: self.pacer.free_s(each, now_s=at_s) for each in levels}
         above = (
             each
             for each in range(soonest + 1, last + 1)
@@ -265,9 +271,9 @@ class Claimer:
         return min(
             (soonest, *above),
             key=lambda each: (
-                free_s[level := range_level(each)],
-                level,
-                progress.last_claim.get(each, 0),
+                free_s[range_level(each)],
+                range_level(each),
+                progress.last_turn.get(each, 0),
             ),
         )
 

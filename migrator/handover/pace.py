@@ -91,8 +91,8 @@ class Pacer:
             cost_s = self._cost_s
             self._forget_before(int(now_s))
             start_s, level, exchanges = max(
-                (self._begins_s(range_level(delay_range), level, now_s), level, exchanges)
-                for delay_range, passed in load.passing.items()
+                (self._begins_s(entry, level, now_s), level, exchanges)
+                for entry, passed in load.passing.items()
                 for level, exchanges in passed.items()
             )
             per_s = load.rows / (exchanges * cost_s)
@@ -101,12 +101,12 @@ class Pacer:
             if in_room_s > start_s:
                 reason = "all levels together let go as fast as the broker can"
             start_s = max(min(in_room_s, latest_s), now_s)
-            for delay_range, passed in load.passing.items():
-                free_s = self._free_s.setdefault(range_level(delay_range), {})
+            for entry, passed in load.passing.items():
+                free_s = self._free_s.setdefault(entry, {})
                 for level, exchanges in passed.items():
                     begins_s = max(free_s.get(level, start_s), start_s)
                     free_s[level] = begins_s + exchanges * cost_s / FRACTION
-                self._per_row[delay_range] = max(passed.values()) / load.rows
+            self._per_row |= load.narrowest
             for after_s, exchanges in load.after.items():
                 second = int(start_s + after_s)
                 self._booked[second] = self._booked.get(second, 0.0) + exchanges * cost_s
@@ -126,8 +126,7 @@ class Pacer:
         if not self.is_on():
             return float("inf")
         with self._lock:
-            per_row_s = self._per_row.get(delay_range, _USUAL_EXCHANGES) * self._cost_s
-            return max(BURST_S / per_row_s, 1.0)
+            return max(BURST_S / (self._row_cost(delay_range) * self._cost_s), 1.0)
 
     def plan(self, delay_range: int, rows: int, *, now_s: float) -> None:
         """Note that so many rows of a range of delays are claimed, about."""
@@ -135,7 +134,7 @@ class Pacer:
             return
         with self._lock:
             level = range_level(delay_range)
-            exchanges = rows * self._per_row.get(delay_range, _USUAL_EXCHANGES)
+            exchanges = rows * self._row_cost(delay_range)
             begins_s = max(self._planned_s.get(level, now_s), now_s)
             self._planned_s[level] = begins_s + exchanges * self._cost_s / FRACTION
 
@@ -148,6 +147,9 @@ class Pacer:
     def _cost_s(self) -> float:
         """An exchange, for us: what others use of the broker makes it dearer."""
         return self._exchange_cost_s() * self.processes * self.slowness
+
+    def _row_cost(self, delay_range: int) -> float:
+        return self._per_row.get(delay_range, _USUAL_EXCHANGES + self.receiving)
 
     def _begins_s(self, entry: int, level: int, now_s: float) -> float:
         """Return when *level* has room for more of what enters at *entry*; not before *now_s*."""

@@ -295,6 +295,14 @@ class Claims(Protocol):
         """
         ...
 
+    @property
+    def can_seek(self) -> bool:
+        """Whether a claim goes straight to the rows of its range; else it may list the whole store.
+
+        What was listed serves later claims of the same range, or of what follows it.
+        """
+        ...
+
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         """Return those of *requests* that may find something; the others would find nothing now.
 

@@ -48,6 +48,8 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 class DocumentClaims:
     """Implements ``Claims`` over a ledger and a document store."""
 
+    can_seek = False
+
     def __init__(
         self,
         records: DocumentLedger,

@@ -56,6 +56,8 @@ _LEDGER_COLUMNS: Final = {
 class SqlClaims:
     """Implements ``DispatchClaims`` over one database."""
 
+    can_seek = True
+
     def __init__(
         self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
     ) -> None:

@@ -94,6 +94,8 @@ class MemoryLedger:
         self.token = LEASE.token
         self.claims_in_vain = 0
 
+    can_seek = True
+
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         return [request for request in requests if self._wanted(request)]
 

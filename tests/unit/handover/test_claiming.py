@@ -30,6 +30,8 @@ ENDPOINTS = [
 class Store:
     """One heap of rows for each endpoint."""
 
+    can_seek = True
+
     def __init__(self, rows: int) -> None:
         self.ledgers = {
             endpoint.name: MemoryLedger([timeout(n, 3600.0 + n) for n in range(rows)])
@@ -278,6 +280,25 @@ def test_quarters_of_a_high_level_have_their_turns() -> None:
     assert due_s(ledger, lane, 1) == [due[1]]  # no higher level has any
     assert [due_s(ledger, lane, 1)[0] for _ in range(4)] == [due[3], due[6], due[9], due[2]]
     assert sorted(due_s(ledger, lane, 1)[0] for _ in range(6)) == [*due[4:6], *due[7:9], *due[10:]]
+
+
+def test_a_store_that_has_to_list_everything_is_asked_for_the_soonest_alone() -> None:
+    """Of 200 000 documents it remembers what lies behind the range it was asked for last."""
+    ledger, clock, pacer = Ledger([70.0, 71.0, 150.0]), MemoryClock(), Pacer()
+    ledger.can_seek = False
+    lane = one_endpoint(ledger, clock, pacer)
+    for expected in (70.0, 71.0):
+        fill(pacer, 6, clock, seconds=60.0)
+        assert due_s(ledger, lane, 1) == [expected]
+
+
+def test_a_cutoff_beyond_the_horizon_leaves_nothing_to_claim() -> None:
+    """Set while it runs, say; whichever level is full."""
+    ledger, clock, pacer = Ledger([70.0, 2.0**17 + 100]), MemoryClock(), Pacer()
+    lane = one_endpoint(ledger, clock, pacer)
+    lane.selection = lambda: Selection(cutoff=timedelta(days=2), horizon=timedelta(days=1))
+    fill(pacer, 17, clock, seconds=60.0)
+    assert due_s(ledger, lane) == []
 
 
 def test_where_no_level_is_full_claims_are_as_they_would_be_without_a_pace() -> None:

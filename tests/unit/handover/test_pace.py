@@ -16,6 +16,7 @@ from migrator.delays.releases import (
     HORIZON_S,
     RECEIVING,
     load,
+    range_of,
 )
 from migrator.delays.routing import DelaysVersion
 from migrator.handover.pace import BURST_S, Pacer
@@ -160,6 +161,18 @@ def test_rows_at_a_time_are_learned_from_the_last_batch() -> None:
     pacer.book(load([96] * 100), now_s=9.0, latest_s=NEVER_S)  # six of them out of level 5
     assert pacer.rows_at_once(6) == pytest.approx(BURST_S / (6 * EXCHANGE_COST_S))
     assert pacer.rows_at_once(7) == pytest.approx(BURST_S / (2 * EXCHANGE_COST_S))
+
+
+def test_rows_at_a_time_are_those_of_a_range() -> None:
+    """A few rows of the next quarter at the end of a batch say as much of it as many."""
+    quarter_s = 2**22 // 4
+    pacer, low_s = Pacer(), 2**22 + 3 * quarter_s + 2**19  # one exchange, one, then nineteen
+    pacer.book(load([2**22 + quarter_s] * 297 + [low_s] * 3), now_s=0.0, latest_s=NEVER_S)
+    first, last = range_of(2**22 + quarter_s), range_of(low_s)
+    assert pacer.rows_at_once(first) == pytest.approx(BURST_S / (21 * EXCHANGE_COST_S))
+    assert pacer.rows_at_once(last) == pytest.approx(BURST_S / (20 * EXCHANGE_COST_S))
+    unknown = Pacer(receiving=0.5).rows_at_once(last)
+    assert unknown == pytest.approx(BURST_S / (2.5 * EXCHANGE_COST_S))
 
 
 def test_a_level_is_free_once_what_is_claimed_for_it_has_gone() -> None:
