@@ -20,8 +20,9 @@ from migrator.delays.routing import TOP_LEVEL, DelaysVersion, entry_level
 
 EXCHANGE_COST_S: Final = 0.0001
 """A broker's time for one exchange, where nobody has measured it."""
-RECEIVING: Final[Mapping[DelaysVersion, float]] = {DelaysVersion.V1: 0.5, DelaysVersion.V2: 0.0}
-"""What taking a message in costs a level, in exchanges, while it lets go of others."""
+RECEIVING: Final[Mapping[DelaysVersion, float]] = {DelaysVersion.V1: 1.0, DelaysVersion.V2: 0.0}
+"""What taking a message in costs a level, in exchanges, while it lets go of others; the collecting
+of garbage, which is of all that a classic queue holds, included."""
 BROKER_CORES: Final = 1.5
 """As many levels let go at full speed side by side on two cores; levels are not all it does."""
 FRACTION: Final = 0.5

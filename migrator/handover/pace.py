@@ -22,7 +22,9 @@ from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S, FRACTION, Lo
 BEHIND_S: Final = 0.2
 """A level below may be behind by so much: a run of rows with the same bits is over soon."""
 BURST_S: Final = 0.06
-"""A batch goes through its levels at once: it may take the narrowest of them so long."""
+"""A batch goes through its levels at once: it may take the narrowest of them so long. A level that
+stood empty for a moment makes up for so much of it: one batch is through when the next one comes.
+"""
 LATE_S: Final = 1.0
 """A probe that is later than this tells that the levels have too much to do."""
 _SLOWEST: Final = 8.0
@@ -104,7 +106,7 @@ class Pacer:
             for entry, passed in load.passing.items():
                 free_s = self._free_s.setdefault(entry, {})
                 for level, exchanges in passed.items():
-                    begins_s = max(free_s.get(level, start_s), start_s)
+                    begins_s = max(free_s.get(level, start_s), start_s - BURST_S)
                     free_s[level] = begins_s + exchanges * cost_s / FRACTION
             self._per_row |= load.narrowest
             for after_s, exchanges in load.after.items():

@@ -44,11 +44,11 @@ def rate_per_s(rig: Rig) -> float:
 
 @pytest.mark.slow
 @pytest.mark.punctual
-@pytest.mark.parametrize(("delays", "lets_go"), [(DelaysVersion.V1, 222), (DelaysVersion.V2, 250)])
+@pytest.mark.parametrize(("delays", "lets_go"), [(DelaysVersion.V1, 200), (DelaysVersion.V2, 250)])
 def test_a_level_is_filled_at_half_of_what_it_lets_go_of(
     rig: Rig, tmp_path: Path, delays: DelaysVersion, lets_go: int
 ) -> None:
-    """At 1 ms for an exchange, half a one more in v1; with full pace it is as fast as it goes."""
+    """At 1 ms for an exchange, one more in v1; with full pace it is as fast as it goes."""
     rig.delays = delays
     listen(rig, tmp_path)
     rig.prepare()
