@@ -86,11 +86,10 @@ class Load:
 
     A stream of messages with about the same delay goes through all its levels at the same rate, and
     the entry level need not be the narrowest: 96 s is 1 exchange, and 6 when level 5 lets go."""
-    after: dict[int, float]
-    """By seconds after they entered: what it costs all levels together, up to ``HORIZON_S``."""
-
     narrowest: dict[int, float]
     """By range of delays: what a message of it costs the narrowest level of its way."""
+    after: dict[int, float]
+    """By seconds after they entered: exchanges in all levels together, up to ``HORIZON_S``."""
 
     @property
     def entering(self) -> dict[int, float]:
@@ -102,7 +101,8 @@ def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0
     """Return what messages of these delays cost, each standing for *weight* messages.
 
     Those without a delay cost nothing: they enter no level. A level that lets go of a stream takes
-    the same stream in meanwhile: that is *receiving* exchanges for each message (``RECEIVING``).
+    the same stream in meanwhile: that is *receiving* exchanges for each message (``RECEIVING``). A
+    second's burst of dues, which all levels let go of together, has no such stream.
     """
     rows = Counter[int]()
     by_range: dict[int, dict[int, float]] = {}
@@ -113,10 +113,9 @@ def load(delays_s: Iterable[int], *, receiving: float = 0.0, weight: float = 1.0
         rows[range_of(delay_s)] += 1
         passed = by_range.setdefault(range_of(delay_s), {})
         for level, after_s, exchanges in releases(delay_s):
-            cost = exchanges + receiving
-            passed[level] = passed.get(level, 0.0) + cost
+            passed[level] = passed.get(level, 0.0) + exchanges + receiving
             if after_s <= HORIZON_S:
-                after[after_s] = after.get(after_s, 0.0) + cost * weight
+                after[after_s] = after.get(after_s, 0.0) + exchanges * weight
     passing: dict[int, dict[int, float]] = {}
     for delay_range, passed in by_range.items():
         together = passing.setdefault(range_level(delay_range), {})

@@ -98,9 +98,9 @@ def test_a_load_is_counted_by_entry_level_and_by_second() -> None:
     assert load([2**20, 2**20 + 2**19]).entering == {20: 22.0}
     assert found.after == {64: 30.0, 96: 12.0}
     assert load([0, 0]).entering == {}
-    busy = load([96, 64], receiving=0.5)
+    busy = load([96, 64], receiving=0.5)  # of a level, not of a second
     assert busy.passing == {6: {6: 1.5 + 7.5, 5: 6.5}}
-    assert busy.after == {64: 9.0, 96: 6.5}
+    assert busy.after == {64: 8.0, 96: 6.0}
 
 
 def test_the_busiest_level_of_a_stream_need_not_be_where_it_enters() -> None:
