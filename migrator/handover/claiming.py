@@ -1,11 +1,11 @@
 """Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
 
 While the level of the soonest rows has no room (``pace``), those of the level that has some first
-are claimed, so that all levels fill side by side; a store that has to list everything for that is
-asked for the soonest alone. Of high levels, whose rows are due in 18 hours at
+are claimed, so that all levels fill side by side. Of high levels, whose rows are due in 18 hours at
 least, that is done by quarters: rows due one after the other have their upper bits in common, and
 would all go through the same few levels. As time passes rows come down into lower ranges, at the
-upper end, where claims from below find them.
+upper end, where claims from below find them. A store that has to list everything for rows that are
+not its soonest is asked for those alone.
 
 A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
 where there is anything, at all endpoints at once and without a trace.

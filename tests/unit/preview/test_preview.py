@@ -275,6 +275,9 @@ def test_what_an_exchange_costs_counts_for_estimate_and_forecast() -> None:
     assert 3.0 <= preview.late_at_full_pace.total_seconds() <= 4.2
     assert preview.is_paced
     assert preview.estimated.total_seconds() == pytest.approx(7.7, abs=0.1)
+    older = replace(preview, version=DelaysVersion.V1)  # an exchange more for what is taken in
+    assert older.estimated.total_seconds() == pytest.approx(7.7 * 3 / 2, abs=0.1)
+    assert older.late_at_full_pace == preview.late_at_full_pace
     full = replace(preview, keeps_to_levels=False)
     assert (full.is_paced, full.estimated.total_seconds()) == (False, 1.0)
 
