@@ -360,7 +360,11 @@ class Verifications(ABC):
             .order_by(row.c.id)
             .limit(at_most)
         )
-        return [each["id"] for each in self._rows(query, "reading the ledger's rows")]
+        return self._read(
+            "reading the ledger's rows",
+            lambda connection: connection.scalars(query).all(),
+            is_long=True,
+        )
 
     def _whole(self, query: Select[Any]) -> Sequence[EvidenceRecord]:
         """Return rows with whether they are intact; contents come a few at a time, if at all."""
