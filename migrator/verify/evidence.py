@@ -20,7 +20,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import IO, Final
@@ -30,7 +29,7 @@ from migrator.verify.report import EvidenceRecord
 
 SCHEMA: Final = "migrator/evidence/1"
 _KEPT_BACK: Final = {"claimed_at", "handed_over_at", "body_hash"}
-_FIELDS: Final = tuple(each.name for each in fields(EvidenceRecord) if each.name not in _KEPT_BACK)
+_FIELDS: Final = tuple(name for name in EvidenceRecord._fields if name not in _KEPT_BACK)
 
 
 def build_line(record: EvidenceRecord) -> bytes:

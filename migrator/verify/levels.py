@@ -245,7 +245,7 @@ class LevelLook:
             if self._plan.covers(row.endpoint):
                 now = row
                 if strays and (found_again := again.get(row.mark)):
-                    now = replace(found_again, is_intact=row.is_intact)
+                    now = found_again._replace(is_intact=row.is_intact)
                 yield now, self._judge(now, messages)
 
     def seen(self, rows: Sequence[EvidenceRecord]) -> Mapping[int, Seen]:
@@ -302,7 +302,7 @@ class LevelLook:
                 count = counted(staged, "message is", "messages are")
                 detail += f"; {count} still in migrator's staging queues"
             self._findings.add_line(Discrepancy.MISSING, line, detail)
-            changes[line.id] = replace(line, verdict=Discrepancy.MISSING)
+            changes[line.id] = line._replace(verdict=Discrepancy.MISSING)
         if hidden:
             self._findings.not_checked.append(
                 f"whether {counted(hidden, 'timeout is', 'timeouts are')} still there: found in no "

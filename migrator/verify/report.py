@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import OPEN, BatchState, RowState
@@ -202,8 +202,7 @@ class Verification:
         return not self.not_checked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceRecord:
+class EvidenceRecord(NamedTuple):
     """One row of the ledger: what it is, where it is, and what was found of it."""
 
     id: int

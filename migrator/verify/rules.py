@@ -6,7 +6,7 @@ Source: docs/verify.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -32,8 +32,7 @@ NOT_IN_LEVELS: Final = frozenset(
 """Effective states of timeouts that no level may hold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """Where a timeout was seen."""
 
     level: int
@@ -154,7 +153,7 @@ def judge_messages(
                 (Discrepancy.DIFFERENT, f"a message in {place} carries its tag, but {named}")
             )
             continue
-        found = _judge_message(known, message, before=seen.place, held_for=held_for)
+        found = _judge_message(known, message, place, before=seen.place, held_for=held_for)
         if known.body_hash == message.body_hash:
             seen = Seen(place=place, flag=seen.flag)
         if found is not None:
@@ -164,27 +163,31 @@ def judge_messages(
 
 
 def _judge_message(
-    known: EvidenceRecord, message: Sighted, *, before: Place | None, held_for: timedelta
+    known: EvidenceRecord,
+    message: Sighted,
+    place: Place,
+    *,
+    before: Place | None,
+    held_for: timedelta,
 ) -> tuple[Discrepancy, str] | None:
     """Return what is wrong with a message of a timeout of ours; None: nothing.
 
-    *before* is where a message of that row was seen before.
+    It was seen in *place*; *before* is where a message of that row was seen before.
     """
-    place, seen_at = message.place, message.seen_at
-    where = f"in {place}"
     if is_stray(known):
-        return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"
+        return Discrepancy.STRAY, f"a message is in {place}, but the timeout is {known.state}"
     if known.body_hash != message.body_hash:
-        return Discrepancy.DIFFERENT, f"a message {where} carries its tag, but not its body"
+        return Discrepancy.DIFFERENT, f"a message in {place} carries its tag, but not its body"
+    seen_at = message.seen_at
     if before is not None and is_another_copy(
         before, place, due_at=known.due_at, second_seen_at=seen_at
     ):
-        return Discrepancy.TWICE, f"once in {before}, once {where}"
+        return Discrepancy.TWICE, f"once in {before}, once in {place}"
     handed_over_at = known.handed_over_at  # the row is read after all levels were gone through
     was_handed_over = handed_over_at is not None and handed_over_at <= seen_at
     if was_handed_over and known.due_at + SLACK + held_for < seen_at:
         late_s = (seen_at - known.due_at).total_seconds()
-        return Discrepancy.LATE, f"{where}, due {late_s:.0f} s ago"
+        return Discrepancy.LATE, f"in {place}, due {late_s:.0f} s ago"
     return None
 
 
@@ -207,7 +210,7 @@ def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> E
         verdict = RowStatus.NOT_SEEN
     where = place if flag is None else flag[1]
     delays, level = (None, None) if where is None else (where.delays, where.level)
-    return replace(line, verdict=verdict, delays=delays, level=level)
+    return line._replace(verdict=verdict, delays=delays, level=level)
 
 
 def is_waiting(line: EvidenceRecord, *, now: datetime) -> bool:

@@ -324,7 +324,7 @@ class Verifier:
         seen = look.seen(rows) if self._plan.is_scan else {}
         lines = [
             judge_record(
-                replace(row, is_intact=intact.get(row.id, True)), now=now, seen=seen.get(row.id)
+                row._replace(is_intact=intact.get(row.id, True)), now=now, seen=seen.get(row.id)
             )
             for row in rows
         ]
@@ -337,7 +337,7 @@ class Verifier:
             "timeout in both store and ledger",
             "timeouts in both store and ledger",
         )
-        return {line.id: replace(line, verdict=Discrepancy.IN_BOTH_PLACES) for line in lines}
+        return {line.id: line._replace(verdict=Discrepancy.IN_BOTH_PLACES) for line in lines}
 
 
 def _asked_twice(

@@ -129,7 +129,7 @@ def _with_another_body(world: World) -> None:
 
 def _with_another_id(world: World) -> None:
     world.take_out(world.table[0])
-    world.put(replace(world.table[0], timeout_id=TimeoutId("t77")))
+    world.put(world.table[0]._replace(timeout_id=TimeoutId("t77")))
 
 
 def _claimed_again(world: World) -> None:

@@ -195,7 +195,7 @@ class World:
     def change(self, row: EvidenceRecord, **changes: Any) -> None:
         """Change a row in the ledger, if it is still there."""
         if row in self.table:
-            self.table[self.table.index(row)] = replace(row, **changes)
+            self.table[self.table.index(row)] = row._replace(**changes)
 
     # ── the clock ──
 
@@ -335,7 +335,7 @@ class World:
     def whole(self, row: EvidenceRecord) -> EvidenceRecord:
         """Return *row* with what the database finds out by hashing it."""
         body_hash = hashlib.sha256(body_of(row)).hexdigest()
-        return replace(row, body_hash=body_hash, is_intact=row.id not in self.damaged)
+        return row._replace(body_hash=body_hash, is_intact=row.id not in self.damaged)
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
         return {row.id: row.id not in self.damaged for row in self.table if row.id in ids}
@@ -356,7 +356,7 @@ class World:
         there = {(row.batch, row.row_index): row for row in self.table}
         rows = {mark: there.get((mark.batch, mark.row_index)) for mark in marks}
         return {
-            mark: replace(row, body_hash=hashlib.sha256(body_of(row)).hexdigest())
+            mark: row._replace(body_hash=hashlib.sha256(body_of(row)).hexdigest())
             for mark, row in rows.items()
             if row is not None
         }
