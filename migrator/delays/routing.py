@@ -25,6 +25,7 @@ PROBED: Final = "probe"
 CAPACITY_MEASURED: Final = "capacity_measured"
 """As the audit log names a measurement of how fast levels let go; the latest one is in force."""
 TOP_LEVEL: Final = BITS - 1
+_DOTS: Final = "." * BITS
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
 
@@ -141,9 +142,8 @@ def parse_routing_key(key: str) -> tuple[int, QueueName]:
     Raises:
         ValueError: Not 28 dotted bits followed by a name.
     """
-    bits, destination = key[:KEY_PREFIX_CHARS], key[KEY_PREFIX_CHARS:]
-    digits = bits[0::2]
-    is_key = len(digits) == BITS and set(digits) <= {"0", "1"} and set(bits[1::2]) == {"."}
+    digits, destination = key[:KEY_PREFIX_CHARS:2], key[KEY_PREFIX_CHARS:]
+    is_key = not digits.strip("01") and key[1:KEY_PREFIX_CHARS:2] == _DOTS
     if not is_key or not destination:
         raise ValueError(f"{key!r} is not a routing key of the native delays")
     return int(digits, 2), QueueName(destination)

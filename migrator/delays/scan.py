@@ -46,6 +46,7 @@ _MOST_AHEAD: Final = 8000
 """Room of one more consumer: what comes before it is asked for takes memory."""
 LIMIT_MARGIN: Final = 3
 """Comings back that are left to others: a crash of ours must not use up the last one."""
+_DELIVERY_COUNT: Final = DELIVERY_COUNT.encode()
 _ASK_AGAIN_S: Final = 1.0
 _LEAVING_S: Final = 1.0
 """For so long, a consumer may be one whose channel was closed a moment ago: ours of before."""
@@ -347,7 +348,7 @@ class LevelScan:
             key_problem=problem,
         )
         self._arrived.append(message)
-        if self._limit is None or DELIVERY_COUNT.encode() not in properties:
+        if self._limit is None or _DELIVERY_COUNT not in properties:
             return
         count = message.headers.get(DELIVERY_COUNT)
         if isinstance(count, int) and count > self._limit - LIMIT_MARGIN:
