@@ -115,6 +115,21 @@ class Unreachable:
     detail: str
 
 
+def unroutable(destination: QueueName | str) -> Unreachable:
+    """Return why a message without a delay came back to us."""
+    detail = f"the broker returned it: nothing is bound for {destination!r}"
+    return Unreachable(reason=Reason.UNROUTABLE, detail=detail)
+
+
+def refused(destination: QueueName | str) -> Unreachable:
+    """Return why the broker refused (nack) a message without a delay, which passes no level."""
+    detail = (
+        f"the broker refuses messages for {destination!r}: its queue, or another one behind its "
+        "exchange, is full or unavailable; consume what is in it, raise its limit, or repair it"
+    )
+    return Unreachable(reason=Reason.REFUSED, detail=detail)
+
+
 def delivery_exchange(version: DelaysVersion) -> str:
     """Return the exchange that a message reaches once its whole delay is over."""
     return f"{_PREFIX[version]}delivery"

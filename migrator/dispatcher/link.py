@@ -92,7 +92,7 @@ class SatelliteLink(Protocol):
         """Publish *messages*, drawn as the window allows; return once each was answered.
 
         *answers* names them by their positions. It is filled meanwhile, so that it tells what was
-        answered before an error; what is in neither set was refused (nack) or is unknown.
+        answered before an error; what is in no set is unknown.
 
         Raises:
             TargetUnavailable: The connection went away (also because an exchange does not

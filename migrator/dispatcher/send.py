@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, Unreachable, address, delay_s
+from migrator.delays.routing import (
+    DelaysVersion,
+    Unreachable,
+    address,
+    delay_s,
+    refused,
+    unroutable,
+)
 from migrator.dispatcher.due import DueRows
 from migrator.dispatcher.failures import PoisonMessageDetector
 from migrator.dispatcher.link import Delivery, Route, Routed
@@ -21,9 +28,6 @@ from migrator.rabbitmq.messages import PublishResult
 
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""
-_REFUSED: Final = Unreachable(
-    reason=Reason.REFUSED, detail="the broker refused it: its queue is full or unavailable"
-)
 
 
 @dataclass(kw_only=True)
@@ -60,9 +64,9 @@ class Sender:
         sent = _sorted_out(items, answers)
         self._confirmed(sent.confirmed)
         for item in sent.returned:
-            self._not_taken(item, _unroutable(item))
+            self._not_taken(item, unroutable(_where(item)))
         for item in sent.refused:
-            self._not_taken(item, _REFUSED)
+            self._not_taken(item, refused(_where(item)))
         self.rows.settle_answered(items)
 
     def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -202,7 +206,6 @@ def _step(item: PassedOn | Forwarded | Copy) -> str:
     return "pass_on.confirmed" if isinstance(item, PassedOn) else "forward.confirmed"
 
 
-def _unroutable(item: Item) -> Unreachable:
-    where = item.queue if isinstance(item, Copy) else item.message.destination
-    detail = f"the broker returned it: nothing is bound for {where!r}"
-    return Unreachable(reason=Reason.UNROUTABLE, detail=detail)
+def _where(item: Item) -> str:
+    """Return the queue that *item* is for."""
+    return item.queue if isinstance(item, Copy) else item.message.destination

@@ -2,24 +2,26 @@
 
 Used for rows that were already due when they were claimed, and for every row in ``direct``
 mode. A crash publishes the batch again, with fresh delays and the same message ids; within a
-living process only rows without an answer are published again. Source: design section 5.1.
+living process only rows without an answer are published again. What goes without a delay passes
+no level, so whoever refuses it is its destination: that is parked, and the batch goes on. What a
+level refuses stays with the batch. Source: design section 5.1.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from migrator.delays.routing import Unreachable
+from migrator.delays.routing import Unreachable, refused, unroutable
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
-from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import EncodedTimeout
 from migrator.rabbitmq.messages import PublishResult
@@ -27,8 +29,12 @@ from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
+_TRIES: Final = 3
+"""A destination that refuses a row so often is parked."""
+_PAUSES_S: Final = {1: 0.05, 2: 0.15}
+"""After its first and its second refusal."""
 _FIRST_PAUSE_S: Final = 0.2
-"""After the broker refused rows, until they are tried again; doubles while it takes none."""
+"""After a level refused rows, until they are tried again; doubles while it takes none."""
 _LONGEST_PAUSE_S: Final = 5.0
 _NEW_LINK_EVERY: Final = 6
 """So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
@@ -55,7 +61,7 @@ class DirectHandOver:
     def hand_over(
         self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
     ) -> tuple[Batch, frozenset[int]]:
-        """Return the batch once all its rows are settled, and which of them were unroutable.
+        """Return the batch once all its rows are settled, and which of them were not sent.
 
         *tell* is called with what is going on.
 
@@ -66,21 +72,36 @@ class DirectHandOver:
             LeaseLost: Stop; the lane's new owner publishes the batch again.
             Interrupted: As LeaseLost; raised while the link waits.
         """
-        batch = self._begin(prepared.batch, lease)
-        settled, refusals = self._answered[batch.current_attempt]
-        tell(f"publishing batch {batch.id}")
+        wanted = prepared.rows
+        prepared = replace(prepared, batch=self._begin(prepared.batch, lease))
+        settled, refusals = self._answered[prepared.batch.current_attempt]
+        tell(f"publishing batch {prepared.batch.id}")
         while rest := _unanswered(prepared, settled):
-            chunks = with_delays(
-                rest,
-                clock=self.clock,
-                least_delay_s=0,
-                halfway=lambda: self.fault("direct.publishing"),
-            )
-            link.publish(batch.current_attempt, chunks, settled)
-            if left := _unanswered(prepared, settled):
-                link.idle(refusals.note(batch, len(left), tell))
+            at_once = self._publish(prepared.batch, rest, link, settled)
+            left = _unanswered(prepared, settled)
+            in_vain = refusals.note_at_once(each for each in left if each.row_index in at_once)
+            if in_vain:
+                prepared = self._set_aside(prepared, in_vain, lease)
+                left = _unanswered(prepared, settled)
+            if left:
+                link.idle(refusals.pause_s(prepared.batch, left, at_once, tell))
         self.fault("direct.confirmed")
-        return self._settle(prepared, batch, settled, lease)
+        batch = self._settle(prepared, settled, lease)
+        return batch, wanted - settled.confirmed
+
+    def _publish(
+        self, batch: Batch, rest: Sequence[EncodedTimeout], link: Link, settled: PublishResult
+    ) -> Collection[int]:
+        """Publish *rest*; return which of them surely had no delay."""
+        now = self.clock.now()
+        chunks = with_delays(
+            rest,
+            clock=self.clock,
+            least_delay_s=0,
+            halfway=lambda: self.fault("direct.publishing"),
+        )
+        link.publish(batch.current_attempt, chunks, settled)
+        return {each.row_index for each in rest if each.due_at <= now}
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
         """Start an attempt, unless this process is still in the middle of one."""
@@ -93,41 +114,71 @@ class DirectHandOver:
         self.fault("direct.begun")
         return batch
 
-    def _settle(
-        self, prepared: Prepared, batch: Batch, settled: PublishResult, lease: Lease
-    ) -> tuple[Batch, frozenset[int]]:
-        unroutable = [
-            Lost(
-                message=message,
-                column=prepared.columns[message.row_index],
-                why=Unreachable(
-                    reason=Reason.UNROUTABLE,
-                    detail=f"the broker returned it: nothing is bound for {message.destination!r}",
-                ),
-            )
-            for message in prepared.messages
-            if message.row_index in settled.returned
+    def _set_aside(self, prepared: Prepared, rows: Collection[int], lease: Lease) -> Prepared:
+        """Park the destinations of *rows*, and return the batch without them."""
+        lost = [
+            _lost(prepared, each, refused(each.destination))
+            for each in prepared.messages
+            if each.row_index in rows
         ]
-        if unroutable:
-            batch = self.holding.set_aside(batch, unroutable, lease)
-            self.holding.forget([each.message.destination for each in unroutable])
+        batch = self.holding.set_aside(prepared.batch, lost, lease)
+        messages = [each for each in prepared.messages if each.row_index not in rows]
+        return replace(prepared, batch=batch, messages=tuple(messages))
+
+    def _settle(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Batch:
+        batch = prepared.batch
+        lost = [
+            _lost(prepared, each, unroutable(each.destination))
+            for each in prepared.messages
+            if each.row_index in settled.returned
+        ]
+        if lost:
+            batch = self.holding.set_aside(batch, lost, lease)
+            self.holding.forget([each.message.destination for each in lost])
         self.holding.reached(batch, _arrived(prepared, settled))
         batch = self.batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_attempt, None)
         self.fault("direct.handed_over")
-        return batch, frozenset(settled.returned)
+        return batch
 
 
 class _Refusals:
     """How often the broker refused rows of one batch, and how long to wait after each time."""
 
     def __init__(self) -> None:
+        self._by_destination = Counter[int]()
         self._times = 0
         self._in_vain = 0
         self._left: int | None = None
 
-    def note(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
-        """Tell that *left* rows were refused; return the pause before they are tried again.
+    def note_at_once(self, refused_rows: Iterable[EncodedTimeout]) -> Collection[int]:
+        """Count rows that their destination refused; return those that it refused too often."""
+        rows = [each.row_index for each in refused_rows]
+        self._by_destination.update(rows)
+        return {row for row in rows if self._by_destination[row] >= _TRIES}
+
+    def pause_s(
+        self,
+        batch: Batch,
+        left: Sequence[EncodedTimeout],
+        at_once: Collection[int],
+        tell: Callable[[str], None],
+    ) -> float:
+        """Return how long to wait until what is *left* is published again.
+
+        Of that, rows *at_once* were refused by their destinations, all others by a level.
+
+        Raises:
+            TargetUnavailable: As ``_by_level`` says.
+        """
+        tries = [self._by_destination[m.row_index] for m in left if m.row_index in at_once]
+        pauses_s = [_PAUSES_S[min(tries)]] if tries else []
+        if len(left) > len(tries):
+            pauses_s.append(self._by_level(batch, len(left) - len(tries), tell))
+        return min(pauses_s)
+
+    def _by_level(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
+        """Tell that a level refused *left* rows; return the pause before they are tried again.
 
         Raises:
             TargetUnavailable: None was taken for a while. To a channel that a quorum queue once
@@ -155,6 +206,10 @@ class _Refusals:
         if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
             raise TargetUnavailable(text)
         return pause_s
+
+
+def _lost(prepared: Prepared, message: EncodedTimeout, why: Unreachable) -> Lost:
+    return Lost(message=message, column=prepared.columns[message.row_index], why=why)
 
 
 def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | None]:

@@ -48,8 +48,7 @@ class Link(Protocol):
         """Publish mandatory into the native delays; return once each message was answered.
 
         A chunk is asked for once the window of unconfirmed messages has room, and then sent at
-        once, so that delays are computed just before publishing. Rows nacked by the broker are in
-        neither set.
+        once, so that delays are computed just before publishing.
 
         Raises:
             TargetUnavailable: The connection went away, or the broker blocked us past the

@@ -29,6 +29,10 @@ _log = logging.getLogger(__name__)
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=5)
+_LONGEST_REFUSED: Final = timedelta(seconds=15)
+"""Room in a queue comes by itself."""
+_MESSAGE_DECIDES: Final = frozenset({Reason.UNROUTABLE, Reason.REFUSED})
+"""What a look at queue and binding does not see: only the next message tells whether it is over."""
 _TRIES: Final = 50
 """Each vain one means that another process wrote or removed the same row meanwhile."""
 
@@ -45,8 +49,8 @@ class HeldDestinations:
     ) -> None:
         """Know nothing yet; ``load`` reads what an earlier process held.
 
-        *longest_wait* bounds the time between two looks; where messages came back, a message is
-        the look, and there it does not count.
+        *longest_wait* bounds the time between two looks; where a message is the look, it does not
+        count.
         """
         self._ledger = ledger
         self.endpoint = endpoint
@@ -73,12 +77,13 @@ class HeldDestinations:
     def left_out(self, now: datetime) -> Collection[str]:
         """Return the destinations that a look has to free before their rows are claimed.
 
-        Of one whose messages came back, the next message after its time is the look.
+        Of one whose messages came back, or were refused, the next message after its time is the
+        look.
         """
         return [
             name
             for name, held in self._held.items()
-            if held.reason != Reason.UNROUTABLE or _waits(held, now)
+            if held.reason not in _MESSAGE_DECIDES or _waits(held, now)
         ]
 
     def to_try(self, now: datetime) -> Collection[HeldDestination]:
@@ -89,7 +94,7 @@ class HeldDestinations:
         """Hold *destination* for a while, twice as long as the last time; return for how long."""
         before = self._held.get(destination)
         tries = 1 if before is None else before.tries + 1
-        limit = LONGEST_WAIT if why.reason is Reason.UNROUTABLE else self._longest_wait
+        limits = {Reason.UNROUTABLE: LONGEST_WAIT, Reason.REFUSED: _LONGEST_REFUSED}
         held = HeldDestination(
             endpoint=self.endpoint.name,
             source=self.endpoint.source,
@@ -98,7 +103,7 @@ class HeldDestinations:
             detail=why.detail,
             tries=tries,
             since=now if before is None else before.since,
-            next_try_at=now + min(wait_after(tries), limit),
+            next_try_at=now + min(wait_after(tries), limits.get(why.reason, self._longest_wait)),
         )
         self._ledger.hold(held)
         self._held[destination] = held
@@ -183,10 +188,10 @@ def _waits(held: HeldDestination, now: datetime) -> bool:
 def is_over(held: HeldDestination, *, now: datetime) -> bool:
     """Return whether a destination that has a route again need not be held any longer.
 
-    One whose messages came back may still lose them, so its next message decides; when none came
-    for as long as the longest wait, there is none.
+    One whose messages came back, or were refused, may still do so, so its next message decides;
+    when none came for as long as the longest wait, there is none.
     """
-    return held.reason != Reason.UNROUTABLE or now - held.next_try_at > LONGEST_WAIT
+    return held.reason not in _MESSAGE_DECIDES or now - held.next_try_at > LONGEST_WAIT
 
 
 def wait_after(tries: int) -> timedelta:

@@ -60,7 +60,7 @@ class EncodedMessage:
 
 @dataclass(slots=True)
 class PublishResult:
-    """What the broker answered so far, by row index; in neither set: refused, or not answered.
+    """What the broker answered so far, by row index; in no set: not answered.
 
     It is filled while messages are published, so it tells what was answered before an error.
     """
@@ -68,6 +68,8 @@ class PublishResult:
     confirmed: set[int] = field(default_factory=set)
     returned: set[int] = field(default_factory=set)
     """Unroutable, and therefore nowhere."""
+    refused: set[int] = field(default_factory=set)
+    """Answered with a nack when they were last published: in no queue."""
 
     @property
     def answered(self) -> set[int]:

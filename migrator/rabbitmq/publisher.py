@@ -157,6 +157,8 @@ class Publisher:
             )
             self._waiting_bytes += body_bytes
         target.unanswered += len(chunk)
+        if target.result.refused:
+            target.result.refused.difference_update(message.row_index for message in chunk)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
@@ -211,6 +213,8 @@ class Publisher:
             target.result.returned.add(row_index)
         elif is_ack:
             target.result.confirmed.add(row_index)
+        else:
+            target.result.refused.add(row_index)
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""

@@ -233,9 +233,15 @@ class MemoryBroker:
 class MemoryLink:
     """One process's connections; what it holds goes back when it dies."""
 
-    def __init__(self, broker: MemoryBroker, unroutable: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        unroutable: frozenset[str] = frozenset(),
+        full: frozenset[str] = frozenset(),
+    ) -> None:
         self.broker = broker
         self.unroutable = unroutable
+        self.full = full
         self.frame_max_bytes = 131_072
         self.blocked_reason: str | None = None
         self.staged_queue: MemoryStaging | None = None
@@ -254,8 +260,10 @@ class MemoryLink:
             if delay_s == 0 and message.destination in self.unroutable:
                 result.returned.add(index)
                 continue
-            if self.broker.cut():
-                continue  # nacked
+            is_refused = delay_s == 0 and message.destination in self.full
+            if is_refused or self.broker.cut():
+                result.refused.add(index)
+                continue
             self.broker.arrive(message, delay_s)
             result.confirmed.add(index)
 

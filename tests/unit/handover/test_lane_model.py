@@ -88,6 +88,7 @@ class World:
         self.link: MemoryLink | None = None
         self.gives_back = True
         self.unroutable: frozenset[str] = frozenset()
+        self.full: frozenset[str] = frozenset()
         self.pacer = Pacer()
         self.counted = 0
         """Rows that were told to be handed over."""
@@ -153,7 +154,7 @@ class World:
         may_claim: bool = True,
     ) -> tuple[LaneSession, MemoryLink]:
         """Open a new link for a process that goes on living."""
-        link = self.link = MemoryLink(self.broker, self.unroutable)
+        link = self.link = MemoryLink(self.broker, self.unroutable, self.full)
 
         session = LaneSession(
             parts,
@@ -497,6 +498,22 @@ def test_overdue_rows_that_come_back_hold_their_destination_until_one_arrives() 
     assert (held.reason, held.tries, len(world.ledger.stored)) == (Reason.UNROUTABLE, 2, 10)
     world.unroutable = frozenset()
     world.clock.elapsed += 10
+    world.run_to_the_end(Mode.DIRECT)
+    assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
+
+
+def test_overdue_rows_that_their_queue_refuses_wait_for_it_alone() -> None:
+    """The third refusal within 0.2 s parks it; with room again, each of its rows arrives once."""
+    world = half_lost(-60.0)
+    world.full = frozenset({"Gone"})
+    world.run_to_the_end(Mode.DIRECT)
+    assert (len(world.ledger.stored), len(world.broker.delivered), world.counted) == (10, 10, 10)
+    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    (held,) = world.ledger.held.now.values()
+    assert (held.reason, held.tries) == (Reason.REFUSED, 1)
+    assert world.clock.elapsed < 4 * 0.21
+    world.full = frozenset()
+    world.clock.elapsed += 5
     world.run_to_the_end(Mode.DIRECT)
     assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
 

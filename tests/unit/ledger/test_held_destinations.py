@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.delays.routing import Unreachable
+from migrator.delays.routing import Unreachable, refused
 from migrator.ledger.held_destinations import HeldDestinations, is_over, wait_after
 from migrator.nservicebus.conversion import Reason
 from tests.unit.handover.memory import ENDPOINT, START, MemoryHeld
 
 GONE = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
+FULL = refused("Full")
 UNBOUND = Unreachable(reason=Reason.UNROUTABLE, detail="came back")
 
 
@@ -56,3 +57,15 @@ def test_a_route_ends_the_wait_unless_messages_came_back() -> None:
     soon, later = START + timedelta(seconds=6), START + timedelta(minutes=6)
     assert (is_over(gone, now=soon), is_over(unbound, now=soon)) == (True, False)
     assert is_over(unbound, now=later)
+
+
+def test_a_queue_that_refuses_is_tried_with_a_message_every_quarter_of_a_minute() -> None:
+    """That it exists says nothing, and room in it comes at any time."""
+    held = HeldDestinations(MemoryHeld(), ENDPOINT)
+    for _ in range(5):
+        held.hold("Full", FULL, now=START)
+    (full,) = held.to_try(START + timedelta(seconds=15))
+    assert full.next_try_at == START + timedelta(seconds=15)
+    assert not is_over(full, now=START + timedelta(seconds=15))
+    assert list(held.left_out(START + timedelta(seconds=14))) == ["Full"]
+    assert not held.left_out(START + timedelta(seconds=15))
