@@ -39,6 +39,8 @@ from migrator.config.work import (
     Probe,
     Throttle,
 )
+from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
+from migrator.nservicebus.timeouts import QueueName
 
 
 def _is_token(value: SecretStr) -> bool:
@@ -240,6 +242,38 @@ class Settings(Section):
                 f"endpoints must not have tables of their own: {', '.join(placed)}; all are in "
                 "that of store.nhibernate"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _have_tables_of_their_own(self) -> Self:
+        places = Counter(
+            (each.schema_name or self.store.schema_name, each.table or each.table_prefix)
+            for each in self.endpoints
+            if each.table or each.table_prefix
+        )
+        shared = sorted(table for (_, table), times in places.items() if table and times > 1)
+        if shared:
+            raise ValueError(
+                "endpoints must each have a table of their own, or only one of them is served; "
+                f"named twice: {', '.join(shared)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keep_failed_messages_apart(self) -> Self:
+        served = [each for each in self.endpoints if each.mode is not EndpointMode.MIGRATE]
+        consumed = {
+            name(QueueName(each.input_queue))
+            for each in served
+            for name in (timeouts_queue, dispatcher_queue)
+        }
+        for each in served:
+            queue = each.error_queue or self.dispatch.error_queue
+            if queue in consumed:
+                raise ValueError(
+                    f"the error queue of {each.name} must not be {queue}: what failed for good "
+                    "would be consumed again, without end; name a queue that only people read"
+                )
         return self
 
     @model_validator(mode="after")

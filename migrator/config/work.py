@@ -24,6 +24,7 @@ from migrator.config.values import (
     Window,
     ZoneName,
     at_most,
+    build_duration,
     checked,
     demand,
     find_zone,
@@ -56,6 +57,11 @@ _QUEUES: Final = demand(
 MAX_BATCH_ROWS: Final = 10_000
 """Three batches must fit a consumer's prefetch, which has 16 bits."""
 _AT_MOST_A_MINUTE: Final = at_most(timedelta(minutes=1))
+_NARROWEST: Final = timedelta(minutes=1)
+"""Between cutoff and horizon: polls before the cutoff are up to 10 s apart, and a row that passes
+it between two of them stays with the timeout manager."""
+_LONGEST_POLL_PAUSE: Final = timedelta(seconds=1.5)
+"""Of rows due at once: less than the two seconds of docs/promise.md, with the time to send them."""
 _MAX_RETRIES: Final = 10
 """Each delay is a queue of its own."""
 
@@ -155,10 +161,13 @@ class HandOver(Section):
     """bytes without an answer yet"""
     use_entries: bool = True
     """publish through migrator's own entry exchanges where allowed"""
-    sweep_interval: SomeTime = timedelta(seconds=1)
-    """shortest pause after a poll that found nothing; grows to 5 s while there is nothing"""
-    lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = timedelta(seconds=20)
-    """how long a lane stays owned without a renewal"""
+    sweep_interval: Annotated[SomeTime, at_most(timedelta(seconds=10))] = timedelta(seconds=1)
+    """shortest pause after a poll that found nothing; grows to 1.5 s while there is nothing, with
+    a cutoff to 10 s"""
+    lease: Annotated[Duration, longer_than(_SHORTEST_LEASE), at_most(timedelta(minutes=10))] = (
+        timedelta(seconds=20)
+    )
+    """how long a lane stays owned without a renewal; what a dead daemon claimed waits as long"""
     receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = timedelta(minutes=10)
     """wait for a receipt before a batch is doubtful; at least 7 minutes"""
     destination_map: Annotated[dict[str, str], _QUEUES] = Field(default={})
@@ -176,6 +185,32 @@ class HandOver(Section):
         if value not in (Mode.STAGED, Mode.DIRECT):
             raise ValueError("must be staged or direct")
         return value
+
+    @model_validator(mode="after")
+    def _has_rows_to_move(self) -> Self:
+        if not self.cutoff:
+            return self  # what is due later than the horizon comes nearer, and is moved at last
+        longest = LONGEST_DELAY if self.horizon is None else self.horizon
+        if longest - self.cutoff < _NARROWEST:
+            given = build_duration(self.horizon) if self.horizon else "not set"
+            horizon = given if self.horizon else f"{given}: {build_duration(longest)}"
+            raise ValueError(
+                f"horizon ({horizon}) must be at least {build_duration(_NARROWEST)} longer than "
+                f"cutoff ({build_duration(self.cutoff)}), or no row is moved: rows due before the "
+                "cutoff stay with the timeout manager, rows due after the horizon stay in the "
+                "store; use a shorter cutoff, or a longer horizon"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _polls_in_time(self) -> Self:
+        if not self.cutoff and self.sweep_interval > _LONGEST_POLL_PAUSE:
+            raise ValueError(
+                f"sweep_interval ({build_duration(self.sweep_interval)}) must be at most "
+                f"{build_duration(_LONGEST_POLL_PAUSE)} with cutoff 0s: a row due at once waits as "
+                "long, and no timeout manager sends it; use a shorter sweep_interval"
+            )
+        return self
 
 
 class OnCritical(StrEnum):
@@ -222,6 +257,18 @@ class Dispatch(Section):
         if any(later <= sooner for sooner, later in pairwise(value)):
             raise ValueError("must be durations in rising order")
         return value
+
+    @model_validator(mode="after")
+    def _sees_rows_in_time(self) -> Self:
+        longest = max(self.look_ahead, _LONGEST_POLL_PAUSE)
+        if self.poll_interval > longest:
+            raise ValueError(
+                f"poll_interval ({build_duration(self.poll_interval)}) must be at most "
+                f"{build_duration(longest)} with look_ahead {build_duration(self.look_ahead)}: "
+                "a row that gets due between two polls is late; use a shorter poll_interval, or a "
+                "longer look_ahead"
+            )
+        return self
 
 
 def _check_address(text: str) -> None:
@@ -280,6 +327,21 @@ class Throttle(Section):
             raise ValueError("stale_after must be at least twice as long as every")
         return self
 
+    @model_validator(mode="after")
+    def _waits_before_it_ends(self) -> Self:
+        for what in ("level_depth", "destination_depth", "database_latency", "replica_lag"):
+            most, critical = getattr(self, f"max_{what}"), getattr(self, f"critical_{what}")
+            if most and critical and critical <= most:
+                raise ValueError(
+                    f"critical_{what} ({_shown(critical)}) must be higher than max_{what} "
+                    f"({_shown(most)}): the daemon ends before it ever waits"
+                )
+        return self
+
+
+def _shown(limit: int | timedelta) -> str:
+    return build_duration(limit) if isinstance(limit, timedelta) else str(limit)
+
 
 class Probe(Section):
     """What a running daemon sends through the delay levels, to see when it comes out."""
@@ -304,5 +366,11 @@ class Probe(Section):
         if self.every is not None and self.every <= timedelta(seconds=longest_s):
             raise ValueError(
                 f"every must be longer than {longest_s}s, the time that the longest probe takes"
+            )
+        if self.every is not None and self.warn_after >= self.every:
+            raise ValueError(
+                f"warn_after ({build_duration(self.warn_after)}) must be shorter than every "
+                f"({build_duration(self.every)}): a probe that is lost is reported only after it, "
+                "and no other is sent meanwhile"
             )
         return self

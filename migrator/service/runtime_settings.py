@@ -87,8 +87,12 @@ def _changed(now: HandOver, setting: RuntimeSetting, value: str) -> HandOver:
     try:
         return HandOver.model_validate({**now.model_dump(), str(setting): value})
     except ValidationError as exc:
-        said = "; ".join(each["msg"].removeprefix("Value error, ") for each in exc.errors())
-        raise ConfigError(f"{setting} cannot be {value!r}: {said[:1].lower()}{said[1:]}") from exc
+        raise ConfigError(f"{setting} cannot be {value!r}: {_said(exc)}") from exc
+
+
+def _said(exc: ValidationError) -> str:
+    said = "; ".join(each["msg"].removeprefix("Value error, ") for each in exc.errors())
+    return said[:1].lower() + said[1:]
 
 
 def read_anew(
@@ -106,6 +110,7 @@ def read_anew(
     """
     try:
         found = load()
+        handover = _in_force(now.handover, found.handover)
     except MigratorError as exc:
         _log.error(
             "the settings are wrong; nothing was changed",
@@ -114,8 +119,6 @@ def read_anew(
         audit_log.note(RELOAD, {"is_done": False, "error": str(exc)})
         return now
     changed = set(changed_keys(now, found))
-    wanted = {str(setting): getattr(found.handover, setting) for setting in RuntimeSetting}
-    handover = now.handover.model_copy(update=wanted)
     runtime.reset(handover)
     workers.set_lanes(handover.lanes)
     if any(key.startswith("throttle.") for key in changed):
@@ -128,6 +131,22 @@ def read_anew(
     audit_log.note(RELOAD, {"is_done": True, **facts})
     update = {"handover": handover, "throttle": found.throttle, "log": found.log}
     return now.model_copy(update=update)
+
+
+def _in_force(now: HandOver, found: HandOver) -> HandOver:
+    """Return *now* with what can change at run time as *found* has it.
+
+    Raises:
+        ConfigError: That does not go with what needs a restart.
+    """
+    wanted = {str(setting): getattr(found, setting) for setting in RuntimeSetting}
+    try:
+        return HandOver.model_validate({**now.model_dump(), **wanted})
+    except ValidationError as exc:
+        raise ConfigError(
+            f"what the settings say counts only after a restart, because the rest does not go "
+            f"with it before: {_said(exc)}"
+        ) from exc
 
 
 def changed_keys(before: Settings, after: Settings) -> Iterator[str]:

@@ -190,7 +190,7 @@ def test_control_messages_are_served_and_the_rest_is_left_as_it_was(
     """
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
-    prepare_dispatcher(rig, tmp_path, dispatch={"poll_interval": "1m"})
+    prepare_dispatcher(rig, tmp_path, dispatch={"poll_interval": "1m", "look_ahead": "1m"})
     rig.insert([row(timedelta(seconds=-60))])
     process = start_dispatcher(rig)
     with Receiver(rig.broker_url, "Billing") as receiver:

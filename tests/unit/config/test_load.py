@@ -158,6 +158,15 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ),
         ('[store]\nkind = "mongo"', "must be sql, nhibernate, azure or ravendb"),
         ('[handover]\nhorizon = "10000d"', "must be at most 268431855s"),
+        (
+            '[handover]\nhorizon = "30s"',
+            "horizon (30s) must be at least 1m longer than cutoff (1m), or no row is moved",
+        ),
+        ('[handover]\nhorizon = "90s"', "use a shorter cutoff, or a longer horizon"),
+        ('[handover]\ncutoff = "3200d"', "horizon (not set: 268431855s) must be at least 1m"),
+        ('[handover]\nsweep_interval = "11s"', "must be at most 10s"),
+        ('[handover]\ncutoff = "0s"\nsweep_interval = "2s"', "must be at most 1500ms with cut"),
+        ('[handover]\nlease = "11m"', "must be at most 10m"),
         ('[handover.destination_map]\nA = " "', "must map one queue name to another"),
         ('[broker.tls]\ncert_file = "c.pem"', "must have both cert_file and key_file, or neither"),
         ('[[endpoints]]\nname = "A"\ntable = "t"\ntable_prefix = "p"', "not both"),
@@ -170,6 +179,18 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[handover]\nmode = "dispatch"', "that is a mode for an endpoint in [[endpoints]]"),
         ('[dispatch]\npoll_interval = "0s"', "must be longer than 0s"),
         ('[dispatch]\npoll_interval = "61s"', "must be at most 1m"),
+        (
+            '[dispatch]\npoll_interval = "2s"',
+            "poll_interval (2s) must be at most 1500ms with look_ahead 1s",
+        ),
+        (
+            '[dispatch]\nerror_queue = "A.Timeouts"\n[[endpoints]]\nname = "A"\nmode = "forward"',
+            "the error queue of A must not be A.Timeouts",
+        ),
+        (
+            '[[endpoints]]\nname = "A"\ntable = "T"\n[[endpoints]]\nname = "B"\ntable = "T"',
+            "only one of them is served; named twice: T",
+        ),
         ("[dispatch]\nbatch_size = 10001", "must be less than or equal to 10000"),
         ('[dispatch]\nretry_delays = "10s"', "must be a list"),
         ("[dispatch]\nretry_delays = [10]", 'must be a duration in quotes, such as "30s"'),
@@ -181,6 +202,10 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ),
         ('[probe]\nlevels = "0,28"', "must be levels from 0 to 27 with commas between"),
         ('[probe]\nevery = "8s"', "every must be longer than 8s, the time that the longest probe"),
+        (
+            '[probe]\nevery = "10s"\nwarn_after = "10s"',
+            "warn_after (10s) must be shorter than every (10s)",
+        ),
         ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
         ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),
         ("[log]\nlevel = 5", "must be debug, info, warning or error"),
@@ -206,6 +231,14 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[throttle]\nhttp_url = "ftp://a"', "must be an http:// or https:// address"),
         ('[throttle]\nhttp_url = "http://me:secret@a/"', "must not contain a user or password"),
         ('[throttle]\nevery = "20s"', "at least twice as long as every"),
+        (
+            "[throttle]\nmax_level_depth = 9\ncritical_level_depth = 9",
+            "critical_level_depth (9) must be higher than max_level_depth (9)",
+        ),
+        (
+            '[throttle]\nmax_replica_lag = "2s"\ncritical_replica_lag = "1s"',
+            "critical_replica_lag (1s) must be higher than max_replica_lag (2s)",
+        ),
         ("[throttle]\nmax_level_depth = -1", "must be greater than or equal to 0"),
         (
             '[store]\ntime_zone = "Europe/Berlin"\nurl = "mysql+pymysql://db/x"',

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from migrator.config import Settings
+from migrator.errors import ConfigError
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.web.control import RuntimeSetting
 from tests.unit.service.conftest import Events
@@ -54,6 +55,27 @@ def test_what_needs_a_restart_is_named_and_never_told(
     assert (runtime.now.rate_limit, str(runtime.now.mode), used) == (0, "staged", [])
     assert caplog.records[-1].levelno == (logging.WARNING if later else logging.INFO)
     assert "a-secret" not in str([vars(record) for record in caplog.records])
+
+
+def test_values_that_move_no_row_are_refused_and_change_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nor do they where a reload brings one of the two, and the other needs a restart."""
+    given = Settings.model_validate({"handover": {"horizon": "1h"}})
+    runtime, events = RuntimeSettings(given.handover), Events()
+    with pytest.raises(ConfigError, match=r"cutoff cannot be '1h': horizon \(1h\) must"):
+        runtime.set(RuntimeSetting.CUTOFF, "1h")
+    after = read_anew(
+        given,
+        lambda: Settings.model_validate({"handover": {"horizon": "9h", "cutoff": "3h"}}),
+        runtime=runtime,
+        workers=_Workers(),  # type: ignore[arg-type]  # only what is asked
+        use_throttles=list[Settings]().append,
+        audit_log=events,  # type: ignore[arg-type]  # the same
+    )
+    assert after == given
+    assert runtime.now == given.handover
+    assert "counts only after a restart" in str(events.of("reload"))
 
 
 class _Workers:
