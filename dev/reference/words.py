@@ -65,6 +65,8 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "destination_reached": "a held destination can be reached again; its timeouts are handed over",
     "destinations_bound_again": "destinations had lost their binding to the delays, and are bound "
     "again",
+    "destinations_parked": "once a minute while any destination is parked: which, why, and what to "
+    "do; an error if only an operator can end it",
     "dispatcher_active": "this process sends an endpoint's timeouts from now on",
     "dispatcher_crashed": "a bug ended a dispatcher; the process ends",
     "dispatcher_critical": "a dispatcher has not worked for too long; nothing is lost, its "

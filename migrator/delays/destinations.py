@@ -2,8 +2,8 @@
 
 With v2, messages for a name that nobody is bound to freeze a level for every endpoint (reference
 ``native-delays.md`` section 5.3), so each destination is bound, or refused, before its first
-message is sent. Binding twice changes nothing; answers are remembered for a while. A right that
-we miss is an error of ours, and never said of a destination.
+message is sent. Binding twice changes nothing; answers are remembered for a while. What the broker
+answers about one name says nothing of the others, whatever it closes over it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from migrator.delays.routing import (
@@ -26,12 +27,13 @@ from migrator.delays.routing import (
     delivery_exchange,
 )
 from migrator.delays.topology import FindBindings
-from migrator.errors import AccessRefused, TargetError
+from migrator.errors import AccessRefused, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session, can_exist
 from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
 from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
+from migrator.rabbitmq.names import exactly
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +107,41 @@ class DestinationAnswers(ABC, Generic[A]):
         self.forget([name for name, (_, each) in answers if isinstance(each, Unreachable)])
 
 
+def ask_each(
+    settings: ConnectionSettings,
+    names: Collection[QueueName],
+    ask: Callable[[AdminSession, QueueName], A | Unreachable],
+) -> Mapping[QueueName, A | Unreachable]:
+    """Return what *ask* finds out about each of *names*, one after the other.
+
+    A refusal is the answer about its name. A name over which the broker closes the connection is
+    asked for once more, over another one and behind the others; then that is the answer.
+
+    Raises:
+        TargetUnavailable: The broker cannot be reached.
+        AccessRefused: It refuses us, or *ask* says that it would refuse every name.
+    """
+    found: dict[QueueName, A | Unreachable] = {}
+    left, tried = deque(names), set[QueueName]()
+    while left:
+        with admin_session(settings, purpose="look for destinations") as admin:
+            while left and admin.is_open:
+                name = left.popleft()
+                try:
+                    found[name] = ask(admin, name)
+                except EntityLocked as exc:
+                    found[name] = _locked(name, exc)
+                except AccessRefused:
+                    raise
+                except TargetError as exc:
+                    if isinstance(exc, TargetUnavailable) and name not in tried:
+                        tried.add(name)
+                        left.append(name)
+                    else:
+                        found[name] = _refused(name, exc)
+    return found
+
+
 class Destinations(DestinationAnswers[None]):
     """Whether messages would find their way out of the delays."""
 
@@ -142,7 +179,7 @@ class Destinations(DestinationAnswers[None]):
 
         Raises:
             TargetUnavailable: The broker cannot be asked now.
-            AccessRefused: We may not bind one of them, which says nothing about its rows.
+            AccessRefused: It refuses us, whatever the destination.
         """
         found = self.answers(names)
         return {name: each for name, each in found.items() if each is not None}
@@ -154,32 +191,45 @@ class Destinations(DestinationAnswers[None]):
                     f"{self._settings.address}: exchange {self._delivery} does not exist; "
                     "create the delays first: migrator delays create"
                 )
-            return {name: self._look(admin, name) for name in names}
-
-    def _look(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
-        try:
-            found = find_target(admin, name, self._topology, self._find_bindings)
-            return found if isinstance(found, Unreachable) else self._bind(admin, name, found)
-        except EntityLocked as exc:
-            return _locked(name, exc)
-
-    def _bind(self, admin: AdminSession, name: QueueName, target: Entity) -> Unreachable | None:
-        binding = Binding(source=self._delivery, target=target, key=delivery_binding_key(name))
-        if not self._may_bind:
+        bound = None
+        if not self._may_bind and self._find_bindings is not None:
             # an API that is there and does not answer raises: a missing binding must be noticed
-            find = self._find_bindings
-            missing = find is not None and binding not in find(binding.source)
-            return _unbound(name, "nothing binds it to the delays") if missing else None
+            bound = {*self._find_bindings(self._delivery)}
+        return ask_each(self._settings, names, partial(self._look, bound))
+
+    def _look(
+        self, bound: Collection[Binding] | None, admin: AdminSession, name: QueueName
+    ) -> Unreachable | None:
+        target = find_target(admin, name, self._topology, self._find_bindings)
+        if isinstance(target, Unreachable):
+            return target
+        binding = Binding(source=self._delivery, target=target, key=delivery_binding_key(name))
+        if self._may_bind:
+            return self._bind(admin, name, binding)
+        is_missing = bound is not None and binding not in bound
+        return _unbound(name, "nothing binds it to the delays") if is_missing else None
+
+    def _bind(self, admin: AdminSession, name: QueueName, binding: Binding) -> Unreachable | None:
         try:
             admin.bind(binding)
-        except AccessRefused as exc:  # a right that we miss is no fault of the rows
-            raise AccessRefused(
-                f"the broker user may not bind destination {name!r} to the delays: {exc}; its "
-                "timeouts wait: grant what `migrator db grants --broker` prints"
-            ) from exc
+        except AccessRefused as exc:
+            if f"'{self._delivery}'" in str(exc):  # then none may be bound
+                raise
+            return self._not_permitted(name, exc)
         except EntityAbsent:
             return _unknown(name)  # deleted since we looked
         return None
+
+    def _not_permitted(self, name: QueueName, error: AccessRefused) -> Unreachable:
+        address = self._settings.address
+        return Unreachable(
+            reason=Reason.NO_PERMISSION,
+            detail=(
+                f"{name!r}: user {address.user!r} needs permission to write to it in virtual host "
+                f"{address.vhost!r}: add {exactly(name)} to the pattern for write; "
+                f"`migrator db grants --broker` prints all three ({error})"
+            ),
+        )
 
 
 def find_target(
@@ -231,6 +281,10 @@ def _unknown(name: QueueName) -> Unreachable:
 
 def _unbound(name: QueueName, detail: str) -> Unreachable:
     return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")
+
+
+def _refused(name: QueueName, error: TargetError) -> Unreachable:
+    return Unreachable(reason=Reason.REFUSED, detail=f"{name!r}: {error}")
 
 
 def _locked(name: QueueName, error: EntityLocked) -> Unreachable:

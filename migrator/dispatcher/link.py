@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from migrator.delays.destinations import DestinationAnswers, find_target
+from migrator.delays.destinations import DestinationAnswers, ask_each, find_target
 from migrator.delays.routing import Topology, Unreachable, has_delay
 from migrator.delays.topology import FindBindings
 from migrator.errors import TargetUnavailable
@@ -22,7 +22,7 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
-from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -175,8 +175,7 @@ class RabbitRoutes(DestinationAnswers[Route]):
         self._find_bindings = find_bindings
 
     def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
-        with admin_session(self._settings, purpose="look for destinations") as admin:
-            return {name: self._look(admin, name) for name in names}
+        return ask_each(self._settings, names, self._look)
 
     def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
         found = find_target(admin, name, self._topology, self._find_bindings)

@@ -18,7 +18,6 @@ from typing import Final
 
 from migrator.delays.routing import Unreachable
 from migrator.errors import (
-    AccessRefused,
     MigratorError,
     StoreError,
     StoreUnavailable,
@@ -146,6 +145,11 @@ class Holding:
             _not_looked_at(exc)
             return False
 
+    def parked(self) -> Sequence[HeldDestination]:
+        """Return every destination whose rows wait."""
+        with self._lock:
+            return [each for held in self._held.values() for each in held.to_try(_FOREVER)]
+
     def rows(self, store: Store, endpoints: Collection[StoreEndpoint]) -> Sequence[HeldRows]:
         """Return how many rows wait for what is held, by destination; reads all rows.
 
@@ -201,7 +205,7 @@ class Holding:
             return False
         names = {held.destination: self._queue_of(held.destination) for _, held in due}
         try:
-            lost = self._lost({*names.values()})
+            lost = self.look_for({*names.values()})
         except TargetError as exc:
             _not_looked_at(exc)
             return False
@@ -227,21 +231,6 @@ class Holding:
             },
         )
         return True
-
-    def _lost(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
-        """Ask for all of *names*; one that we may not bind says nothing of the others."""
-        try:
-            return self.look_for(names)
-        except AccessRefused:
-            if len(names) == 1:
-                raise
-        found: dict[QueueName, Unreachable] = {}
-        for name in names:
-            try:
-                found |= self.look_for([name])
-            except AccessRefused:
-                continue  # its rows are claimed, and the lane says which right is missing
-        return found
 
 
 def _not_looked_at(exc: MigratorError) -> None:

@@ -77,10 +77,16 @@ class Reason(StrEnum):
     DESTINATION_UNBOUND = (
         "destination-unbound",
         "The queue exists, but it is not bound to the delays and migrator is configured not to "
-        "bind it, or its exchange is not bound to it. A missing permission of migrator's user is "
-        "never the reason.",
+        "bind it, or its exchange is not bound to it.",
         "Start its endpoint once, or set `broker.all_endpoints_support_delayed_delivery = false`; "
         "then retry.",
+    )
+    NO_PERMISSION = (
+        "no-permission",
+        "The broker user of migrator may not bind the destination to the delays; the detail names "
+        "the permission that is missing.",
+        "Grant what `migrator db grants --broker` prints; parked rows go on by themselves, those "
+        "in quarantine after a retry.",
     )
     DESTINATION_NAME_TOO_LONG = (
         "destination-name-too-long",

@@ -112,10 +112,11 @@ def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
 def broker_rights(context: Context) -> Iterator[Finding]:
     """May we make the queues that staging and retries need, and bind destinations to the delays?
 
-    Refuse a user who may not make our own queues, or may not bind destinations.
+    Refuse a user who may not make our own queues, or may bind none of the destinations; warn of
+    single destinations that may not be bound: their rows wait.
 
-    Asked of the broker, making and binding none. Without these rights a daemon would claim rows
-    and then begin again and again.
+    Asked of the broker, making and binding none. Without the rights to its own queues a daemon
+    would claim rows and then begin again and again.
     """
     if context.mode is not None:
         yield from _staging(context, context.mode)
@@ -148,9 +149,10 @@ def _binding(context: Context, names: Collection[QueueName]) -> Iterator[Finding
         return
     shown = [f"{name}: {text}" for name, text in sorted(unbindable.items())[:_NAMED]]
     shown += [f"and {len(unbindable) - _NAMED} more"] if len(unbindable) > _NAMED else []
-    yield refused(
+    finding = refused if len(unbindable) == len(names) else warning
+    yield finding(
         _USER,
-        f"may not bind {len(unbindable)} of {of_all}: {'; '.join(shown)}",
+        f"may not bind {len(unbindable)} of {of_all}, whose rows would wait: {'; '.join(shown)}",
         f"grant it `write` on each destination and `read` on {delivery_exchange(context.version)} "
         "(`migrator db grants --broker` prints the `rabbitmqctl set_permissions`), or, if all "
         "endpoints bind themselves, set broker.all_endpoints_support_delayed_delivery = true",

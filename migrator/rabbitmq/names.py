@@ -107,12 +107,12 @@ def least_grants(
     """
     native = re.escape(delays_prefix)
     configure = _anchored([_OURS, native] if creates_delays else [_OURS])
-    read = _anchored([_OURS, native, *map(_exactly, sorted(satellites))])
+    read = _anchored([_OURS, native, *map(exactly, sorted(satellites))])
     dispatches = sends_when_due or bool(satellites)
     writes_to_destinations = binds_destinations or dispatches
     names = sorted(destinations or ()) if writes_to_destinations else []
     names += [_DEFAULT_EXCHANGE] if dispatches else []
-    write = _anchored([_OURS, native, *map(_exactly, names)])
+    write = _anchored([_OURS, native, *map(exactly, names)])
     if writes_to_destinations and destinations is None:
         write = ".*"
     return Grants(configure=configure, write=write, read=read)
@@ -134,7 +134,8 @@ def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
     )
 
 
-def _exactly(name: str) -> str:
+def exactly(name: str) -> str:
+    """Return the part of a pattern that grants a permission for *name* alone."""
     return f"{re.escape(name)}$"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ from migrator.delays.routing import CAPACITY_MEASURED, PROBED, probe_delay_s
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
 from migrator.handover.pace import Pacer
-from migrator.ledger.report import Signal
+from migrator.ledger.report import HeldDestination, Signal
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level, Refusal, standing
 from migrator.preflight.registry import Rechecks
@@ -49,6 +51,11 @@ _STATUS_EVERY: Final = timedelta(seconds=10)
 _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
+_LOG_PARKED_EVERY_S: Final = 60.0
+_LOGGED: Final = 10
+"""Parked destinations that are named in one line of the log."""
+_FOR_AN_OPERATOR: Final = frozenset({Reason.NO_PERMISSION})
+"""Reasons that do not end before an operator changes something."""
 _LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
 _COUNT_PROCESSES_EVERY: Final = timedelta(seconds=1)
 """One that joins has as much room as if it were alone for so long."""
@@ -81,10 +88,12 @@ def periodic_jobs(
     once: bool,
 ) -> Iterator[Job]:
     """Yield what a service has done at intervals, as the settings want it."""
+    parked_log = ParkedLog()
 
     def look_at_held() -> None:
         if holding.look():
             workers.wake()
+        parked_log.report(holding.parked(), now_s=time.monotonic())
 
     def count_processes() -> None:
         if pacer.is_on() and not workers.is_resting:
@@ -101,6 +110,40 @@ def periodic_jobs(
         yield ProbeTask(app, audit_log, pacer, every).job
     if app.settings.ledger.purge_after is not None:
         yield PurgeTask(app, audit_log, app.settings.ledger.purge_after).job
+
+
+class ParkedLog:
+    """Logs which destinations are parked and what to do, once a minute for all of them."""
+
+    def __init__(self) -> None:
+        self._again_s = float("-inf")
+
+    def report(self, parked: Collection[HeldDestination], *, now_s: float) -> None:
+        """Log *parked*, unless that was done less than a minute before *now_s*."""
+        if not parked or now_s < self._again_s:
+            return
+        self._again_s = now_s + _LOG_PARKED_EVERY_S
+        first = sorted(parked, key=lambda each: (each.reason not in _FOR_AN_OPERATOR, each.since))
+        remedies = {str(reason): reason.remedy for reason in Reason}
+        _log.log(
+            logging.ERROR if first[0].reason in _FOR_AN_OPERATOR else logging.WARNING,
+            "destinations are parked; their timeouts wait in the store",
+            extra={
+                "action": "destinations_parked",
+                "destinations": len(parked),
+                "reasons": dict(Counter(each.reason for each in parked)),
+                "parked": [
+                    {
+                        "endpoint": each.endpoint,
+                        "destination": each.destination,
+                        "reason": each.reason,
+                        "detail": each.detail,
+                        "remedy": remedies.get(each.reason, ""),
+                    }
+                    for each in first[:_LOGGED]
+                ],
+            },
+        )
 
 
 class ProbeTask:

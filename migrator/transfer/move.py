@@ -88,6 +88,8 @@ class WhyLeft(StrEnum):
     """The target has no such queue."""
     DESTINATION_UNBOUND = Reason.DESTINATION_UNBOUND.value
     """Nothing leads to the queue, and nothing may be made to."""
+    NO_PERMISSION = Reason.NO_PERMISSION.value
+    """We may not bind it on the target."""
     TOO_LARGE = "too-large"
     """Headers or body are larger than the target takes."""
     COPIES = "copies"

@@ -160,8 +160,8 @@ def test_what_nobody_can_tell_is_no_fault_of_the_destination(url: str) -> None:
         _reasons(_destinations(url), "Sales")
 
 
-def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: str) -> None:
-    """Looking beforehand tells it, binding and removing nothing; binding ends with an error."""
+def test_a_permission_that_is_missing_parks_one_destination(vhost: Vhost, url: str) -> None:
+    """Looking beforehand shows it, binding and removing nothing; the other one is bound."""
     with plain_channel(url) as channel:
         channel.queue_declare("Sales", durable=True)
         channel.queue_declare("Secret", durable=True)
@@ -173,11 +173,14 @@ def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: 
     assert refused.keys() == {"Secret", "nowhere"}
     assert "queue 'Secret'" in refused[QueueName("Secret")]
     assert not _bindings(vhost)
-    assert not _reasons(_destinations(limited), "Sales")
+    found = _destinations(limited).unreachable([QueueName("Secret"), QueueName("Sales")])
+    assert {name: each.reason for name, each in found.items()} == {"Secret": Reason.NO_PERMISSION}
+    assert "Secret$ to the pattern for write" in found[QueueName("Secret")].detail
     assert not find_unbindable(connection(limited), V2, [QueueName("Sales")])
     assert _bindings(vhost) == {("queue", "Sales", "#.Sales")}
-    with pytest.raises(AccessRefused, match=r"'Secret'.*migrator db grants --broker"):
-        _reasons(_destinations(limited), "Secret", "Sales")
+    vhost.node.set_permissions(vhost.name, "binder", configure="^$", write=".*", read="^$")
+    with pytest.raises(AccessRefused, match=DELIVERY):
+        _reasons(_destinations(limited), "Sales")
 
 
 def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:

@@ -162,8 +162,12 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "destinations that may not be bound are one finding": (
         "broker-rights", {**BINDING, "version": V1},
         [(OK, USER, ""),
-         (REFUSED, USER, "may not bind 5 of 6 destinations: Q0: no; Q1: no; Q2: no; and 2 more; "
-          "grant it `write` on each destination and `read` on nsb.delay-delivery")]),
+         (WARNING, USER, "may not bind 5 of 6 destinations, whose rows would wait: Q0: no; Q1: no; "
+          "Q2: no; and 2 more; grant it `write` on each destination and `read` on "
+          "nsb.delay-delivery")]),
+    "who may bind none is refused": (
+        "broker-rights", {"previews": [preview({"Q0": 1})], **broker(forbidden=NAMES)},
+        [(OK, USER, ""), (REFUSED, USER, "may not bind 1 of 1 destination")]),
     "who may not bind need not be able to": (
         "broker-rights", {**BINDING, "may_bind": False}, [(OK, USER, "")]),
     # version
