@@ -16,6 +16,7 @@ The tree::
     ├── LimitPassed               3  a critical limit was passed; what was claimed is finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
+    │   │   ├── StoreLocked          another transaction kept a table or a row for too long
     │   │   └── ClockInDoubt         its clock jumped; nothing is claimed or handed over
     │   ├── SourceGone               a place that timeouts came from is not there any more
     │   └── RowRefused               it does not take this row, and never will
@@ -60,6 +61,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     QUARANTINED = 5
     DOUBTFUL = 6
+    PARTIAL = 7
     INTERRUPTED = 143
     """128 + SIGTERM, as shells have it: ``--once`` was stopped before it was done."""
 
@@ -138,10 +140,20 @@ class StoreError(MigratorError):
     """The legacy store did not do what was asked. Its state is known."""
 
     exit_code = ExitCode.UNREACHABLE
+    is_of_source: ClassVar[bool] = True
+    """It is a matter of the one table that was asked; False: of the whole database."""
 
 
 class StoreUnavailable(StoreError):
     """The legacy store cannot be reached now. Nothing was changed; trying again is safe."""
+
+    is_of_source = False
+
+
+class StoreLocked(StoreUnavailable):
+    """A table or a row is locked by another transaction, or too slow. Nothing was changed."""
+
+    is_of_source = True
 
 
 class ClockInDoubt(StoreUnavailable):

@@ -148,6 +148,9 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "store_busy": "the store is busy and takes requests more slowly; they are repeated when it "
     "says so",
     "surrender_failed": "a lease could not be given back; it expires by itself",
+    "table_failing": "the table of an endpoint fails or is locked; the endpoint waits, the others "
+    "go on; once a minute as long as it lasts",
+    "table_left": "with `--once`, an endpoint was left because its table fails or is locked",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
     "web_crashed": "a bug ended the web server; work continues, without status and control",
@@ -184,6 +187,10 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ExitCode.DOUBTFUL: (
         "the outcome of a batch is doubtful, or `verify` found contradictions",
         "`migrator db resolve`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
+    ),
+    ExitCode.PARTIAL: (
+        "done for some endpoints alone: others are refused, or their tables cannot be asked now",
+        "do what the message says of them, and run it again; nothing of them was changed",
     ),
     ExitCode.INTERRUPTED: (
         "`run --once` was stopped by a signal before it was done",

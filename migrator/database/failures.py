@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from migrator.database import mssql, oracle
-from migrator.errors import MigratorError, StoreUnavailable
+from migrator.errors import MigratorError, StoreError, StoreLocked, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ _PASSING_MYSQL: Final = frozenset(
     }
 )
 """Numbers of MariaDB and MySQL below 2000 and above 3000, and of the driver between."""
+_LOCKED_STATES: Final = ("57014", "55P03")
+_LOCK_TIMEOUT_MYSQL: Final = 1205
 _TURNED_AWAY: Final = re.compile(
     r"FATAL:.*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied"
     r"|not permitted to log in|not currently accepting connections)|no password supplied"
@@ -69,6 +71,11 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
         why = _primary(exc) if isinstance(exc, DBAPIError) else str(exc)
         if isinstance(exc, DBAPIError) and not is_passing(exc):
             raise failed(f"the database refused {doing}: {why}") from exc
+        if isinstance(exc, DBAPIError) and failed is StoreError and is_locked(exc):
+            raise StoreLocked(
+                f"{doing} waited too long for a lock, or for the answer: {why}; look for a "
+                "transaction that keeps the table, such as ALTER TABLE or VACUUM FULL"
+            ) from exc
         raise StoreUnavailable(
             f"the database cannot be reached for {doing}: {why}; "
             "check store.url, the network and the database"
@@ -80,15 +87,36 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
 def retrying(work: Callable[[], T]) -> T:
     """Return what *work* returns; try again a little later while the database is unavailable.
 
-    Only for calls that are safe to repeat. At most three attempts, at most 2 s of waiting.
+    Only for calls that are safe to repeat. At most three attempts, at most 2 s of waiting. What was
+    locked has been waited for already.
     """
     attempts = Retrying(
-        retry=retry_if_exception_type(StoreUnavailable),
+        retry=retry_if_exception(_is_worth_another_try),
         stop=stop_after_attempt(_RETRY_ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.1, max=_RETRY_MAX_WAIT_S),
         reraise=True,
     )
     return attempts(work)
+
+
+def _is_worth_another_try(exc: BaseException) -> bool:
+    return isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreLocked)
+
+
+def is_locked(exc: DBAPIError) -> bool:
+    """Return True when a lock took longer than the session allows, and all is rolled back.
+
+    On PostgreSQL the statement itself, too: elsewhere that limit may end a commit, whose outcome is
+    not known then. SQLite locks whole files: there, that is no matter of one table.
+    """
+    code = _mysql_code(exc)
+    if code is not None:
+        return code == _LOCK_TIMEOUT_MYSQL
+    if mssql.state_of(exc) is not None:
+        return mssql.is_lock_timeout(exc)
+    if oracle.code_of(exc) is not None:
+        return oracle.is_lock_timeout(exc)
+    return sqlstate(exc) in _LOCKED_STATES
 
 
 def is_passing(exc: DBAPIError) -> bool:

@@ -139,10 +139,11 @@ def be_patient(connection: Any, patience: Patience) -> None:
     ends no idle transaction but with the whole idle session; the pool finds out.
     """
     statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
-    lock_s = max(int(patience.lock.total_seconds()), 1)
+    is_mariadb = is_of_mariadb(str(connection.get_server_info()))
+    lock_s = max(int(patience.lock.total_seconds()), 0 if is_mariadb else 1)
     # the one is for rows, the other for whole tables
     settings: dict[str, object] = {"innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
-    if is_of_mariadb(str(connection.get_server_info())):
+    if is_mariadb:
         settings["max_statement_time"] = statement_s
         settings["idle_transaction_timeout"] = int(patience.idle.total_seconds())
     else:

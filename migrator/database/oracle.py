@@ -58,6 +58,7 @@ _PASSING_DRIVER: Final = frozenset(
     {"DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005"}
 )
 """Not connected, cut off, timed out, refused, unknown to the listener, cannot connect."""
+_LOCKED: Final = frozenset({"ORA-00054", "ORA-30006"})
 
 
 class Waiting:
@@ -158,6 +159,11 @@ def code_of(exc: DBAPIError) -> str | None:
     arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
     found = getattr(arguments[0], "full_code", None) if arguments else None
     return str(found) if found else None
+
+
+def is_lock_timeout(exc: DBAPIError) -> bool:
+    """Return whether a lock took longer than it may; of an error of python-oracledb."""
+    return code_of(exc) in _LOCKED
 
 
 def is_passing(exc: DBAPIError) -> bool:

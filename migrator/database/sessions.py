@@ -24,7 +24,8 @@ class Patience:
     """What a session waits for, and for how long."""
 
     lock: timedelta = timedelta(seconds=5)
-    """For a row or a table that somebody else holds; whole seconds, at least one."""
+    """For a row or a table that somebody else holds. MariaDB and MySQL count whole seconds: less
+    than one is no wait at all on MariaDB, and one second on MySQL."""
     statement: timedelta = timedelta(seconds=60)
     idle: timedelta = timedelta(seconds=15)
     """A transaction in which nothing is said: a stopped process must not keep its locks."""

@@ -23,6 +23,7 @@ from typing import Final
 from migrator.delays.releases import RANGES, range_from_s, range_level, range_of
 from migrator.errors import StoreError
 from migrator.handover.pace import Pacer
+from migrator.handover.sources import FailingSources
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
@@ -43,6 +44,8 @@ _NOTHING_OVERDUE_S: Final = 0.5
 """Where no row was overdue, none is looked for again for so long."""
 _LOOK_EVERY_S: Final = 0.5
 """What a look found is believed for so long; what it did not find, by all lanes of the process."""
+_OTHERS_LOOK_S: Final = 0.3
+"""So long a lane waits for the answer that another one has asked for."""
 _LONGEST_PAUSE_S: Final = 1.5
 """Between two looks that find nothing, each twice as long after the one before. Rows that were
 there are claimed long before they are due, so only one that another program writes meanwhile, due
@@ -72,14 +75,21 @@ class _Progress:
 
 
 class Look:
-    """Tells which sources have rows to claim; lanes share it, and an answer that there are none."""
+    """Tells which sources have rows to claim; lanes share it, and an answer that there are none.
+
+    No lane waits for the statement of another for longer than moments.
+    """
 
     def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
         """Have looked at nothing; lanes rest at least *rest_s* when they found nothing."""
+        self.failing = FailingSources(clock)
+        """Nothing is asked of them, neither by looks nor by claims."""
         self._claims = claims
         self._clock = clock
         self._shortest_rest_s = rest_s
-        self._lock = threading.Lock()
+        self._change = threading.Condition()
+        """Held to change what follows, and never over a statement."""
+        self._is_asking = False
         self._asked: object = None
         self._pause_s = 0.0
         """How long the last look is believed, if it found nothing."""
@@ -90,18 +100,43 @@ class Look:
     def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
         """Return the sources of those of *requests* that may find something; one per source."""
         asked = [(each.endpoint.source, each.due_after is None, each.not_for) for each in requests]
-        with self._lock:
+        with self._change:
+            # another lane's answer is soon there, and spares the database the same question
+            self._change.wait_for(lambda: not self._is_asking, _OTHERS_LOOK_S)
             now_s = self._clock.monotonic_s()
             if now_s < self._nothing_until_s and asked == self._asked:
                 return set()
-            found = {each.endpoint.source for each in self._claims.promising(requests)}
-            takes_overdue = any(each.due_after is None for each in requests)
-            longest_s = _LONGEST_PAUSE_S if takes_overdue else _LONGEST_PAUSE_BEFORE_CUTOFF_S
+            self._is_asking = True
+        try:
+            found = self._found(requests)
+        finally:
+            with self._change:
+                self._is_asking = False
+                self._change.notify_all()
+        takes_overdue = any(each.due_after is None for each in requests)
+        longest_s = _LONGEST_PAUSE_S if takes_overdue else _LONGEST_PAUSE_BEFORE_CUTOFF_S
+        with self._change:
             is_again = not found and asked == self._asked
             self._pause_s = min(self._pause_s * 2, longest_s) if is_again else _LOOK_EVERY_S
             self._asked = asked
             self._nothing_until_s = float("-inf") if found else now_s + self._pause_s
-            return found
+        return found
+
+    def _found(self, requests: Sequence[ClaimRequest]) -> set[str]:
+        """Ask for all at once; where that fails, each alone, so that the others are answered."""
+        sources = {each.endpoint.source for each in requests}
+        try:
+            found = {each.endpoint.source for each in self._claims.promising(requests)}
+        except StoreError as exc:
+            if not exc.is_of_source:
+                raise
+            if len(requests) == 1:
+                self.failing.note_failed(requests[0].endpoint, exc)
+                return set()
+            return set().union(*(self._found([each]) for each in requests))
+        for source in sources - found:
+            self.failing.note_claimed(source)
+        return found
 
     @property
     def rest_s(self) -> float:
@@ -110,7 +145,7 @@ class Look:
 
     def forget(self) -> None:
         """Look anew the next time: somebody acted, and what was seen may be of before that."""
-        with self._lock:
+        with self._change:
             self._asked = None
 
 
@@ -150,7 +185,7 @@ class Claimer:
 
         Raises:
             LeaseLost: The lane is somebody else's.
-            StoreUnavailable: See ``Claims.claim``.
+            StoreUnavailable: See ``Claims.claim``. What one table answers keeps that one out alone.
         """
         is_fresh = self.clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
         if is_fresh:
@@ -162,41 +197,68 @@ class Claimer:
         return claimed
 
     def _look_again(self, lease: Lease) -> None:
-        if all(self._is_surely_held(progress.endpoint.name) for progress in self._turns):
+        if all(self._passes_over(each.endpoint) for each in self._turns):
             return
+        failing = self.look.failing
+        asked = [each for each in self._turns if not failing.is_left_out(each.endpoint.source)]
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
         floor = None if selection.takes_overdue else after
         # in the same order for each lane, whoever's turn it is
-        ordered = sorted(self._turns, key=lambda progress: progress.endpoint.source)
+        ordered = sorted(asked, key=lambda progress: progress.endpoint.source)
         self._looked_s = self.clock.monotonic_s()
         self._worth = self.look.sources(
             [self._request(each, lease, self.mode, floor, until, None, 1) for each in ordered]
         )
 
-    def _is_surely_held(self, endpoint: EndpointName) -> bool:
+    def _passes_over(self, endpoint: StoreEndpoint) -> bool:
+        """Return whether *endpoint* is held, or fails; note what its table answers to that."""
+        if self.look.failing.is_left_out(endpoint.source):
+            return True
         try:
-            return self.is_held(endpoint)
-        except StoreError:  # its own turn says why, and the others have theirs
-            return False
+            return self.is_held(endpoint.name)
+        except StoreError as exc:
+            self._leave_out(endpoint, exc)
+            return True
+
+    def _leave_out(self, endpoint: StoreEndpoint, error: StoreError) -> None:
+        """Note that *endpoint* fails; raise *error* where it says more than that."""
+        if not error.is_of_source or not self.claims.is_atomic:
+            raise error
+        self.look.failing.note_failed(endpoint, error)
 
     def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
         for _ in range(len(self._turns)):
             progress = self._turns[0]
             self._turns.rotate(-1)
-            if progress.endpoint.source not in self._worth or self.is_held(progress.endpoint.name):
+            source = progress.endpoint.source
+            if source not in self._worth or self._passes_over(progress.endpoint):
                 continue
-            for delay_range, request in self._requests(progress, lease, max_rows):
-                if only_overdue and request.due_after is not None:
-                    break
-                claim = self.claims.claim(request)
-                if claim is not None:
-                    self.fault("claim.done")
-                    if request.mode is self.mode and request.due_after is not None:
-                        self._note(progress, delay_range, claim)
-                    return claim.batch
+            try:
+                batch = self._claim_of(progress, lease, max_rows, only_overdue=only_overdue)
+            except StoreError as exc:
+                self._leave_out(progress.endpoint, exc)
+                continue
+            if batch is not None or not only_overdue:
+                self.look.failing.note_claimed(source)
+            if batch is not None:
+                return batch
             if not only_overdue:
-                self._worth.discard(progress.endpoint.source)
+                self._worth.discard(source)
+        return None
+
+    def _claim_of(
+        self, progress: _Progress, lease: Lease, max_rows: int, *, only_overdue: bool
+    ) -> Batch | None:
+        for delay_range, request in self._requests(progress, lease, max_rows):
+            if only_overdue and request.due_after is not None:
+                break
+            claim = self.claims.claim(request)
+            if claim is not None:
+                self.fault("claim.done")
+                if request.mode is self.mode and request.due_after is not None:
+                    self._note(progress, delay_range, claim)
+                return claim.batch
         return None
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:

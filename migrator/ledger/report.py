@@ -244,6 +244,7 @@ class Signal(StrEnum):
     HTTP = "throttle_http", "The throttle URL says no"
     FLAG_FILE = "flag_file", "The flag file exists"
     TIME_ZONE = "time_zone", "Due times are in another time zone"
+    TABLE = "table_failing", "The table fails or is locked"
 
 
 LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)

@@ -310,7 +310,8 @@ class DispatcherThread(Worker):
                 **facts,
             )
         if self._once and failing_s > self._context.patience_s:
-            return self._give_up("the dispatcher keeps failing; giving up", exc)
+            self._give_up("the dispatcher keeps failing; giving up", exc)
+            return False  # the others go on to their end
         if failing_s > self._critical_s:
             if not self._is_critical:
                 self._is_critical = True
@@ -322,14 +323,14 @@ class DispatcherThread(Worker):
                     **facts,
                 )
             if self._exits:
-                return self._give_up("ending the process, as dispatch.on_critical says", exc)
+                self._give_up("ending the process, as dispatch.on_critical says", exc)
+                self._stop.draining.set()
+                return False
         return True
 
-    def _give_up(self, text: str, exc: MigratorError) -> bool:
+    def _give_up(self, text: str, exc: MigratorError) -> None:
         self.failure = exc
         self._say(logging.ERROR, "dispatcher_gave_up", text, error=str(exc))
-        self._stop.draining.set()
-        return False
 
     def _say(self, level: int, action: str, text: str, **facts: object) -> None:
         _log.log(level, text, extra={"action": action, "endpoint": self._endpoint, **facts})

@@ -23,7 +23,7 @@ from migrator.app.remaining import (
     left_text,
     needs_attention,
 )
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, StoreError
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -156,7 +156,7 @@ class FinishWatch:
         if not quiet:
             return
         try:
-            counted = {each.name: self._reader.read(each, self._selection()) for each in quiet}
+            counted = self._counted(quiet)
             progress = _by_name(self._progress())
         except MigratorError as exc:
             _log.info(
@@ -173,6 +173,17 @@ class FinishWatch:
             ends = self._ends()
         if is_new:
             self._finished(ends)
+
+    def _counted(self, endpoints: Sequence[StoreEndpoint]) -> Mapping[EndpointName, Remaining]:
+        """Count those that can be; a table that fails keeps no other from being counted."""
+        found: dict[EndpointName, Remaining] = {}
+        for each in endpoints:
+            try:
+                found[each.name] = self._reader.read(each, self._selection())
+            except StoreError as exc:
+                if not exc.is_of_source:
+                    raise
+        return found
 
     def at_end(self, endpoints: Sequence[StoreEndpoint]) -> tuple[Progress, Sequence[EndpointEnd]]:
         """Return what the ledger has, and how each of *endpoints* is at the end of a run.

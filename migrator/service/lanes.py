@@ -262,6 +262,7 @@ class LaneThread(LaneWorker):
             )
             return False
         waits = self._throttle.delays_the_end(self._names)
+        waits = waits or self._setup.claimer.look.failing.is_any_awaited()
         return not waits and self._throttle.changes == changes
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:

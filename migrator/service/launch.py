@@ -42,6 +42,7 @@ from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import Job, scheduled
+from migrator.service.sources import FailingSourcesTask, log_left
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
@@ -75,11 +76,17 @@ _GC_THRESHOLDS: Final = (20_000, 20, 20)
 _RUN_STATUS: Final = {
     ExitCode.DONE: "done",
     ExitCode.QUARANTINED: "done",
+    ExitCode.PARTIAL: "done",
     ExitCode.INTERRUPTED: "stopped",
 }
 
 _IS_DONE: Final = (ExitCode.DONE, ExitCode.QUARANTINED)
-_CAN_BE_TOLD: Final = (*_IS_DONE, ExitCode.DOUBTFUL, ExitCode.PREFLIGHT_REFUSED)
+_CAN_BE_TOLD: Final = (
+    *_IS_DONE,
+    ExitCode.PARTIAL,
+    ExitCode.DOUBTFUL,
+    ExitCode.PREFLIGHT_REFUSED,
+)
 """With these ``--once`` had answers until its end, and nobody waits for it to stop."""
 
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
@@ -226,6 +233,7 @@ class _Daemon:
         self._look = Look(
             app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
         )
+        self._failing = FailingSourcesTask(app.store, self._look.failing, self._throttle)
         self._guard = ClaimGuard(
             self._throttle,
             self._stop,
@@ -368,8 +376,13 @@ class _Daemon:
         if self._once:
             failures += self._stop.stuck.values()
             failures += self._limits_passed()
-        if failures:
-            return max((failure.exit_code for failure in failures), key=int)
+        codes = {failure.exit_code for failure in failures}
+        if self._once and (left := self._look.failing.all()):
+            log_left(self._look.failing)
+            is_all = len(left) == len(self._endpoints)
+            codes.add(ExitCode.UNREACHABLE if is_all else ExitCode.PARTIAL)
+        if codes:
+            return max(codes)
         is_interrupted = self._once and self._stop.draining.is_set()
         return ExitCode.INTERRUPTED if is_interrupted else None
 
@@ -405,9 +418,10 @@ class _Daemon:
         status = _RUN_STATUS.get(code, "failed")
         if status == "done" and not self._once:
             status = "stopped"
-        for _, run in self._runs:
+        failing = {each.endpoint for each in self._look.failing.all()}
+        for endpoint, run in self._runs:
             try:
-                self._app.runs.end(run, status)
+                self._app.runs.end(run, "failed" if endpoint in failing else status)
             except MigratorError as exc:
                 _log.warning(
                     "the end of the run could not be recorded",
@@ -471,7 +485,7 @@ class _Daemon:
             *self._poller.jobs,
             *([self._finish.job] if self._moved and not self._once else []),
             self._signals.job,
-            *([self._capacity.job] if self._moved else []),
+            *([self._failing.job, self._capacity.job] if self._moved else []),
         ]
         if (every := app.settings.broker.recheck_interval) is not None:
             recheck = Recheck(

@@ -20,7 +20,7 @@ from migrator.app import App
 from migrator.app.remaining import Phase, Remaining, RemainingReader
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import PROBED
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, StoreError
 from migrator.ledger.report import (
     AuditEvent,
     PauseReason,
@@ -195,8 +195,19 @@ class StatusPoller:
         return found
 
     def _counts(self) -> Mapping[str, object]:
-        chosen = self._selection()
-        return {"counts": {e.name: self._reader.read(e, chosen) for e in self._endpoints}}
+        """Count each table that can be; of another, what was counted last stays, and why."""
+        chosen, found = self._selection(), dict(self._seen.counts)
+        for each in self._endpoints:
+            what = f"rows of {each.name}"
+            try:
+                found[each.name] = self._reader.read(each, chosen)
+            except StoreError as exc:
+                if not exc.is_of_source:
+                    raise
+                self._gaps[what] = str(exc)
+            else:
+                self._gaps.pop(what, None)
+        return {"counts": found}
 
     def _read(self, what: str, read: Callable[[], Mapping[str, Any]]) -> None:
         """Read *what* if it is time; note what goes wrong, and how long it took."""

@@ -33,6 +33,8 @@ BEGAN: Final = "hold_began"
 ENDED: Final = "hold_ended"
 CRITICAL: Final = "critical_load"
 
+_LEFT_AT_THE_END: Final = (Signal.QUARANTINE, Signal.TABLE)
+"""A run to the end does not wait for them, or not by the throttle."""
 QUARANTINE_LIMIT: Final = "handover.max_quarantined, or 1 % if that is more"
 AGAIN_S: Final = 600.0
 REFUSED_AGAIN_S: Final = 15.0
@@ -114,7 +116,7 @@ class Throttle:
         """Return whether something of *endpoints* waits that a run to the end waits for, too."""
         concerned = (None, *endpoints)
         return any(
-            reason.endpoint in concerned and reason.signal is not Signal.QUARANTINE
+            reason.endpoint in concerned and reason.signal not in _LEFT_AT_THE_END
             for reason in self.reasons()
         )
 
@@ -155,7 +157,6 @@ class ClaimGuard:
         """Have looked at nothing."""
         self._by_name = {endpoint.name: endpoint for endpoint in self.endpoints}
         self._next_s: dict[EndpointName, float] = {}
-        self._lock = threading.Lock()
 
     def may_claim(self, endpoint: EndpointName | None = None) -> bool:
         """Return whether rows of *endpoint* may be claimed now; None: rows of any at all.
@@ -166,12 +167,14 @@ class ClaimGuard:
         if self.stop.draining.is_set():
             return False
         if endpoint is not None:
-            with self._lock:
-                if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
-                    self._look_at_due_times(endpoint)
+            # without a lock: two lanes may read the same sample, but none waits for another's
+            if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
+                self._look_at_due_times(endpoint)
             if (passed := self.quarantine_limit.take_passed(endpoint)) is not None:
                 self.throttle.pause(Signal.QUARANTINE, endpoint, passed, QUARANTINE_LIMIT)
-        return self.throttle.reason_for(endpoint) is None
+        # a table that fails is left out by whoever claims, and asked by a job
+        reasons = self.throttle.reasons_for(endpoint)
+        return all(each.signal is Signal.TABLE for each in reasons)
 
     def _look_at_due_times(self, endpoint: EndpointName) -> None:
         reading = self.read_due_times(self._by_name[endpoint])

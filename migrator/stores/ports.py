@@ -274,6 +274,14 @@ class Store(Protocol):
         """
         ...
 
+    def read_anew(self, endpoint: StoreEndpoint) -> None:
+        """Forget what is known of the place of *endpoint*, which failed, and look at it anew.
+
+        Raises:
+            StoreError: It is gone, or cannot be worked with; says why.
+        """
+        ...
+
 
 class Claims(Protocol):
     """Moving rows between store and ledger.
@@ -303,6 +311,11 @@ class Claims(Protocol):
         """
         ...
 
+    @property
+    def is_atomic(self) -> bool:
+        """Whether a claim that fails with an answer of the store has claimed nothing at all."""
+        ...
+
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         """Return those of *requests* that may find something; the others would find nothing now.
 
@@ -310,7 +323,9 @@ class Claims(Protocol):
         where it cannot, it returns all of them.
 
         Raises:
-            StoreUnavailable: It does not answer.
+            StoreError, StoreLocked: One of the tables cannot be read now. Of which, a call with
+                the requests of one source tells.
+            StoreUnavailable: The store does not answer.
         """
         ...
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from migrator.errors import LeaseLost
+from migrator.errors import LeaseLost, StoreLocked
 from migrator.ledger.states import BatchState, Mode
 from migrator.nservicebus.timeouts import Lane, content_hash
 from migrator.stores.ports import Claims, Store
 from migrator.stores.sql.claims import SqlClaims
+from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.sql_persistence import Placement, SqlStore
 from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.site import Site
@@ -91,6 +93,26 @@ def test_a_look_tells_where_a_claim_would_find_something(site: AnySite) -> None:
         assert site.claims.promising([late]) == []
     assert site.claims.claim(late) is None
     assert site.batches.open_batches(lease) == []
+
+
+@pytest.mark.tables
+def test_a_table_that_another_transaction_keeps_is_told_apart_and_given_up_soon(
+    site: Site,
+) -> None:
+    """Look and claim end within moments, whatever a session waits for else; then it goes on."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    asked = site.request(endpoint, lease)
+    if site.is_sqlite:
+        pytest.skip("it locks whole files")
+    assert site.claims.promising([asked])  # what a table is made of is known by then
+    with site.engine.connect() as other, other.begin():
+        dialect_for(other.dialect.name).lock_table(other, site.quoted())
+        for ask in (lambda: site.claims.promising([asked]), lambda: site.claims.claim(asked)):
+            began_s = time.monotonic()
+            with pytest.raises(StoreLocked):
+                ask()
+            assert time.monotonic() - began_s < 4.0  # sessions wait for 5 s else
+    assert site.claims.claim(asked) is not None
 
 
 @pytest.mark.every_store

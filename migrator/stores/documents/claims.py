@@ -49,6 +49,7 @@ class DocumentClaims:
     """Implements ``Claims`` over a ledger and a document store."""
 
     can_seek = False
+    is_atomic = False
 
     def __init__(
         self,

@@ -157,6 +157,10 @@ class DocumentStoreView:
         self._counted[source] = (time.monotonic(), listed)
         return listed
 
+    def read_anew(self, endpoint: StoreEndpoint) -> None:
+        """Do nothing: of a place of documents nothing is remembered; see ``Store``."""
+        del endpoint
+
     def answer_s(self, source: str, *, patience: timedelta) -> float:
         """Return the seconds that a look for a timeout takes that there never is; see ``Store``.
 

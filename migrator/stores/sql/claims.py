@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from migrator.database.portable import (
     row_by_row,
 )
 from migrator.database.types import byte_length, database_now
-from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
+from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreLocked
 from migrator.ledger.claims import hold_batch, insert_trial_run, open_batch, under_lease
 from migrator.ledger.quarantine import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
@@ -39,6 +40,8 @@ _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
 _LOOKED_AT_ONCE: Final = 50
 """Tables in one statement."""
+_LOOK_LOCKS: Final = timedelta(seconds=0.2)
+"""So long a look at several tables waits for one that another transaction keeps."""
 _UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
 """States of a batch of which single rows can be given back."""
 _COUNTED: Final = {"preserve_rowcount": True}
@@ -57,6 +60,7 @@ class SqlClaims:
     """Implements ``DispatchClaims`` over one database."""
 
     can_seek = True
+    is_atomic = True
 
     def __init__(
         self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
@@ -89,20 +93,22 @@ class SqlClaims:
         return [each for some in _at_once(requests) for each in self._promising(some)]
 
     def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        doing = "looking for rows to claim"
+        sources = {each.endpoint.source for each in requests}
+        of = f" from {min(sources)}" if len(sources) == 1 else ""
+        doing = f"looking for rows to claim{of}"
         try:
             query = sa.select(
                 *(is_there(self._table_of(each.endpoint.source), each) for each in requests)
             )
             with reading(self._engine, StoreError, doing=doing) as connection:
                 prefer_indexes(connection)
+                locks = _LOOK_LOCKS if len(sources) > 1 else _LOOK_LOCKS / 2
+                self._dialect.bound_locks(connection, locks)
                 found = connection.execute(query).one()
-        except StoreUnavailable as exc:
+        except StoreLocked as exc:
             if mssql.is_lock_timeout(exc.__cause__):
                 return requests  # a claim reads past what this waited for
             raise
-        except StoreError:  # one table is gone: a claim says which, and the others have their turn
-            return requests
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
 
     def claim_within(

@@ -160,6 +160,11 @@ class NHibernateStore(TableStore):
             self.endpoints()
         return LegacyTable(source=source, table=shared.table, owner=self._spelled.get(key, key))
 
+    def read_anew(self, endpoint: StoreEndpoint) -> None:
+        """Look at the table again; see ``Store``."""
+        self._found = None
+        self.legacy_table(endpoint.source)
+
     def location(self, source: str) -> tuple[str | None, str]:
         """Return schema and name of the table; see ``TableStore``."""
         place = self._place(self._shared())

@@ -206,6 +206,11 @@ class SqlStore(TableStore):
             self._tables[source] = found
         return self._tables[source]
 
+    def read_anew(self, endpoint: StoreEndpoint) -> None:
+        """Look at the table again; see ``Store``."""
+        self._tables.pop(endpoint.source, None)
+        self.legacy_table(endpoint.source)
+
     def source_of(self, name: str) -> str:
         """Return where the rows of the endpoint *name* are, or would be."""
         placement = self._options.placements.get(name, Placement())

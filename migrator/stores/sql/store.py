@@ -48,6 +48,7 @@ CHUNK_ROWS: Final = 2000
 MOST_ROWS: Final = 200_000
 """Rows that are counted; a larger table is told by the database's own estimate."""
 _SAMPLED: Final = 40
+_SAMPLE_LOCKS: Final = timedelta(seconds=0.2)
 _NEVER: Final = sa.literal_column("1") == sa.literal_column("0")
 """In words that each database takes for a condition; Oracle knows no ``false``."""
 
@@ -115,6 +116,10 @@ class TableStore(ABC):
         """Return the table of *source* as the vendor would make it."""
 
     @abstractmethod
+    def read_anew(self, endpoint: StoreEndpoint) -> None:
+        """Look at the table again; see ``Store``."""
+
+    @abstractmethod
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, and what else is to be known; see ``Store``."""
 
@@ -169,7 +174,7 @@ class TableStore(ABC):
         )
         found: list[DueTime] = []
         for part in parts:
-            rows = self._read(legacy, part.limit(_SAMPLED))
+            rows = self._sample(legacy, part.limit(_SAMPLED))
             if not rows and not found:
                 break
             found += [
@@ -179,6 +184,15 @@ class TableStore(ABC):
                 for row in rows
             ]
         return found
+
+    def _sample(self, legacy: LegacyTable, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """Read a few rows before a claim, which waits for no lock for long."""
+
+        def read(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+            self._dialect.bound_locks(connection, _SAMPLE_LOCKS)
+            return connection.execute(statement).all()
+
+        return self._asked(f"reading {legacy.source}", read)
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Claim one row and roll back; see ``Store``."""

@@ -95,6 +95,7 @@ class MemoryLedger:
         self.claims_in_vain = 0
 
     can_seek = True
+    is_atomic = True
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         return [request for request in requests if self._wanted(request)]

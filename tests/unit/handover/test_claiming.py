@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.delays.releases import load
-from migrator.errors import StoreError
+from migrator.errors import StoreError, StoreLocked, StoreUnavailable
 from migrator.handover.claiming import Claimer, Look, PassSize
 from migrator.handover.pace import Pacer
 from migrator.ledger.states import Mode
@@ -31,6 +31,7 @@ class Store:
     """One heap of rows for each endpoint."""
 
     can_seek = True
+    is_atomic = True
 
     def __init__(self, rows: int) -> None:
         self.ledgers = {
@@ -39,13 +40,22 @@ class Store:
         }
         self.asked: list[EndpointName] = []
         self.looks = 0
+        self.broken: dict[EndpointName, StoreError] = {}
+        """Claims of them fail."""
+        self.unreadable: dict[EndpointName, StoreError] = {}
+        """Looks at them fail."""
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         self.looks += 1
+        for each in requests:
+            if (error := self.unreadable.get(each.endpoint.name)) is not None:
+                raise error
         return [r for r in requests if self.ledgers[r.endpoint.name].stored]
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         self.asked.append(request.endpoint.name)
+        if (error := self.broken.get(request.endpoint.name)) is not None:
+            raise error
         return self.ledgers[request.endpoint.name].claim(request)
 
 
@@ -84,24 +94,59 @@ def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
     assert store.asked == []
 
 
-def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
-    """Its table is gone, say: that is told each time it has its turn, and the others go on."""
+@pytest.mark.parametrize("error", [StoreError("no such table"), StoreLocked("a lock timeout")])
+def test_a_table_that_fails_is_left_out_alone_until_it_answers(error: StoreError) -> None:
+    """The claim that met it costs the others no turn; it is asked again less and less often."""
+    store, clock = Store(40), MemoryClock()
+    store.broken = {EndpointName("A"): error}
+    lane = lane_of(store, clock)
+    failing = lane.look.failing
+    for times, wait_s in enumerate([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], 1):
+        assert sorted(claimed(lane, 4)) == ["B", "B", "C", "C"]
+        (known,) = failing.all()
+        assert (known.next_s - clock.elapsed, known.is_left_out) == (wait_s, True)
+        assert store.asked.count(EndpointName("A")) == times
+        clock.elapsed += wait_s
+        failing.note_answered("public.A")
+    assert not failing.is_any_awaited()
+    store.broken.clear()
+    failing.note_answered("public.A")
+    clock.elapsed += 1.0
+    assert "A" in claimed(lane, 3)
+    assert failing.all() == []
+
+
+def test_a_look_that_one_table_refuses_asks_the_others_alone() -> None:
+    """None of them is held up, and what fails is not asked again."""
     store, clock = Store(4), MemoryClock()
+    store.unreadable = {EndpointName("A"): StoreLocked("locked"), EndpointName("C"): StoreError()}
+    lane = lane_of(store, clock)
+    assert claimed(lane, 3) == ["B", "B", "-"]
+    assert store.looks == 1 + 3 + 1
+    assert [each.endpoint.name for each in lane.look.failing.all()] == ["A", "C"]
+
+
+def test_a_database_that_does_not_answer_is_no_matter_of_one_table() -> None:
+    """Nor is an answer after which rows may be half claimed, as of documents."""
+    store = Store(4)
+    store.broken = {EndpointName("A"): StoreUnavailable("gone")}
+    with pytest.raises(StoreUnavailable):
+        lane_of(store).claim(LEASE, max_rows=2)
+    store.broken, store.is_atomic = {EndpointName("A"): StoreError("half-done")}, False
+    with pytest.raises(StoreError):
+        lane_of(store).claim(LEASE, max_rows=2)
+
+
+def test_a_table_whose_due_times_cannot_be_read_keeps_no_other_from_its_turn() -> None:
+    """It is gone, say, before its first claim."""
+    store = Store(4)
 
     def is_held(name: EndpointName) -> bool:
         if name == "A":
             raise StoreError("public.A is not a timeouts table, or no longer exists")
         return False
 
-    lane = lane_of(store, clock, is_held=is_held)
-    found = list[str]()
-    for _ in range(8):
-        clock.elapsed += 1.0
-        try:
-            found += claimed(lane, 1)
-        except StoreError:
-            found.append("gone")
-    assert sorted(found[:6]) == ["B", "B", "C", "C", "gone", "gone"]
+    assert sorted(claimed(lane_of(store, is_held=is_held), 5)) == ["-", "B", "B", "C", "C"]
 
 
 def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -21,6 +21,9 @@ from migrator.errors import StoreUnavailable
 from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, Moved
+
+CLAIM_LOCKS: Final = timedelta(seconds=1)
+"""So long a claim waits for a table that another transaction keeps; see ``Dialect.bound_locks``."""
 
 
 class Dialect(ABC):
@@ -98,6 +101,10 @@ class Dialect(ABC):
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Have the database give up after *patience*, in this transaction alone."""
         del connection, patience
+
+    def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
+        """Have waits for locks end after *at_most* in this transaction, where that can be said."""
+        del connection, at_most
 
     def allow_long(self, connection: sa.Connection) -> None:
         """Have this transaction go through a whole table, however long that takes."""

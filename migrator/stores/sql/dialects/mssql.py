@@ -27,7 +27,12 @@ from migrator.database.types import BYTES, uuid_as_text
 from migrator.errors import RowRefused
 from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS
 from migrator.stores.ports import StoreRemark
-from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order
+from migrator.stores.sql.dialects.base import (
+    CLAIM_LOCKS,
+    LookingDialect,
+    beginning_with,
+    due_order,
+)
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     MOST_ROWS,
@@ -90,6 +95,7 @@ class MssqlDialect(LookingDialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
         legacy = move.legacy
+        self.bound_locks(connection, CLAIM_LOCKS)
         indexes = _indexes(connection, legacy.table)
         due = [legacy.table.c[key].name for key in due_order(legacy)]
         in_order, by_id = walking(beginning_with(indexes, due)), _by_id(indexes, legacy.table)
@@ -182,6 +188,10 @@ class MssqlDialect(LookingDialect):
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound waits for locks, and statements by whole seconds, one at least."""
         server.for_now(connection, Patience(lock=patience, statement=patience))
+
+    def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
+        """Bound waits for locks."""
+        server.for_now(connection, Patience(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""

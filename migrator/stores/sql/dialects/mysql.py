@@ -25,7 +25,12 @@ from migrator.database.sessions import LONG_STATEMENT, Patience
 from migrator.database.types import GuidBytes, UtcDateTime, guid_bytes
 from migrator.errors import RowRefused
 from migrator.nservicebus.timeouts import content_hash
-from migrator.stores.sql.dialects.base import LookingDialect, beginning_with, due_order
+from migrator.stores.sql.dialects.base import (
+    CLAIM_LOCKS,
+    LookingDialect,
+    beginning_with,
+    due_order,
+)
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     Move,
@@ -108,6 +113,7 @@ class MysqlDialect(LookingDialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         legacy, request = move.legacy, move.request
+        self.bound_locks(connection, CLAIM_LOCKS)
         order = ["Id"] if request.only is not None else due_order(legacy)
         index = index_on(connection, legacy.table, order)
         picked = connection.execute(self.picking(move, index)).all()
@@ -208,6 +214,10 @@ class MysqlDialect(LookingDialect):
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
         """Bound locks, by a second at least, and what the server can bound of statements."""
         mysql.for_now(connection, Patience(lock=patience, statement=patience))
+
+    def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
+        """Bound waits for rows and tables; see ``Patience.lock``."""
+        mysql.for_now(connection, Patience(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""

@@ -27,7 +27,7 @@ from migrator.ledger.batches import content_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.dialects.base import CLAIM_LOCKS, Dialect
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
 from migrator.stores.sql.moving import (
@@ -45,7 +45,8 @@ _BY_TIME: Final = sa.text(
     # The range is known to be in the Time index, and ids in the primary key's; without statistics
     # the planner may believe that reading the whole table is cheaper, once per batch.
     "SELECT set_config('enable_seqscan', 'off', true), "
-    "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+    "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), "
+    f"set_config('lock_timeout', '{milliseconds(CLAIM_LOCKS)}ms', true)"
 )
 _WITHOUT_SORT: Final = sa.text("SELECT set_config('enable_sort', 'off', true)")
 _LONG: Final = sa.text("SET LOCAL statement_timeout = '10min'")
@@ -120,6 +121,7 @@ class PostgresqlDialect(Dialect):
             connection.execute(_BY_TIME)
         else:
             prefer_indexes(connection)
+            self.bound_locks(connection, CLAIM_LOCKS)
 
     def statement(self, move: Move) -> sa.Select[Any]:
         """Return the whole move as one statement that returns the rows as they are kept."""
@@ -196,6 +198,11 @@ class PostgresqlDialect(Dialect):
                 sa.func.set_config("statement_timeout", limit, True),
             )
         )
+
+    def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
+        """Bound waits for locks."""
+        limit = f"{milliseconds(at_most)}ms"
+        connection.execute(sa.select(sa.func.set_config("lock_timeout", limit, True)))
 
     def allow_long(self, connection: sa.Connection) -> None:
         """Allow ten minutes."""

@@ -1,0 +1,100 @@
+"""Sources whose table fails or is locked: each is left out alone, and the others go on.
+
+Rules of this file: a failure belongs to the source whose claim raised it; that source is left out
+of every claim and look of the process, for 1, 2, 4 ... 30 s, until its table answers again; who
+asks it meanwhile is no lane. A database that does not answer at all is no matter of one source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from migrator.errors import StoreError
+from migrator.ledger.work import Clock, StoreEndpoint
+
+LONGEST_WAIT_S: Final = 30.0
+_AWAITED_S: Final = 30.0
+"""A run to the end waits so long for a table that fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingSource:
+    """A source that could not be claimed from."""
+
+    endpoint: StoreEndpoint
+    error: StoreError
+    since_s: float
+    """When it failed first; monotonic, as the next."""
+    failures: int
+    """In a row."""
+    next_s: float
+    """When its table is to be asked again."""
+    is_left_out: bool = True
+    """False: its table answers, and the next claim decides."""
+
+
+class FailingSources:
+    """The failing sources of one process; any thread may ask."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with none; *clock* is monotonic."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failing: dict[str, FailingSource] = {}
+
+    def all(self) -> Sequence[FailingSource]:
+        """Return those that failed and were not claimed from since, by their sources."""
+        with self._lock:
+            return [each for _, each in sorted(self._failing.items())]
+
+    def now_s(self) -> float:
+        """Return the monotonic second by which failures are dated."""
+        return self._clock.monotonic_s()
+
+    def is_left_out(self, source: str) -> bool:
+        """Return whether nothing is to be asked of *source* now."""
+        failing = self._failing.get(source)
+        return failing is not None and failing.is_left_out
+
+    def is_any_awaited(self) -> bool:
+        """Return whether one failed so lately that a run to the end waits for it."""
+        now_s = self._clock.monotonic_s()
+        return any(now_s - each.since_s < _AWAITED_S for each in self.all())
+
+    def note_failed(self, endpoint: StoreEndpoint, error: StoreError) -> None:
+        """Leave *endpoint* out: longer each time until it was claimed from."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            known = self._failing.get(endpoint.source)
+            if known is not None and known.is_left_out and now_s < known.next_s:
+                return  # two lanes met the same failure
+            failures = 1 if known is None else known.failures + 1
+            self._failing[endpoint.source] = FailingSource(
+                endpoint=endpoint,
+                error=error,
+                since_s=now_s if known is None else known.since_s,
+                failures=failures,
+                next_s=now_s + wait_s(failures),
+            )
+
+    def note_answered(self, source: str) -> None:
+        """The table of *source* answers: have the next claim decide."""
+        with self._lock:
+            if (known := self._failing.get(source)) is not None:
+                self._failing[source] = replace(known, is_left_out=False)
+
+    def note_claimed(self, source: str) -> None:
+        """A claim of *source* went well, or there is nothing to claim: it fails no longer."""
+        if source in self._failing:
+            with self._lock:
+                known = self._failing.get(source)
+                if known is not None and not known.is_left_out:
+                    del self._failing[source]
+
+
+def wait_s(failures: int) -> float:
+    """Return after how many seconds a table is asked again that failed so often in a row."""
+    return float(min(2 ** min(failures - 1, 10), LONGEST_WAIT_S))
