@@ -20,6 +20,7 @@ from migrator.delays.routing import DelaysVersion, delivery_binding_key, deliver
 from migrator.delays.topology import DelayEntities, held_levels, inspect_delays, read_level_depths
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import ANSWER_S
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.entities import (
     Binding,
@@ -71,13 +72,13 @@ class BrokerFacts:
         One that is exclusive to its consumer tells no count: 0 ready, one consumer.
         """
         try:
-            return find_queues(self._settings, names)
+            return find_queues(self._settings, names, answer_s=ANSWER_S)
         except EntityLocked:
             return {name: self._queue(name) for name in names}
 
     def _queue(self, name: str) -> QueueFacts | None:
         try:
-            return find_queues(self._settings, [name])[name]
+            return find_queues(self._settings, [name], answer_s=ANSWER_S)[name]
         except EntityLocked:  # exclusive to its one consumer
             return QueueFacts(name=name, ready=0, consumers=1)
 

@@ -25,13 +25,19 @@ from migrator.delays.routing import (
     Unreachable,
     delivery_binding_key,
     delivery_exchange,
+    no_answer,
 )
 from migrator.delays.topology import FindBindings
 from migrator.errors import AccessRefused, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.admin import AdminSession, admin_session, can_exist
-from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
+from migrator.rabbitmq.admin import ANSWER_S, AdminSession, admin_session, can_exist
+from migrator.rabbitmq.connection import (
+    ConnectionSettings,
+    EntityAbsent,
+    EntityLocked,
+    NoAnswer,
+)
 from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
 from migrator.rabbitmq.names import exactly
 
@@ -240,10 +246,12 @@ def find_target(
     Without *find_bindings*, an exchange is taken to lead to its queue. Creates nothing.
     """
     try:
-        has_queue = bool(name) and admin.queue(name) is not None
+        has_queue = bool(name) and admin.queue(name, answer_s=ANSWER_S) is not None
         by_exchange = bool(name) and topology is not Topology.DIRECT and admin.has_exchange(name)
     except EntityLocked as exc:
         return _locked(name, exc)
+    except NoAnswer:
+        return no_answer(name)
     if not has_queue and by_exchange:
         return _unbound(name, "the exchange exists, but no queue of that name")
     if not has_queue:
@@ -413,6 +421,6 @@ def find_destination_bindings(
 
 def _has_queue(admin: AdminSession, name: QueueName) -> bool:
     try:
-        return admin.queue(name) is not None
-    except EntityLocked:  # exclusive to somebody, so it is there
+        return admin.queue(name, answer_s=ANSWER_S) is not None
+    except (EntityLocked, NoAnswer):  # exclusive to somebody, or it hangs: so it is there
         return True

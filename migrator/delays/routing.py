@@ -130,6 +130,16 @@ def refused(destination: QueueName | str) -> Unreachable:
     return Unreachable(reason=Reason.REFUSED, detail=detail)
 
 
+def no_answer(destination: QueueName | str) -> Unreachable:
+    """Return why nothing more is sent to a queue that has answered nothing for a while."""
+    detail = (
+        f"the queue of {destination!r} answers nothing, though the broker does: see whether it has "
+        "a leader, and whether its node is well; a message that was sent may still arrive, and a "
+        "copy that is sent later has the same message id"
+    )
+    return Unreachable(reason=Reason.NO_ANSWER, detail=detail)
+
+
 def delivery_exchange(version: DelaysVersion) -> str:
     """Return the exchange that a message reaches once its whole delay is over."""
     return f"{_PREFIX[version]}delivery"

@@ -136,6 +136,14 @@ class Reason(StrEnum):
         "the detail has the broker's words.",
         "Correct what they name; then retry.",
     )
+    NO_ANSWER = (
+        "no-answer",
+        "The destination's queue answers nothing, though the broker does: a quorum queue without a "
+        "majority, or a queue that hangs. A message that was sent may still arrive; the copy that "
+        "is sent later has the same message id.",
+        "Repair the queue: bring its nodes back, or delete and create it; parked rows go on by "
+        "themselves, those in quarantine after a retry.",
+    )
     BODY_MISSING = (
         "body-missing",
         "The store has the timeout, but not its body: the blob does not exist.",

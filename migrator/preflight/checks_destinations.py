@@ -64,10 +64,13 @@ def destinations(context: Context) -> Iterator[Finding]:
             names = sorted(each.destinations)
             if names and all(n in unknown and n not in context.held for n in names):
                 yield finding(each.endpoint, *_elsewhere(names, context.vhost))
+    silent = {name for name, queue in queues.items() if queue is not None and queue.is_silent}
     if delayed:
-        yield from _delayed(context, delayed, unknown)
+        yield from _delayed(context, delayed, unknown, silent)
     for name, count in sorted(sent.items()):
-        if name in unknown:
+        if name in silent:
+            yield _silent(name, count)
+        elif name in unknown:
             text = f"it has no queue: {counted(count, 'row')} would wait until it has"
             yield warning(name, text, "create it")
         else:
@@ -83,12 +86,26 @@ def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
     )
 
 
+def _silent(name: str, rows: int) -> Finding:
+    return warning(
+        name,
+        f"its queue answers nothing, though the broker does: {counted(rows, 'row')} will wait "
+        "until it does",
+        "see whether it has a leader, and whether its node is well",
+    )
+
+
 def _delayed(
-    context: Context, rows: Mapping[QueueName, int], unknown: Container[str]
+    context: Context,
+    rows: Mapping[QueueName, int],
+    unknown: Container[str],
+    silent: Container[str],
 ) -> Iterator[Finding]:
     bound, gap = _bound(context)
     for name, count in sorted(rows.items()):
-        if name in unknown:
+        if name in silent:
+            yield _silent(name, count)
+        elif name in unknown:
             yield warning(
                 name,
                 f"it has no queue: {counted(count, 'row')} will stay in the store until it has",

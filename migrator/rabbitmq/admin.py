@@ -1,21 +1,25 @@
 """A short connection for declaring, binding and looking things up; one thread, then closed.
 
-Rule: an answer of *no* closes the channel, never the session; the next call opens another one.
+Rule: an answer of *no* closes the channel, never the session; the next call opens another one. So
+does a queue that answers nothing: the broker keeps its channel waiting for it, and only that one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import pika
 
+from migrator.errors import TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
     EntityAbsent,
+    NoAnswer,
     closing_error,
     opening_error,
     pika_parameters,
@@ -26,6 +30,10 @@ T = TypeVar("T")
 
 _NAME_BYTES: Final = 255
 _LINE_ENDS: Final = frozenset("\r\n")
+ANSWER_S: Final = 1.0
+"""A queue that has not answered by then is asked no further."""
+_NEXT_ANSWER_S: Final = 0.25
+"""The same for others, once one did not answer: many together must not take many seconds."""
 
 
 class AdminSession:
@@ -34,7 +42,8 @@ class AdminSession:
     Every method raises ``TargetError``'s kinds:
 
     ``AccessRefused`` (a permission is missing), ``EntityMismatch`` (exists with other arguments),
-    ``EntityAbsent`` (something named does not exist), ``TargetUnavailable`` (no answer).
+    ``EntityAbsent`` (something named does not exist), ``TargetUnavailable`` (no answer), and its
+    kind ``NoAnswer`` (of a queue alone).
     """
 
     def __init__(self, connection: Any, settings: ConnectionSettings) -> None:
@@ -43,6 +52,8 @@ class AdminSession:
         self._settings = settings
         self._channel: Any = None
         self._confirming: Any = None
+        self._is_stuck = False
+        """A channel waits for an answer that may never come."""
 
     def server_facts(self) -> ServerFacts:
         """Return what the broker says about itself."""
@@ -96,14 +107,33 @@ class AdminSession:
         """Delete an exchange, unless something is bound from it; repeating is harmless."""
         self.call(lambda channel: channel.exchange_delete(name, if_unused=if_unused))
 
-    def queue(self, name: str) -> QueueFacts | None:
-        """Return what is known about a queue, or None when it does not exist; creates nothing."""
+    def queue(self, name: str, *, answer_s: float = math.inf) -> QueueFacts | None:
+        """Return what is known about a queue, or None when it does not exist; creates nothing.
+
+        Raises:
+            NoAnswer: It has not answered within *answer_s*, and the broker has.
+        """
         if not can_exist(name):
             return None
+        if self._is_stuck:
+            answer_s = min(answer_s, _NEXT_ANSWER_S)
         try:
-            return _facts(self.call(lambda channel: channel.queue_declare(name, passive=True)))
+            return _facts(
+                self.call(lambda channel: channel.queue_declare(name, passive=True), answer_s)
+            )
         except EntityAbsent:
             return None
+        except _TooLate:
+            self._channel, self._is_stuck = None, True
+        try:
+            self.call(
+                lambda channel: channel.exchange_declare("amq.fanout", passive=True), answer_s
+            )
+        except _TooLate as exc:
+            self._channel = None
+            address = self._settings.address
+            raise TargetUnavailable(f"{address}: no answer within {answer_s:g} s") from exc
+        raise NoAnswer(f"queue {name!r} has not answered within {answer_s:g} s")
 
     def has_exchange(self, name: str) -> bool:
         """Return whether an exchange exists; creates nothing."""
@@ -163,14 +193,50 @@ class AdminSession:
 
         self.call(consume)
 
-    def call(self, work: Callable[[Any], T]) -> T:
-        """Return what *work* does with one of pika's channels."""
+    def call(self, work: Callable[[Any], T], answer_s: float = math.inf) -> T:
+        """Return what *work* does with one of pika's channels.
+
+        Raises:
+            _TooLate: It has not ended within *answer_s*; the channel is still in it.
+        """
         try:
-            if self._channel is None or not self._channel.is_open:
-                self._channel = self._connection.channel()
-            return work(self._channel)
+            with self._deadline(answer_s):
+                if self._channel is None or not self._channel.is_open:
+                    self._channel = self._connection.channel()
+                return work(self._channel)
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._settings.address) from exc
+
+    @contextlib.contextmanager
+    def _deadline(self, seconds: float) -> Iterator[None]:
+        """End what waits for the broker after so long; only a timer within pika can."""
+        if seconds == math.inf:
+            yield
+            return
+        inner = self._connection._impl
+        timer = inner._adapter_call_later(seconds, _raise_too_late)
+        try:
+            yield
+        finally:
+            inner._adapter_remove_timeout(timer)
+
+    def close(self) -> None:
+        """Close the connection; never raises. One that is stuck is dropped: it would wait, too."""
+        with contextlib.suppress(*PIKA_FAILURES):
+            if self._is_stuck:
+                reason = pika.exceptions.ConnectionClosedByClient(320, "abandoned")
+                self._connection._impl._terminate_stream(reason)
+                self._connection._flush_output(self._connection._closed_result.is_ready)
+            else:
+                self._connection.close()
+
+
+class _TooLate(Exception):
+    """The broker took too long for an answer."""
+
+
+def _raise_too_late() -> None:
+    raise _TooLate
 
 
 def can_exist(name: str) -> bool:
@@ -216,8 +282,8 @@ def admin_session(settings: ConnectionSettings, *, purpose: str) -> Iterator[Adm
             raise opening_error(exc, address) from exc
 
     connection = settings.try_nodes(connect)
+    session = AdminSession(connection, settings)
     try:
-        yield AdminSession(connection, settings)
+        yield session
     finally:
-        with contextlib.suppress(*PIKA_FAILURES):
-            connection.close()
+        session.close()

@@ -59,6 +59,10 @@ class EntityLocked(TargetUnavailable):
     """Another connection holds a queue exclusively; trying again later may help."""
 
 
+class NoAnswer(TargetUnavailable):
+    """One queue answers nothing, while the broker answers other questions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """What TLS needs beyond ``amqps://``."""

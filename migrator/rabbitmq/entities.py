@@ -59,6 +59,8 @@ class QueueFacts:
     name: str
     ready: int
     consumers: int
+    is_silent: bool = False
+    """It exists, and does not answer; the counts are unknown, and 0 here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

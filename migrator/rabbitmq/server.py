@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -10,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from migrator.errors import AccessRefused
-from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import (
     ConnectionSettings,
+    NoAnswer,
 )
 from migrator.rabbitmq.entities import QueueFacts, ServerFacts
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -44,14 +46,22 @@ def server_facts(settings: ConnectionSettings) -> ServerFacts:
 
 
 def find_queues(
-    settings: ConnectionSettings, names: Collection[str]
+    settings: ConnectionSettings, names: Collection[str], *, answer_s: float = math.inf
 ) -> Mapping[str, QueueFacts | None]:
     """Return message and consumer counts by name, None for queues that do not exist.
 
-    Creates nothing. Raises ``EntityLocked`` for a queue that is exclusive to somebody.
+    Creates nothing. Raises ``EntityLocked`` for a queue that is exclusive to somebody. One that has
+    not answered within *answer_s* is silent.
     """
     with admin_session(settings, purpose="look") as admin:
-        return {name: admin.queue(name) for name in names}
+        return {name: _queue(admin, name, answer_s) for name in names}
+
+
+def _queue(admin: AdminSession, name: str, answer_s: float) -> QueueFacts | None:
+    try:
+        return admin.queue(name, answer_s=answer_s)
+    except NoAnswer:
+        return QueueFacts(name=name, ready=0, consumers=0, is_silent=True)
 
 
 def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapping[str, str]:

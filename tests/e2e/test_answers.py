@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 
 FULL: Final = "Full"
+HUNG: Final = "Hung"
 PUNCTUAL_S: Final = 2.0
 """What others' rows may be late by."""
 LATER: Final = timedelta(days=3)
@@ -51,6 +53,29 @@ def create_full_queue(rig: Rig) -> None:
         channel.exchange_declare(FULL, "fanout", durable=True)
         channel.queue_bind(FULL, FULL)
         channel.basic_publish("", FULL, b"it is full now")
+
+
+@contextmanager
+def hanging(vhost: Vhost, *queues: str) -> Iterator[None]:
+    """Have the processes of classic *queues* do nothing meanwhile; what is sent to them waits."""
+
+    def each(do: str) -> None:
+        names = ", ".join(f'<<"{queue}">>' for queue in queues)
+        vhost.node.evaluate(
+            f"""
+            [begin
+                {{ok, Q}} = rabbit_amqqueue:lookup(
+                    rabbit_misc:r(<<"{vhost.name}">>, queue, Name)),
+                ok = sys:{do}(amqqueue:get_pid(Q))
+            end || Name <- [{names}]].
+            """
+        )
+
+    each("suspend")
+    try:
+        yield
+    finally:
+        each("resume")
 
 
 def due(count: int, destination: str = "Billing") -> Sequence[Row]:
@@ -145,4 +170,27 @@ def test_a_full_queue_keeps_its_own_rows_waiting_only_for_the_dispatcher(
         rig.insert(others)
         await_others(receiver, others)
     await_healed(rig, FULL, refused)
+    rig.stop(process)
+
+
+# ── a queue that hangs ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.punctual
+def test_a_queue_that_hangs_when_the_program_starts_keeps_its_own_rows_waiting_only(
+    rig: Rig, vhost: Vhost
+) -> None:
+    """It answers not even whether it is there; once it does, its row arrives."""
+    rig.prepare("Billing", HUNG)
+    silent, others, in_levels = due(1, HUNG), due(20), later(30)
+    with hanging(vhost, HUNG):
+        rig.insert([*silent, *others, *in_levels])
+        with Receiver(rig.broker_url, "Billing") as receiver:
+            process = rig.start("run", "--endpoint", "Sales")
+            await_others(receiver, others, seconds=40.0)
+            await_handed_over(rig, in_levels)
+            more = due(20)
+            rig.insert(more)
+            await_others(receiver, more)
+    await_healed(rig, HUNG, silent)
     rig.stop(process)
