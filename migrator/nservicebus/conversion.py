@@ -30,6 +30,8 @@ _OUR_PROPERTIES_BYTES: Final = 256
 """app-id, the level of a staged message, and the fixed part of a content header frame."""
 FRAME_RESERVE_BYTES: Final = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1)
 """In a content header frame: for all but the headers."""
+_NO_NAME_HAS: Final = frozenset("\0\r\n")
+"""The broker drops line ends from a name; no parameter of a statement may hold a NUL."""
 _INT32_MAX: Final = 2**31 - 1
 _ROUNDING: Final = timedelta(seconds=1)
 """Stores round the due column by up to this; a larger difference means it was edited."""
@@ -92,6 +94,13 @@ class Reason(StrEnum):
         "destination-name-too-long",
         "The queue's name is too long for a routing key that also has the delay.",
         "Send to a queue with a shorter name with `--map old=new`; then retry.",
+    )
+    DESTINATION_UNUSABLE = (
+        "destination-unusable",
+        "The destination's name has a NUL, a line end or half of a character, which the broker or "
+        "a database cannot have in a name.",
+        "Send to another queue with `--map old=new`, then retry; or repair the row in the store "
+        "after `migrator rollback --keep-handed-over`.",
     )
     PROPERTY_TOO_LONG = (
         "property-too-long",
@@ -348,10 +357,20 @@ def _check_destination(destination: QueueName, longest_bytes: int) -> None:
         raise ConversionError(
             Reason.NO_DESTINATION, "neither the column nor a header names a queue"
         )
+    if (why := unusable_in_name(destination)) is not None:
+        raise ConversionError(Reason.DESTINATION_UNUSABLE, why)
     size = len(destination.encode())
     if size > longest_bytes:
         detail = f"{counted(size, 'byte')}; a routing key leaves {longest_bytes}"
         raise ConversionError(Reason.DESTINATION_NAME_TOO_LONG, detail)
+
+
+def unusable_in_name(name: str) -> str | None:
+    """Return what keeps *name* from being a queue's, for a person; None: nothing."""
+    for place, character in enumerate(name, start=1):
+        if character in _NO_NAME_HAS or "\ud800" <= character <= "\udfff":
+            return f"character {place} of the destination is U+{ord(character):04X}"
+    return None
 
 
 def delay_headers(

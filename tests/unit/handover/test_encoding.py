@@ -122,7 +122,10 @@ _VALUES: tuple[object, ...] = (
     build_wire_time(SENT - timedelta(days=30_000)),
 )
 _TEXTS = (None, "", " \n", "null", "[]", "{}", '"a"', "5", "{", "\ufeff{}", '{"a":"b",}', "{} x")
-_PLACES = (None, "", "Billing", "Old@APP01", "@APP01", "q" * 199, "q" * 200, "ä" * 100, " Two ")
+_PLACES = (
+    *(None, "", "Billing", "Old@APP01", "@APP01", "q" * 199, "q" * 200, "ä" * 100, " Two "),
+    *("N\0L", "\0", "CR\rLF", "\nTrimmed\n", "half \ud83d", "Two@\0", "\t"),
+)
 
 
 def _usual(chance: random.Random, number: int) -> StoredTimeout:
@@ -196,6 +199,7 @@ def test_generated_rows_are_encoded_as_they_are_converted(count: int) -> None:
         Reason.UNREADABLE_HEADERS,
         Reason.NO_DESTINATION,
         Reason.DESTINATION_NAME_TOO_LONG,
+        Reason.DESTINATION_UNUSABLE,
         Reason.PROPERTY_TOO_LONG,
         Reason.HEADER_KEY_TOO_LONG,
         Reason.HEADERS_TOO_LARGE,

@@ -256,6 +256,12 @@ PROPERTIES = (
         (stored(destination="ü" * 99 + "q"), None),
         (stored(destination="ü" * 100), Reason.DESTINATION_NAME_TOO_LONG),
         (stored(destination="Long"), Reason.DESTINATION_NAME_TOO_LONG),
+        *(
+            (stored(destination=f"Bil{character}ling"), Reason.DESTINATION_UNUSABLE)
+            for character in "\0\r\n\ud83d"
+        ),
+        (stored(destination="\nTrimmed@\0"), None),
+        (stored(destination="tab\tbed"), None),
         *((with_header(key, "a" * 255), None) for key in PROPERTIES),
         *((with_header(key, "a" * 256), Reason.PROPERTY_TOO_LONG) for key in PROPERTIES),
         (with_header(h.MESSAGE_ID, SECRET), Reason.PROPERTY_TOO_LONG),
