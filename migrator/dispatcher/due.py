@@ -28,7 +28,7 @@ from migrator.dispatcher.outbox import Item, StoredRow
 from migrator.dispatcher.receive import LinkContext, Receiver, next_chunk, not_understood
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
-from migrator.ledger.held_destinations import HeldDestinations, is_over
+from migrator.ledger.held_destinations import HeldDestinations, can_be_held, is_over
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint, rows_of
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, destination_of
@@ -290,19 +290,20 @@ class Poller:
     ) -> Batch:
         """Give back rows for destinations nobody can reach now, quarantine those nobody can send.
 
-        A destination is held by the text of its column; a row without one could only be claimed
-        again at once, so it goes to quarantine.
+        A destination is held by the text of its column; a row without one, or with more than the
+        ledger has room for, could only be claimed again at once, so it goes to quarantine.
         """
         nameless = [
             Quarantine(row_index=r.row_index, timeout_id=r.id, reason=w.reason, detail=w.detail)
             for r, w in lost
-            if not r.destination
+            if not can_be_held(r.destination)
         ]
         if unfit or nameless:
             self.batches.quarantine(batch, [*unfit, *nameless], lease)
-        waiting = {r.row_index: (r.destination, w) for r, w in lost if r.destination}
+        aside = {each.row_index for each in nameless}
+        waiting = {r.row_index: (r.destination, w) for r, w in lost if r.row_index not in aside}
         for column, why in dict(waiting.values()).items():
-            self.held.note_lost(column, why, now=self.clock.now())
+            self.held.note_lost(column or "", why, now=self.clock.now())
         return self.claims.give_back(batch, waiting.keys(), lease) if waiting else batch
 
     def _try_held(self) -> None:

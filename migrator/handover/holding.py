@@ -23,7 +23,12 @@ from migrator.errors import (
     StoreUnavailable,
     TargetError,
 )
-from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
+from migrator.ledger.held_destinations import (
+    HeldDestinations,
+    SqlHeldDestinations,
+    can_be_held,
+    is_over,
+)
 from migrator.ledger.report import HeldDestination, HeldRows
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
@@ -193,7 +198,8 @@ class Holding:
 
     def says_where(self, lost: Lost) -> bool:
         """Return whether the row's column names its destination, so that it can wait for it."""
-        return bool(lost.column) and self._queue_of(lost.column or "") == lost.message.destination
+        column = lost.column or ""
+        return can_be_held(column) and self._queue_of(column) == lost.message.destination
 
     def _queue_of(self, column: str) -> QueueName:
         return destination_of(column, {}, self.renamed)

@@ -15,13 +15,14 @@ from typing import Final
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from migrator.database import mssql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
 from migrator.ledger.report import HeldDestination
-from migrator.ledger.tables import LedgerPart
+from migrator.ledger.tables import STORE_ID_CHARS, LedgerPart
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 
@@ -178,6 +179,14 @@ class SqlHeldDestinations(LedgerPart):
         )
         with self._writing(f"freeing destinations of {endpoint.name}") as connection:
             connection.execute(statement)
+
+
+def can_be_held(column: str | None) -> bool:
+    """Return whether the ledger has room for *column*, the text of a Destination column.
+
+    Counted as SQL Server counts, which has two for a character beyond the first 65 536.
+    """
+    return bool(column) and mssql.length(column or "") <= STORE_ID_CHARS
 
 
 def _waits(held: HeldDestination, now: datetime) -> bool:
