@@ -78,6 +78,20 @@ def size_words(size: int) -> str:
     return counted(size, "byte")
 
 
+def printable(text: str, *, keep: str = "") -> str:
+    """Return *text* with each character that a terminal may act on escaped, as in Python.
+
+    Half a character, which cannot be written at all, is escaped as well; those of *keep* are not.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def _short(number: float) -> str:
     if number >= _FEW:
         return grouped(round(number))

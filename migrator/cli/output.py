@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from migrator.cli.options import typed
 from migrator.errors import ConfigError, MigratorError
-from migrator.text import counted, grouped
+from migrator.text import counted, grouped, printable
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
     from rich.console import Console, RenderableType
@@ -158,7 +158,7 @@ def _cell(value: object) -> str:
         return grouped(value)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    return str(value)
+    return printable(str(value))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import migrator
-from migrator.text import listed, rate_words
+from migrator.text import listed, printable, rate_words
 
 ROOT = Path(migrator.__file__).parent
 BY_US = {"counted", "grouped", "rate_words", "size_words"}
@@ -81,6 +81,20 @@ def test_alerts_count_without_a_noun() -> None:
 def test_rates_are_told_as_other_numbers_are(per_s: float, words: str) -> None:
     """Grouped, and with a decimal if they are small."""
     assert rate_words(per_s) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Größe 队列 😀", "Größe 队列 😀"),
+        ("a\0b\x1b[2J", r"a\x00b\x1b[2J"),
+        ("half \ud83d", r"half \ud83d"),
+        ("two\nlines\r\n", "two\nlines\\r\n"),
+    ],
+)
+def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
+    """Rows are written by strangers."""
+    assert printable(text, keep="\n") == shown
 
 
 @pytest.mark.parametrize(
