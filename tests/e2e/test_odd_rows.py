@@ -1,0 +1,142 @@
+"""One odd row beside ordinary ones: they go on, it waits aside, and nothing turns in circles."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from dev.processes import wait_until
+from tests.e2e.dispatching import prepare_dispatcher
+from tests.e2e.mariadb_rig import MariadbRig
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
+
+ORDINARY: Final = 40
+_REST_S: Final = 2.0
+
+
+def cpu_s(process: subprocess.Popen[str]) -> float:
+    """Return the processor time that *process* has used, in seconds."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def batches(rig: Rig) -> int:
+    """Return the highest number of a batch."""
+    return int(rig.query("SELECT coalesce(max(id), 0) FROM migrator.batch")[0][0])
+
+
+def is_at_rest(rig: Rig, process: subprocess.Popen[str], seconds: float = _REST_S) -> None:
+    """Demand that the daemon makes no batch and uses next to no processor time."""
+    before, used_s = batches(rig), cpu_s(process)
+    time.sleep(seconds)
+    new, used_s = batches(rig) - before, cpu_s(process) - used_s
+    print(f"at rest: {new} new batches and {used_s:.2f} s of CPU in {seconds:.0f} s")
+    assert (new, used_s < 0.2 * seconds) == (0, True), (new, used_s)
+
+
+def previewed(rig: Rig, code: int = 0) -> dict[str, int]:
+    """Return how many rows `preview` would put into quarantine, by reason."""
+    (found,) = json.loads(rig.must("preview", "--json", "--endpoint", "Sales", codes=(code,)))[
+        "endpoints"
+    ]
+    return {each["reason"]: each["count"] for each in found["quarantine"]}
+
+
+def moves_beside(rig: Rig, odd: dict[str, str]) -> None:
+    """Demand that a daemon hands over all but *odd* rows, whose reasons are given; all go back."""
+    before = rig.stored()
+    process = rig.start("run", "--endpoint", "Sales")
+    try:
+        wait_until(lambda: sent(rig) == len(before) - len(odd), seconds=20, what="the ordinary")
+        wait_until(lambda: rig.quarantined() == odd, seconds=10, what="the odd ones")
+        is_at_rest(rig, process)
+    finally:
+        print(
+            f"{sent(rig)} handed over, in quarantine: {rig.quarantined()}, {batches(rig)} batches"
+        )
+    assert '"lane_trouble"' not in stopped(rig, process)
+    shown = [rig.must("quarantine", "show", each) for each in odd]
+    assert all(text.isprintable() for each in shown for text in each.splitlines())
+    rig.must("rollback", "--endpoint", "Sales", "--yes")
+    assert rig.stored() == before
+
+
+def dispatches_beside(rig: Rig, odd: dict[str, str]) -> None:
+    """Demand that a dispatcher sends all but *odd* rows, whose reasons are given."""
+    before = rig.stored()
+    process = rig.start("run", "--endpoint", "Sales")
+    try:
+        wait_until(lambda: rig.quarantined() == odd, seconds=20, what="the odd ones")
+        is_at_rest(rig, process)
+    finally:
+        print(f"{batches(rig)} batches, aside: {rig.quarantined()}", process.poll())
+    stopped(rig, process)
+    assert len(rig.drain("Billing")) == len(before) - len(odd)
+    assert rig.stored_ids() == set()
+
+
+def sent(rig: Rig) -> int:
+    """Return how many rows are handed over."""
+    counts = rig.query(
+        "SELECT count(*) FROM migrator.timeout t JOIN migrator.batch b ON b.id = t.batch_id "
+        "WHERE b.state = 'handed_over' AND t.state IS NULL"
+    )
+    return int(counts[0][0])
+
+
+def stopped(rig: Rig, process: subprocess.Popen[str]) -> str:
+    """End a daemon that leaves rows in quarantine; return what it logged."""
+    process.terminate()
+    done = rig.finish(process)
+    assert done.returncode == 5, done.stderr[-4000:]
+    return done.stderr
+
+
+def ordinary() -> list[Row]:
+    """Return rows that are due one after the other, around the odd ones."""
+    return [row(timedelta(days=3, seconds=n)) for n in range(ORDINARY)]
+
+
+NAMES: Final = ("Bil\0ling", "Bil\nling")
+
+
+def test_a_destination_that_no_queue_can_have(mariadb_rig: MariadbRig) -> None:
+    """It can be neither bound nor left out of a claim, so its row waits in quarantine."""
+    rig = mariadb_rig
+    odd = [row(timedelta(days=3, seconds=20.5), destination=name) for name in NAMES]
+    rig.prepare()
+    rig.insert([*ordinary(), *odd])
+    assert previewed(rig) == {"destination-unusable": 2}
+    moves_beside(rig, {each.id: "destination-unusable" for each in odd})
+
+
+def test_a_dispatcher_sets_aside_what_no_queue_can_have(
+    mariadb_rig: MariadbRig, tmp_path: Path
+) -> None:
+    """As a migration does."""
+    rig = mariadb_rig
+    prepare_dispatcher(rig, tmp_path)
+    rig.create_receivers("Billing", "Sales.Timeouts", "Sales.TimeoutsDispatcher", "error")
+    odd = [row(timedelta(seconds=-1), destination=name) for name in NAMES]
+    rig.insert([*odd, *(row(timedelta(seconds=-1)) for _ in range(ORDINARY))])
+    dispatches_beside(rig, {each.id: "destination-unusable" for each in odd})
+
+
+def test_a_destination_longer_than_the_ledgers_columns(mariadb_rig: MariadbRig) -> None:
+    """The queue before the @ decides: it is handed over, or says why not, and others go on."""
+    rig, machine = mariadb_rig, "m" * 601
+    rig.prepare()
+    with rig.cursor() as cursor:  # as NHibernate makes it
+        cursor.execute("ALTER TABLE `Sales_TimeoutData` MODIFY Destination TEXT")
+    missing, long = (
+        row(timedelta(days=3, seconds=20), destination=name)
+        for name in (f"Missing@{machine}", "n" * 609)
+    )
+    rig.insert([*ordinary(), row(destination=f"Billing@{machine}"), missing, long])
+    moves_beside(rig, {missing.id: "destination-unknown", long.id: "destination-name-too-long"})
