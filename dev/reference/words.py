@@ -44,7 +44,10 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "later",
     "audit_lost": "events are in the log, but the ledger did not accept them before the process "
     "ended",
+    "batch_elsewhere": "a batch waits for a daemon that is connected to another broker",
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
+    "batch_left": "`run --once` leaves a batch to a daemon that is connected to another broker",
+    "batch_passed_on": "a claimed batch is left to another lane, or to another daemon",
     "batch_recovered": "a batch that an earlier process left open was taken over",
     "batches_made_smaller": "an attempt took long to reach the levels; fewer rows at a time now",
     "bindings_unknown": "the management API did not say where an exchange leads; work continues",

@@ -47,11 +47,13 @@ if TYPE_CHECKING:
     from migrator.handover.holding import Holding
     from migrator.handover.link import RabbitLink
     from migrator.handover.prepare import Preparer
+    from migrator.handover.runs import HandOver
     from migrator.ledger.batches import SqlBatches, SqlRuns
     from migrator.ledger.held_destinations import SqlHeldDestinations
     from migrator.ledger.leases import SqlLeases
     from migrator.ledger.operator_actions import OperatorActions
     from migrator.ledger.quarantine import SqlQuarantine
+    from migrator.ledger.run_terms import BrokerPlace, RunTerms
     from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
     from migrator.nservicebus.conversion import BrokerLimits
     from migrator.rabbitmq.connection import ConnectionSettings
@@ -170,6 +172,31 @@ class App:
         owner = lease.owner.split("/")[0]
         return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
 
+    @property
+    def named_place(self) -> BrokerPlace:
+        """Where this process sends timeouts, as far as that is known without asking the broker."""
+        from migrator.ledger.run_terms import BrokerPlace
+
+        has_broker = self.settings.broker.url is not None
+        return BrokerPlace(
+            cluster=None,
+            vhost=self.connection.address.vhost if has_broker else None,
+            delays=str(self.settings.broker.delays),
+        )
+
+    @cached_property
+    def broker_place(self) -> BrokerPlace:
+        """Where this process sends timeouts, by what the broker calls itself.
+
+        Raises:
+            ConfigError: The address is missing or wrong.
+            TargetError: The broker does not say who it is.
+        """
+        from migrator.rabbitmq.server import server_facts
+
+        cluster = server_facts(self.connection).cluster_name
+        return replace(self.named_place, cluster=cluster or None)
+
     @cached_property
     def management(self) -> ManagementApi | None:
         """The broker's management API, where one is named."""
@@ -194,16 +221,21 @@ class App:
         """Binds destinations, or says why not; all lanes share what it remembers."""
         return self.new_destinations()
 
-    def new_destinations(self) -> Destinations:
-        """Return one that remembers nothing, and that nobody else waits for."""
+    def new_destinations(self, terms: RunTerms | None = None) -> Destinations:
+        """Return one that remembers nothing, and that nobody else waits for.
+
+        It binds them as the *terms* of a run say, else as the settings do.
+        """
         from migrator.delays.destinations import Destinations
+        from migrator.delays.routing import Topology
 
         given = self.settings.broker
+        binds = not given.all_endpoints_support_delayed_delivery
         return Destinations(
             self.connection,
             given.delays,
-            topology=given.topology,
-            bind=not given.all_endpoints_support_delayed_delivery,
+            topology=Topology(terms.topology) if terms else given.topology,
+            bind=terms.may_bind if terms else binds,
             find_bindings=self.management.bindings_from if self.management else None,
         )
 
@@ -293,6 +325,41 @@ class App:
         return DirectHandOver(
             batches=self.batches, holding=holding, clock=self.clock, fault=self.fault
         )
+
+    def terms_of(self, endpoint: EndpointName) -> RunTerms:
+        """Return where a run of *endpoint* sends its timeouts, and as what, by the settings.
+
+        Raises:
+            TargetError: The broker does not say who it is.
+        """
+        from migrator.ledger.run_terms import RunTerms
+
+        broker = self.settings.broker
+        return RunTerms(
+            place=self.broker_place,
+            renamed=self.settings.handover.destination_map,
+            own_queue=self.own_queue_of(endpoint),
+            topology=str(broker.topology),
+            may_bind=not broker.all_endpoints_support_delayed_delivery,
+            body_max_bytes=broker.max_message_bytes,
+        )
+
+    def new_hand_over(self, terms: RunTerms) -> HandOver:
+        """Return what hands over batches of a run with these *terms*."""
+        from migrator.handover.prepare import Preparer
+        from migrator.handover.runs import HandOver
+        from migrator.nservicebus.conversion import BrokerLimits
+
+        holding = self.new_holding(terms.renamed)
+        preparer = Preparer(
+            batches=self.batches,
+            destinations=self.new_destinations(terms),
+            holding=holding,
+            clock=self.clock,
+            rules=BrokerLimits(body_max_bytes=terms.body_max_bytes, destination_map=terms.renamed),
+            own_queue_of=lambda _endpoint: QueueName(terms.own_queue),
+        )
+        return HandOver(preparer=preparer, direct=self.new_direct(holding))
 
     # ── the ledger ──────────────────────────────────────────────────────────────────────────
 

@@ -19,8 +19,9 @@ from migrator.errors import UnknownEndpoint
 from migrator.failover.settle import FailoverSettlement
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import current_owner
+from migrator.ledger.run_terms import RunTerms
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName, RunId
+from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
 from migrator.rabbitmq.server import find_queues
 from migrator.recall.recall import Recall
@@ -28,9 +29,9 @@ from migrator.recall.rollback import Rollback
 from migrator.verify.verify import Verify
 
 if TYPE_CHECKING:  # only a rollback of what a kill cut off needs it
-    from migrator.handover.direct import DirectHandOver
-    from migrator.handover.prepare import Preparer
+    from migrator.handover.runs import HandOver
     from migrator.handover.settle import Settlement
+    from migrator.ledger.work import Batch
 
 
 def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_now) -> LevelAccess:
@@ -86,9 +87,9 @@ def _new_settlement(app: App) -> Settlement:
         found = find_queues(app.connection, lanes)
         return {lanes[name]: facts.ready for name, facts in found.items() if facts is not None}
 
-    def publishing(run: RunId) -> tuple[Preparer, DirectHandOver]:
-        holding = app.new_holding(app.hand_overs.renamed_by(run))
-        return app.new_preparer(holding), app.new_direct(holding)
+    def publishing(batch: Batch) -> HandOver:
+        terms = RunTerms.read(app.runs.options_of(batch.run), app.terms_of(batch.endpoint))
+        return app.new_hand_over(terms)
 
     return Settlement(
         batches=app.batches,
@@ -99,7 +100,7 @@ def _new_settlement(app: App) -> Settlement:
         open_link=app.open_lane,
         left_in=left_in,
         staged_for_others=lambda: {
-            each.batch for each in app.queries.commits_of_others(str(version))
+            each.batch for each in app.queries.commits_of_others(app.broker_place)
         },
         publishing=publishing,
         fault=app.fault,
@@ -111,7 +112,7 @@ def new_rollback(app: App) -> Rollback:
     has_broker = app.settings.broker.url is not None
     return Rollback(
         settle=(lambda *given: _new_settlement(app).settle(*given)) if has_broker else None,
-        delays=str(app.settings.broker.delays),
+        place=app.named_place,
         claims=app.claims,
         leases=app.leases,
         batches=app.batches,

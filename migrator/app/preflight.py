@@ -114,7 +114,7 @@ def _held(app: App) -> Collection[QueueName]:
 
 def _other_commits(app: App) -> Sequence[OpenCommit]:
     try:
-        commits = app.queries.commits_of_others(str(app.settings.broker.delays))
+        commits = app.queries.commits_of_others(app.named_place)
         if not commits:
             return ()
         at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}

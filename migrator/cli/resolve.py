@@ -79,6 +79,10 @@ def resolve(
     If a batch is recorded as `claimed` but was handed over, its timeouts arrive twice (with the
     same message ids); if it is recorded as `handed-over` but was not, they never arrive.
 
+    A batch that waits for a broker that is gone is not in the list; the log (`batch_elsewhere`)
+    and `migrator status` name it. `claimed` gives it to the latest run of its endpoint. Refused
+    while a process has its lane.
+
     It also closes a half-done batch (claiming, releasing) whose table, database or account is
     gone. `claimed` hands its timeouts over, and one that a timeout manager had sent arrives
     twice; `written-off` never sends them. Refused while the store answers: then it is asked.

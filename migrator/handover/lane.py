@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,16 +18,18 @@ from typing import Any, Final, TypeVar
 
 from migrator.delays.releases import load
 from migrator.delays.routing import delay_s
-from migrator.errors import MessageTooLarge, SourceGone
+from migrator.errors import Interrupted, MessageTooLarge, SourceGone
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.pace import Pacer
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer, QuarantineLimit
+from migrator.handover.runs import HandOver, OtherRuns
 from migrator.handover.staged import StagedHandOver
+from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
-from migrator.nservicebus.timeouts import BatchId
+from migrator.nservicebus.timeouts import BatchId, RunId
 from migrator.text import rate_words
 
 T = TypeVar("T")
@@ -83,10 +85,33 @@ class LaneSetup:
     """The same; is told what was claimed."""
     receipt_deadline_s: float
     """A commit without its receipt is doubtful then."""
+    others: OtherRuns | None = None
+    """Hands over what other runs claimed; None: there are no other runs."""
     fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     paced: Callable[[float], None] = lambda _seconds: None
     """Called with how many seconds a batch waited until the levels had room for it."""
+
+    def of(self, batch: Batch) -> HandOver:
+        """Return what hands *batch* over as its own run would."""
+        other = None if self.others is None else self.others.hand_over(batch)
+        return other or HandOver(preparer=self.preparer, direct=self.direct)
+
+    def elsewhere(self, run: RunId) -> BrokerPlace | None:
+        """Return the place to which *run* sends its timeouts; None: it is where we send ours."""
+        return None if self.others is None else self.others.elsewhere(run)
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self.preparer.limit_frames(frame_max_bytes)
+        if self.others is not None:
+            self.others.limit_frames(frame_max_bytes)
+
+    def limit_bodies(self, body_max_bytes: int) -> None:
+        """Convert for a broker that takes no larger body than this."""
+        self.preparer.limit_bodies(body_max_bytes)
+        if self.others is not None:
+            self.others.limit_bodies(body_max_bytes)
 
 
 class Prefetcher:
@@ -171,8 +196,9 @@ class Prefetcher:
     def prepare(self, batch: Batch, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of a batch in hand; see ``Preparer.prepare``."""
         given = self._setup
+        preparer = given.of(batch).preparer
         return self._wait_for(
-            given.preparing.submit(given.preparer.prepare, batch, self._lease, answered=answered)
+            given.preparing.submit(preparer.prepare, batch, self._lease, answered=answered)
         )
 
     def resume(self, batch: Batch) -> Batch | None:
@@ -248,6 +274,7 @@ class LaneSession:
         link: Link,
         guard: Callable[[], None] = lambda: None,
         may_claim: Callable[[], bool] = lambda: True,
+        is_ending: Callable[[], bool] = lambda: False,
     ) -> None:
         """Work under *lease* over *link*; its staging is opened when first needed.
 
@@ -257,6 +284,7 @@ class LaneSession:
             link: The broker.
             guard: Raises when everything is to stop, or when the lane is no longer ours.
             may_claim: Whether overdue rows may be claimed while receipts are waited for.
+            is_ending: Whether to wait no longer for a receipt that is late.
         """
         self._setup = setup
         self._batches = setup.batches
@@ -264,6 +292,7 @@ class LaneSession:
         self._link = link
         self._guard = guard
         self._may_claim = may_claim
+        self._is_ending = is_ending
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
@@ -271,6 +300,10 @@ class LaneSession:
         """Rows handed over; those that did not get there, too."""
         self._paced_s, self._say_paced_s = 0.0, float("-inf")
         """How long batches waited for the levels since that was logged, and when it is again."""
+        self._behind: list[Batch] = []
+        """Staged batches that are claimed, and wait until the commits before them are resolved."""
+        self.passed_on = 0
+        """How many batches were left to other lanes."""
         self.doing = "starting"
         self.stuck: SourceGone | None = None
         """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
@@ -279,25 +312,33 @@ class LaneSession:
         """Finish or take back everything an earlier owner of the lane left open.
 
         Rows that were overdue come first, because they wait for nothing; then commits without a
-        known outcome: nothing else may be nacked before. What is half-done comes last: it needs
+        known outcome: nothing else may be nacked before. When that takes longer than usual, what
+        is claimed behind them is left to other lanes. What is half-done comes last: it needs
         the document store, and what is claimed need not wait for that. What came from a store
-        that is gone stays as it is, and stops nothing else.
+        that is gone stays as it is, and stops nothing else. So does what goes to another broker
+        than this link's: what of it is claimed is left to a daemon that is connected there.
         """
-        opened = self._batches.open_batches(self._lease)
+        opened = [self._taken_back(batch) for batch in self._batches.open_batches(self._lease)]
+        opened = self._for_here(opened)
         for batch in opened:
             if batch.mode is Mode.DIRECT and batch.state not in HALF_DONE:
                 self._take_up(batch)
+        self._behind = [
+            batch
+            for batch in opened
+            if batch.mode is Mode.STAGED and batch.state is BatchState.CLAIMED
+        ]
         for batch in opened:
-            if batch.state is BatchState.STAGING:
-                self._batches.advance(batch, Event.ABANDON, self._lease)
-            elif batch.state is BatchState.COMMITTING:
+            if batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
-        for batch in self._batches.open_batches(self._lease):
+        self._behind = []
+        for batch in self._for_here(self._batches.open_batches(self._lease)):
             if batch.state not in HALF_DONE:
                 self._take_up(batch)
         for batch in opened:
             if batch.state in HALF_DONE and (resumed := self._resume(batch)) is not None:
-                self._take_up(resumed)
+                for whole in self._for_here([resumed]):
+                    self._take_up(whole)
 
     def turn(self, *, may_claim: bool) -> bool:
         """Do the next piece of work; return False when there is none for now.
@@ -312,11 +353,13 @@ class LaneSession:
         return True
 
     def pick_up(self) -> bool:
-        """Hand over batches that an operator put into this lane; was there one?
+        """Hand over batches that any lane may take, or that were put into this one; was there one?
 
-        A quarantine retry does so, and `migrator db resolve --as claimed`.
+        A quarantine retry does so, `migrator db resolve --as claimed`, and a lane that passes on.
         """
-        put_in = self._batches.put_in(self._lease)
+        others = self._setup.others
+        not_of = () if others is None else others.known_elsewhere
+        put_in = self._for_here(self._batches.put_in(self._lease, not_of=not_of))
         for batch in put_in:
             self._take_up(batch)
         return bool(put_in)
@@ -329,6 +372,33 @@ class LaneSession:
     def close(self) -> None:
         """Let the background finish, so that the next session sees what it claimed."""
         self._prefetcher.end()
+
+    # ── what others left ────────────────────────────────────────────────────────────────────
+
+    def _taken_back(self, batch: Batch) -> Batch:
+        """Return *batch*; what was only staged is claimed again, as nothing of it can have left."""
+        if batch.state is not BatchState.STAGING:
+            return batch
+        return self._batches.advance(batch, Event.ABANDON, self._lease)
+
+    def _for_here(self, opened: Sequence[Batch]) -> list[Batch]:
+        """Return those of *opened* that go to this link's broker; leave the others to others."""
+        mine = []
+        for batch in opened:
+            # what is half done asks its store first
+            if batch.state in HALF_DONE or self._setup.elsewhere(batch.run) is None:
+                mine.append(batch)
+            elif batch.state is BatchState.CLAIMED:
+                self._pass_on(batch)
+        return mine
+
+    def _pass_on(self, batch: Batch) -> None:
+        self._batches.pass_on(batch, self._lease)
+        self.passed_on += 1
+        _log.info(
+            "a claimed batch is left to another lane",
+            extra={"action": "batch_passed_on", "batch": batch.id, "lane": self._lease.lane},
+        )
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
@@ -347,13 +417,13 @@ class LaneSession:
                 self._hand_over_directly(prepared)
         except MessageTooLarge as exc:
             # learnt the hard way; the next session prepares the batch anew and quarantines
-            self._setup.preparer.limit_bodies(exc.limit_bytes)
+            self._setup.limit_bodies(exc.limit_bytes)
             raise
         self._sent += len(prepared.messages)
         self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
-        batch, unroutable = self._setup.direct.hand_over(
+        batch, unroutable = self._setup.of(prepared.batch).direct.hand_over(
             prepared, self._link, self._lease, tell=self._tell
         )
         self._count(batch, len(prepared.messages) - len(unroutable))
@@ -375,7 +445,7 @@ class LaneSession:
                     "rows": self._size.rows,
                 },
             )
-            prepared = self._setup.preparer.prepare(abandoned, self._lease)
+            prepared = self._setup.of(abandoned).preparer.prepare(abandoned, self._lease)
         self._count_settled(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
@@ -384,6 +454,7 @@ class LaneSession:
             return False
         self.doing = self._waiting()
         self._count_settled(wait_s=0.5)
+        self._end_if_late()
         return self._staged.has_open_commits()
 
     def _resolve(self, batch: Batch) -> None:
@@ -403,8 +474,9 @@ class LaneSession:
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
         # an operator may have put it in, who has just mended what was refused
-        self._setup.preparer.destinations.forget_refusals()
-        answered = self._setup.direct.answered(batch)
+        by = self._setup.of(batch)
+        by.preparer.destinations.forget_refusals()
+        answered = by.direct.answered(batch)
         self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 
     def _resume(self, batch: Batch) -> Batch | None:
@@ -449,13 +521,29 @@ class LaneSession:
         return self._staged
 
     def _meanwhile(self) -> None:
-        """Go on with rows already due, which need no receipt, while receipts are late."""
+        """Go on with rows already due, which need no receipt, while receipts are late.
+
+        What waits behind them is left to other lanes.
+        """
         self._guard()
+        self._end_if_late()
         if not self._staging().receipts_are_late:
             return
+        behind, self._behind = self._behind, []
+        for batch in behind:
+            self._pass_on(batch)
         while prepared := self._prefetcher.next_due([Mode.DIRECT], may_claim=self._may_claim()):
             self._hand_over(prepared)
         self.doing = self._waiting()
+
+    def _end_if_late(self) -> None:
+        """Wait no longer for a receipt that is late when all is to end; the next start looks again.
+
+        Raises:
+            Interrupted: That is so. The commit stays as it is.
+        """
+        if self._is_ending() and (late := self._staging().late_receipt()) is not None:
+            raise Interrupted(f"asked to stop while a receipt is late: {late}")
 
     def _waiting(self) -> str:
         return self._staging().late_receipt() or "waiting for receipts"

@@ -22,15 +22,14 @@ from datetime import timedelta
 from typing import Final
 
 from migrator.errors import PreflightRefused
-from migrator.handover.direct import DirectHandOver
 from migrator.handover.ports import Link
-from migrator.handover.prepare import Preparer
+from migrator.handover.runs import HandOver
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.lease_keeper import HeldLease, exclusive
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
-from migrator.nservicebus.timeouts import BatchId, Lane, RunId
+from migrator.nservicebus.timeouts import BatchId, Lane
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +53,9 @@ class Settlement:
     left_in: Callable[[], Mapping[Lane, int]]
     """How many messages lie in the staging queue of each lane; what is on its way out is none."""
     staged_for_others: Callable[[], Collection[BatchId]]
-    """Commits that wait in the queues of other delays than ours."""
-    publishing: Callable[[RunId], tuple[Preparer, DirectHandOver]]
-    """What hands over a batch that this run claimed, to the queues it went to."""
+    """Commits that wait in the queues of another place, or of other delays, than ours."""
+    publishing: Callable[[Batch], HandOver]
+    """What hands a batch over as its run does, to the queues it went to."""
     fault: FaultPoint = lambda _step: None
 
     def settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
@@ -103,10 +102,10 @@ class Settlement:
             "publishing a batch once more that an earlier process left",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
-        preparer, direct = self.publishing(batch.run)
-        preparer.limit_frames(link.frame_max_bytes)
-        prepared = preparer.prepare(batch, lease)
-        direct.hand_over(prepared, link, lease, tell=lambda _doing: None)
+        by = self.publishing(batch)
+        by.preparer.limit_frames(link.frame_max_bytes)
+        prepared = by.preparer.prepare(batch, lease)
+        by.direct.hand_over(prepared, link, lease, tell=lambda _doing: None)
 
     def _settle_staged(self, link: Link, held: HeldLease) -> None:
         staged = StagedHandOver(

@@ -182,7 +182,9 @@ class SqlAdoption(LedgerPart):
         freed = {"owner": None, "token": lease.c.token + 1, "until": database_now(), "doing": None}
         connection.execute(update(lease).values(freed))
         connection.execute(
-            update(batch).where(batch.c.state.in_(UNSETTLED)).values(lease_token=NO_TOKEN)
+            update(batch)
+            .where(batch.c.state.in_(UNSETTLED))
+            .values(lease_token=NO_TOKEN, owner=None)
         )
 
     def _doubt(self, connection: Connection) -> None:

@@ -30,7 +30,7 @@ from migrator.ledger.states import (
     next_state,
 )
 from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import SHARED_LANE, Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.timeouts import (
     BatchId,
@@ -62,14 +62,16 @@ class SqlBatches(LedgerPart):
             rows = connection.execute(select(batch).where(*mine).order_by(batch.c.id)).all()
         return [batch_of(row) for row in rows]
 
-    def put_in(self, lease: Lease) -> Sequence[Batch]:
-        """Take over what an operator put into the lane; see ``work.Batches``."""
+    def put_in(self, lease: Lease, *, not_of: Collection[RunId] = ()) -> Sequence[Batch]:
+        """Take what was put into the lane, or into the one for all; see ``work.Batches``."""
         batch = self._tables.batch
         query = select(batch).where(
-            batch.c.lane == lease.lane,
+            batch.c.lane.in_({lease.lane, SHARED_LANE}),
             batch.c.state == BatchState.CLAIMED,
             batch.c.lease_token == NO_TOKEN,
         )
+        if not_of:
+            query = query.where(~among(batch.c.run_id, not_of))
 
         if not self._read(query.limit(1), doing=f"checking lane {lease.lane}"):
             return []
@@ -79,9 +81,26 @@ class SqlBatches(LedgerPart):
             connection.execute(
                 update(batch)
                 .where(among(batch.c.id, [row.id for row in rows]))
-                .values(lease_token=lease.token, owner=lease.owner)
+                .values(lease_token=lease.token, owner=lease.owner, lane=lease.lane)
             )
-        return [batch_of(row) for row in rows]
+        return [replace(batch_of(row), lane=lease.lane) for row in rows]
+
+    def pass_on(self, batch: Batch, lease: Lease) -> None:
+        """Leave *batch* to whichever lane takes it next; see ``work.Batches``."""
+        table = self._tables.batch
+        statement = (
+            update(table)
+            .where(
+                table.c.id == batch.id,
+                table.c.state == BatchState.CLAIMED,
+                table.c.attempt == batch.attempt,
+                table.c.lease_token == lease.token,
+            )
+            .values(lane=SHARED_LANE, lease_token=NO_TOKEN)
+        )
+        with self._writing(f"passing on batch {batch.id}") as connection:
+            if connection.execute(statement).rowcount != 1:
+                raise LeaseLost(f"batch {batch.id} no longer belongs to {lease.owner}")
 
     def find(self, batch: BatchId) -> Batch | None:
         """Return one batch; see ``work.Batches``."""
@@ -200,11 +219,21 @@ class SqlRuns(LedgerPart):
         self._version = version
 
     def begin(self, endpoint: StoreEndpoint, options: Mapping[str, object]) -> RunId:
-        """Record that a run begins; *options* carry no secrets."""
+        """Record that a run begins; *options* carry no secrets.
+
+        What an operator had put in for the endpoint, and no lane has taken, is of this run now.
+        """
         if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
             raise LedgerError(why)
+        batch = self._tables.batch
+        waiting = (
+            batch.c.source == endpoint.source,
+            batch.c.state == BatchState.CLAIMED,
+            batch.c.lease_token == NO_TOKEN,
+            batch.c.owner.is_(None),
+        )
         with self._writing(f"beginning a run of {endpoint.name}") as connection:
-            return insert_run(
+            run = insert_run(
                 connection,
                 self._tables,
                 endpoint,
@@ -212,6 +241,16 @@ class SqlRuns(LedgerPart):
                 version=self._version,
                 status=RUNNING,
             )
+            connection.execute(update(batch).where(*waiting).values(run_id=run))
+        return run
+
+    def options_of(self, run: RunId) -> Mapping[str, Any]:
+        """Return what *run* recorded about itself; empty: the ledger never had it."""
+        table = self._tables.run
+        query = select(table.c.options).where(table.c.id == run)
+        found = self._read(query, doing=f"reading the options of run {run}")
+        options: Mapping[str, Any] = json.loads(found[0].options) if found else {}
+        return options
 
     def end(self, run: RunId, status: str) -> None:
         """Record how a run ended: ``done``, ``stopped`` or ``failed``."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, insert, select, update
+from sqlalchemy import Connection, CursorResult, func, insert, select, update
 
 from migrator.database import mssql
 from migrator.database.portable import for_update
@@ -166,6 +166,16 @@ def insert_run(
         **values,
     )
     return RunId(inserted_id(connection.execute(statement)))
+
+
+def latest_run(
+    connection: Connection, ledger: LedgerTables, source: str, endpoint: str
+) -> RunId | None:
+    """Return the run of an endpoint that began last; None: none is known."""
+    run = ledger.run.c
+    query = select(func.max(run.id)).where(run.source == source, run.endpoint == endpoint)
+    found = connection.scalar(query)
+    return None if found is None else RunId(found)
 
 
 def insert_trial_run(

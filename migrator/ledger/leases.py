@@ -7,28 +7,50 @@ lane and its batches over is one transaction, which waits for a claim that is ju
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
-from migrator.database.portable import among, flag, for_update
+from migrator.database.portable import flag, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.claims import take_over
 from migrator.ledger.failover import Continuity, insert_lane
-from migrator.ledger.states import OPEN
-from migrator.ledger.tables import LedgerPart, LedgerTables
+from migrator.ledger.states import OPEN, BatchState
+from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
+from migrator.nservicebus.timeouts import (
+    FIRST_DISPATCHER_LANE,
+    RECALL_LANE,
+    BatchId,
+    Lane,
+    RunId,
+)
 
 _TRIES: Final = 50
 """Each vain one means that another process got a lane meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenBatch:
+    """A batch that still needs a lane's owner."""
+
+    id: BatchId
+    run: RunId
+    source: str
+    lane: Lane
+    state: BatchState
+    has_owner: bool
+    """A living owner has the lane."""
+    is_put_in: bool = False
+    """It waits for any lane to take it, whether or not this one has an owner."""
 
 
 class SqlLeases(LedgerPart):
@@ -140,14 +162,39 @@ class SqlLeases(LedgerPart):
         # at rest nothing is open, and every process asks this every few seconds
         return sorted(opened - {lane for lane, _ in self.holders()}) if opened else ()
 
-    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches of *sources*, whoever holds them."""
+    def open_batches(self) -> Sequence[OpenBatch]:
+        """Return the open batches in lanes of hand-over, by lane and number."""
         batch = self._tables.batch.c
-        return sorted(
-            self._lanes_with_open_batches(
-                among(batch.source, sources), batch.lane < FIRST_DISPATCHER_LANE
-            )
+        query = (
+            select(batch.id, batch.run_id, batch.source, batch.lane, batch.state, batch.lease_token)
+            .where(batch.state.in_(OPEN), batch.lane < FIRST_DISPATCHER_LANE)
+            .order_by(batch.lane, batch.id)
         )
+        rows = self._read(query, doing="listing open batches")
+        # at rest nothing is open, and every process asks this every few seconds
+        owned = {lane for lane, _ in self.holders()} if rows else set()
+        return [
+            OpenBatch(
+                id=BatchId(row.id),
+                run=RunId(row.run_id),
+                source=row.source,
+                lane=Lane(row.lane),
+                state=BatchState(row.state),
+                has_owner=row.lane in owned,
+                is_put_in=row.state == BatchState.CLAIMED and row.lease_token == NO_TOKEN,
+            )
+            for row in rows
+        ]
+
+    def next_end_s(self) -> float | None:
+        """Return in how many seconds a running lease ends unless renewed; None: none runs."""
+        table = self._tables.lease.c
+        now: ColumnElement[Any] = database_now().label("now")
+        query = select(func.min(table.until).label("ends_at"), now).where(
+            table.owner.is_not(None), self._is_alive()
+        )
+        (row,) = self._read(query, doing="looking for the next end of a lease")
+        return None if row.ends_at is None else float((row.ends_at - row.now).total_seconds())
 
     def owners_with_work(self) -> set[str]:
         """Return the living owners of lanes of hand-over that have open batches; writes nothing."""

@@ -21,8 +21,10 @@ from migrator.database.portable import (
 )
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
+from migrator.ledger.claims import latest_run
 from migrator.ledger.states import (
     HALF_DONE,
+    OPEN,
     RAISES_ATTEMPT,
     BatchState,
     Event,
@@ -30,11 +32,23 @@ from migrator.ledger.states import (
     next_state,
 )
 from migrator.ledger.tables import NO_TOKEN, LedgerPart
+from migrator.ledger.work import SHARED_LANE
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.text import counted, grouped
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
-_EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
+_EVENTS: Final[Mapping[tuple[BatchState, Resolution], Sequence[Event]]] = {
+    (BatchState.DOUBTFUL, BatchState.HANDED_OVER): (Event.RECEIPT,),
+    (BatchState.DOUBTFUL, BatchState.CLAIMED): (Event.ABANDON,),
+    (BatchState.COMMITTING, BatchState.HANDED_OVER): (Event.RECEIPT,),
+    (BatchState.COMMITTING, BatchState.CLAIMED): (Event.GIVE_UP, Event.ABANDON),
+    (BatchState.PUBLISHING, BatchState.HANDED_OVER): (Event.ALL_SETTLED,),
+    (BatchState.PUBLISHING, BatchState.CLAIMED): (Event.GIVE_UP, Event.ABANDON),
+    (BatchState.STAGING, BatchState.CLAIMED): (Event.ABANDON,),
+    (BatchState.CLAIMED, BatchState.CLAIMED): (),
+}
+"""What an operator finds out about a batch, as what then happened to it."""
+_MAY_WAIT: Final = OPEN - HALF_DONE
 HalfDoneOutcome = Literal[BatchState.CLAIMED, BatchState.RELEASED]
 _OURS: Final = {BatchState.CLAIMING: Event.ALL_TAKEN, BatchState.RELEASING: Event.ABANDON}
 """What makes a half-done batch a claimed one."""
@@ -80,19 +94,47 @@ class OperatorActions(LedgerPart):
     """Decisions of an operator about one ledger."""
 
     def resolve(self, batch: BatchId, outcome: Resolution) -> None:
-        """Record what an operator found out about a doubtful batch.
+        """Record what an operator found out about a batch that is doubtful, or waits for a daemon.
 
-        ``claimed`` means that none of it reached its delays: it is handed over again by the
-        lane's owner. ``handed_over`` means that all of it did.
+        ``claimed`` means that none of it reached its delays: it is handed over again, by the
+        latest run of its endpoint. ``handed_over`` means that all of it did. A batch that waits is
+        open, and no process has its lane: its broker may be gone.
 
         Raises:
-            LedgerError: There is no such batch, or it is not doubtful. Nothing was changed.
+            LedgerError: There is no such batch, or a process works on it, or it is settled, or
+                *outcome* is none that it can have. Nothing was changed.
         """
         with self._writing(f"resolving batch {batch}") as connection:
             found = self._locked(connection, batch, {BatchState.DOUBTFUL})
             if found is None:
-                raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
-            self._step(connection, found, _EVENTS[outcome])
+                found = self._waiting(connection, batch)
+            events = _EVENTS.get((BatchState(found.state), outcome))
+            if events is None:
+                raise LedgerError(
+                    f"batch {batch} is {found.state}: nothing of it was sent, so it can only be "
+                    "claimed; nothing was changed"
+                )
+            self._step(connection, found, *events)
+
+    def _waiting(self, connection: sa.Connection, batch: BatchId) -> sa.Row[Any]:
+        """Return an open batch that no process works on."""
+        table = self._tables.batch
+        query = sa.select(table.c.state, table.c.lane, table.c.lease_token)
+        seen = connection.execute(query.where(table.c.id == batch)).first()
+        if seen is None or BatchState(seen.state) not in _MAY_WAIT:
+            raise LedgerError(
+                f"batch {batch} is not doubtful, nor does it wait; nothing was changed"
+            )
+        is_put_in = (seen.state, seen.lease_token) == (BatchState.CLAIMED, NO_TOKEN)
+        if not is_put_in and (owner := self._owner(connection, seen.lane)):
+            raise LedgerError(
+                f"batch {batch} is not doubtful, and {owner} holds its lane {seen.lane}: stop it "
+                "first; nothing was changed"
+            )
+        found = self._locked(connection, batch, {BatchState(seen.state)})
+        if found is None or found.lease_token != seen.lease_token:
+            raise LedgerError(f"a process works on batch {batch}; nothing was changed")
+        return found
 
     def close_half_done(
         self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: sa.Executable
@@ -126,15 +168,26 @@ class OperatorActions(LedgerPart):
         query = sa.select(table).where(table.c.id == batch, table.c.state.in_(states))
         return connection.execute(for_update(query, table)).first()
 
-    def _step(self, connection: sa.Connection, batch: sa.Row[Any], event: Event) -> None:
-        """Record what happens to a batch, and leave it to whoever takes its lane."""
-        table, state = self._tables.batch, next_state(BatchState(batch.state), event)
+    def _step(self, connection: sa.Connection, batch: sa.Row[Any], *events: Event) -> None:
+        """Record what happens to a batch, and leave it to whoever takes its lane.
+
+        One that is to be handed over again is left to any lane, as a batch of its endpoint's
+        latest run, whose map, broker and delays apply.
+        """
+        table, state = self._tables.batch, BatchState(batch.state)
+        for event in events:
+            state = next_state(state, event)
         values = {
             "state": state,
-            "attempt": batch.attempt + int(event in RAISES_ATTEMPT),
+            "attempt": batch.attempt + sum(event in RAISES_ATTEMPT for event in events),
             "lease_token": NO_TOKEN,
-            f"{state}_at": database_now(),
+            "owner": None,
         }
+        if events:
+            values[f"{state}_at"] = database_now()
+        if state is BatchState.CLAIMED:
+            run = latest_run(connection, self._tables, batch.source, batch.endpoint)
+            values |= {"lane": SHARED_LANE, "run_id": run or batch.run_id}
         connection.execute(sa.update(table).where(table.c.id == batch.id).values(values))
 
     def _demand_no_owner(self, connection: sa.Connection, batch: BatchId) -> None:

@@ -14,10 +14,11 @@ import sqlalchemy as sa
 
 from migrator.database.portable import among, first_for_update, prefer_indexes
 from migrator.database.types import byte_length, database_now
-from migrator.ledger.claims import inserted_id
+from migrator.ledger.claims import inserted_id, latest_run
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart
+from migrator.ledger.work import SHARED_LANE
 from migrator.nservicebus.conversion import Reason
 
 _DOING: Final = "reading the quarantine"
@@ -26,7 +27,6 @@ RETRY_ROWS: Final = 1000
 """Rows of a batch made by ``retry``."""
 RETRY_BYTES: Final = 8 * 1024 * 1024
 """Bodies and headers of such a batch."""
-RETRY_LANE: Final = 0
 
 
 class SqlQuarantine(LedgerPart):
@@ -67,11 +67,12 @@ class SqlQuarantine(LedgerPart):
             return [*connection.execute(query)]
 
     def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
-        """Put rows of settled batches into new batches for lane 0; return how many rows.
+        """Put rows of settled batches into new batches for any lane; return how many rows.
 
-        Overdue ones go ``direct``, the others as *mode* says. The lane's owner finds the batches
-        at its next look. Rows a dispatcher claimed are left: it looks for rows in the store, and
-        there they go (``SqlClaims.release_quarantined``).
+        Overdue ones go ``direct``, the others as *mode* says. They belong to the latest run of
+        their endpoint, whose map applies, or to the next one if that begins first. A lane finds
+        them at its next look. Rows a dispatcher claimed are left: it looks for rows in the store,
+        and there they go (``SqlClaims.release_quarantined``).
         """
         with self._reading(_DOING) as connection:
             prefer_indexes(connection)
@@ -156,10 +157,11 @@ class SqlQuarantine(LedgerPart):
 
     def _new_batch(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], mode: Mode) -> int:
         statement = sa.insert(self._tables.batch).values(
-            run_id=rows[0].run_id,
+            run_id=latest_run(connection, self._tables, rows[0].source, rows[0].endpoint)
+            or rows[0].run_id,
             endpoint=rows[0].endpoint,
             source=rows[0].source,
-            lane=RETRY_LANE,
+            lane=SHARED_LANE,
             mode=mode,
             state=BatchState.CLAIMED,
             attempt=0,

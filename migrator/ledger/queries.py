@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from migrator.ledger.report import (
     Progress,
     QuarantineCount,
 )
+from migrator.ledger.run_terms import BrokerPlace, read_place
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables, progress_view
 from migrator.ledger.work import Batch, StoreEndpoint
@@ -36,7 +37,6 @@ from migrator.nservicebus.timeouts import (
     EndpointName,
     Lane,
     QueueName,
-    RunId,
 )
 
 
@@ -106,28 +106,25 @@ class LedgerQueries(LedgerPart):
         return [batch_of(row) for row in self._read(query, doing="listing open batches")]
 
     def commits_of_others(
-        self, delays: str, state: BatchState = BatchState.COMMITTING
+        self, place: BrokerPlace, state: BatchState = BatchState.COMMITTING
     ) -> Sequence[OpenCommit]:
-        """Return the batches in *state* that cannot have been sent for *delays*.
-
-        The ledger does not say which run sent a batch. It was one that began when the batch was
-        claimed, or later: where any of these was for *delays*, the batch is left out.
-        """
+        """Return the batches in *state* whose runs send them to another place than *place*."""
         batch, run = self._tables.batch.c, self._tables.run.c
         query = (
             select(batch.id, batch.lane, run.options)
-            .join_from(self._tables.batch, self._tables.run, run.id >= batch.run_id)
+            .join_from(self._tables.batch, self._tables.run, run.id == batch.run_id)
             .where(batch.state == state)
             .order_by(batch.id)
         )
-        used = defaultdict[tuple[int, int], set[str]](set)
-        for row in self._read(query, doing="listing commits under way"):
-            used[row.id, row.lane] |= {json.loads(row.options).get("delays")} - {None}
-        return [
-            OpenCommit(batch=BatchId(batch_id), lane=Lane(lane), delays=versions.pop())
-            for (batch_id, lane), versions in used.items()
-            if versions and delays not in versions
+        found = [
+            OpenCommit(
+                batch=BatchId(row.id),
+                lane=Lane(row.lane),
+                place=read_place(json.loads(row.options)),
+            )
+            for row in self._read(query, doing="listing commits under way")
         ]
+        return [each for each in found if not each.place.may_be(place)]
 
     def latest_events(self, *, limit: int, without: Collection[str] = ()) -> Sequence[AuditEvent]:
         """Return the latest events but those of kinds *without*, newest first."""
@@ -256,23 +253,32 @@ def lane_statuses(
     connection: Connection, tables: LedgerTables, now: datetime
 ) -> Sequence[LaneStatus]:
     """Return who has which lane at *now*, ascending; recall's and scan's if somebody has them."""
-    batch = tables.batch.c
-    counting = select(batch.lane, func.count()).where(batch.state.in_(OPEN)).group_by(batch.lane)
-    opened = {lane: count for lane, count in connection.execute(counting)}
+    batch, run = tables.batch.c, tables.run.c
+    counting = (
+        select(batch.lane, run.options, func.count(), func.min(batch.id))
+        .join_from(tables.batch, tables.run, run.id == batch.run_id)
+        .where(batch.state.in_(OPEN))
+        .group_by(batch.lane, run.options)
+    )
+    opened, waits_for = Counter[int](), dict[int, str]()
+    for lane, options, count, first in connection.execute(counting):
+        opened[lane] += count
+        waits_for[lane] = f"waits for a daemon on {read_place(json.loads(options))} (batch {first})"
     found = []
     for row in connection.execute(select(tables.lease)):
         lane = tables.lane_of(row.name)
         if lane in (RECALL_LANE, SCAN_LANE) and row.owner is None:
             continue  # only there to be locked
+        is_alive = row.owner is not None and row.until > now
         found.append(
             LaneStatus(
                 lane=lane,
                 owner=row.owner,
-                doing=row.doing,
+                doing=row.doing if is_alive else waits_for.get(lane, row.doing),
                 until=row.until,
                 renewed_at=row.renewed_at,
-                is_alive=row.owner is not None and row.until > now,
-                open_batches=opened.get(lane, 0),
+                is_alive=is_alive,
+                open_batches=opened[lane],
                 serves=row.serves,
             )
         )
@@ -314,7 +320,7 @@ class SqlHandOvers(LedgerPart):
         """Return what was handed over and is due in a range, by destination, sorted; may be empty.
 
         Names are those that messages went to: a run keeps how it renamed destinations. Of a run
-        that renamed none, they are those in force now. Rows whose destination stands in their
+        that kept nothing, they are those in force now. Rows whose destination stands in their
         headers only are left out: that would mean to read all of them.
 
         Args:
@@ -347,12 +353,8 @@ class SqlHandOvers(LedgerPart):
                 )
         return [merged[name] for name in sorted(merged)]
 
-    def renamed_by(self, run: RunId) -> Mapping[str, str]:
-        """Return how *run* renamed destinations; if it renamed none, how they are renamed now."""
-        return self._renamings().get(run, self._renamed)
-
     def _renamings(self) -> Mapping[int, Mapping[str, str]]:
-        """Return how runs renamed destinations, of those that did."""
+        """Return how runs renamed destinations, of those that recorded it."""
         run = self._tables.run.c
         query = select(run.id, run.options).where(run.options.like('%"map"%'))
         found = self._read(query, doing="asking what runs renamed")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
+from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 
@@ -210,12 +211,12 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCommit:
-    """A staged batch whose receipt is still wanted, from runs into one other generation."""
+    """A staged batch whose receipt is still wanted, on its way to another place than ours."""
 
     batch: BatchId
     lane: Lane
-    delays: str
-    """The generation of delays that it was staged for."""
+    place: BrokerPlace
+    """Where its run sends it."""
 
 
 class Signal(StrEnum):

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, StoredTimeout
+
+SHARED_LANE: Final = Lane(0)
+"""What waits in it for an owner may be taken by any lane."""
 
 FaultPoint = Callable[[str], None]
 """Called with the name of each step; tests make it kill the process, otherwise it does nothing."""
@@ -135,13 +138,25 @@ class Batches(Protocol):
         """
         ...
 
-    def put_in(self, lease: Lease) -> Sequence[Batch]:
-        """Return claimed batches that an operator put into the lane; they are the lease's now.
+    def put_in(self, lease: Lease, *, not_of: Collection[RunId] = ()) -> Sequence[Batch]:
+        """Return claimed batches that wait for a lane to take them; they are the lease's now.
 
-        What ``open_batches`` returned is not among them. Looking writes nothing and locks nothing.
+        An operator put them into this lane or the shared one, or a lane passed them on. Those of
+        the runs *not_of* are left. What ``open_batches`` returned is not among them. Looking
+        writes nothing and locks nothing.
 
         Raises:
             LeaseLost: There are some, and the lane is somebody else's.
+        """
+        ...
+
+    def pass_on(self, batch: Batch, lease: Lease) -> None:
+        """Leave a claimed batch to whichever lane takes it next, of this process or another.
+
+        What its earlier attempts left in the queue of this lane is waste, as they are lower.
+
+        Raises:
+            LeaseLost: Nothing was changed.
         """
         ...
 

@@ -139,14 +139,13 @@ def ledger(context: Context) -> Iterator[Finding]:
 
 
 def _committing(context: Context) -> Iterator[Finding]:
-    version, commits = context.delays, context.other_commits
-    if version is not None and commits:
-        batches, delays = ", ".join(str(each.batch) for each in commits), commits[0].delays
-        yield refused(
-            f"batches in committing: {batches}",
-            f"they were on their way into delays {delays} when their process ended, and a run "
-            f"into delays {version} cannot find out whether they arrived",
-            f"settle them by `migrator run --delays {delays} --once`, then start with {version}",
+    for each in context.other_commits if context.delays is not None else ():
+        yield warning(
+            f"batch in committing: {each.batch}",
+            f"it was on its way to {each.place} when its process ended, and only a run there "
+            "finds out whether it arrived; this one leaves it alone",
+            f"settle it by `migrator run --once` there (delays: `--delays {each.place.delays}`); "
+            f"if that broker is gone, by `migrator db resolve {each.batch}`",
         )
 
 

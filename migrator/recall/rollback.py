@@ -22,6 +22,7 @@ from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner, evict_dead, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
+from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId
@@ -173,8 +174,8 @@ class Rollback:
     """Destinations for which rows wait."""
     settle: Callable[[Collection[Lane], Collection[Batch]], int] | None
     """``handover.settle.Settlement.settle``; None: no broker is named."""
-    delays: str
-    """The generation of delays that is gone through."""
+    place: BrokerPlace
+    """The broker and the delays that are gone through."""
 
     def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
         """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
@@ -295,13 +296,13 @@ class Rollback:
     def _interrupted(self, scope: RollbackScope) -> Sequence[Batch]:
         """Return the batches that are meant and were being published directly.
 
-        Those published into other delays than ours are left out: they would be found there only.
+        Those published to another place than ours are left out: they would be found there only.
         """
         if self.settle is None:
             return ()
         meant = scope.handed_over
         publishing = BatchState.PUBLISHING
-        elsewhere = {each.batch for each in self.queries.commits_of_others(self.delays, publishing)}
+        elsewhere = {each.batch for each in self.queries.commits_of_others(self.place, publishing)}
         return [
             batch
             for batch in self.queries.open_batches()

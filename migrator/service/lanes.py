@@ -1,15 +1,18 @@
-"""The workers that hand over: one thread per lane, and one that finishes what dead owners left.
+"""The workers that hand over: one thread per lane, and one for each lane that is adopted.
 
 Each takes a lane, opens a link, recovers, works; when something breaks it begins again. An adopted
-lane may wait for minutes for a receipt, so no lane's thread adopts: its own rows would come late.
+lane may wait for minutes for a receipt, so no lane's thread adopts one that may have to: its own
+rows would come late. Nor does any adopted lane wait for another.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -20,14 +23,18 @@ from migrator.errors import (
     LeaseLost,
     LedgerAdopted,
     MigratorError,
+    TargetUnavailable,
 )
 from migrator.handover.lane import LaneSession, LaneSetup
 from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease, evict_dead
+from migrator.ledger.leases import OpenBatch
+from migrator.ledger.run_terms import BrokerPlace
+from migrator.ledger.states import HALF_DONE, BatchState
 from migrator.ledger.work import Backoff, Lease
-from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, Lane
 from migrator.service.throttle import ClaimGuard
-from migrator.service.worker import Worker, WorkerContext
+from migrator.service.worker import Worker, WorkerContext, WorkerPool
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +49,33 @@ _LONGEST_REST_ONCE_S: Final = 1.0
 _LOOK_EVERY_S: Final = 2.0
 """How often a lane looks for batches that an operator put into it."""
 _ADOPT_EVERY_S: Final = 4.0
-"""How often it is looked for lanes to adopt."""
+"""How often it is looked for lanes to adopt, at least."""
+_SLACK_S: Final = 0.2
+"""So soon after the end of a lease it is looked whether its owner renewed it."""
+_MOST_ADOPTED: Final = 32
+"""Lanes that are adopted at a time."""
+_TELL_EVERY_S: Final = 60.0
+"""How often the log names a batch that waits for another daemon."""
+_MAY_WAIT: Final = frozenset({BatchState.COMMITTING, *HALF_DONE})
+"""Batches in these states may have to wait, for a receipt or for their store."""
 _ADOPT_AGAIN_S: Final = 10.0
 """After a failure, a dead owner's lane is left alone for so long."""
 _LOOK_AGAIN_S: Final = 2.0
 """While there is no lane to be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOpen:
+    """What is left open in lanes of hand-over that have no living owner."""
+
+    lanes: Mapping[Lane, Sequence[OpenBatch]]
+    """All of it."""
+    adoptable: Sequence[Lane]
+    """Lanes in which something can be finished here; first those in which nothing may wait."""
+    ready: Sequence[Lane]
+    """Those of them in which all can be finished at once."""
+    elsewhere: Mapping[OpenBatch, BrokerPlace]
+    """What another broker's daemon has to finish, in lanes with an owner, too."""
 
 
 NewSetup = Callable[[ExitStack], LaneSetup]
@@ -70,6 +99,8 @@ class LaneWorker(Worker):
         self._app = app
         self._setup = new_setup(self.ends)
         self._link: Link | None = None
+        self._has_open_batches = False
+        """Whether the last look found open batches, of any owner."""
 
     @property
     def blocked_reason(self) -> str | None:
@@ -93,6 +124,7 @@ class LaneWorker(Worker):
         connection = self._app.lane_connection(lane)
         node = f" (at {connection.address.host_port})" if len(connection.nodes) > 1 else ""
         held.doing = partial(self._doing, session, link, node)
+        self._opened(session)
         try:
             session.recover()
             if session.stuck is not None:  # it waits for a person; the rest goes on
@@ -105,11 +137,22 @@ class LaneWorker(Worker):
 
     def _open(self, lease: Lease, check: Callable[[], None]) -> tuple[LaneSession, Link]:
         link = self._app.open_lane(lease, check)
-        self._setup.preparer.limit_frames(link.frame_max_bytes)
+        self._setup.limit_frames(link.frame_max_bytes)
         session = LaneSession(
-            self._setup, lease=lease, link=link, guard=check, may_claim=self._may_claim
+            self._setup,
+            lease=lease,
+            link=link,
+            guard=check,
+            may_claim=self._may_claim,
+            is_ending=self._is_told_to_end,
         )
         return session, link
+
+    def _is_told_to_end(self) -> bool:
+        return self.is_ending
+
+    def _opened(self, session: LaneSession) -> None:
+        """Know the session that is about to recover its lane."""
 
     def _doing(self, session: LaneSession, link: Link, node: str) -> str:
         """Return what *session* does, or why it waits, and at which of several nodes."""
@@ -135,26 +178,67 @@ class LaneWorker(Worker):
     def _take(self, lane: Lane, *, is_adopted: bool = False) -> HeldLease | None:
         return self._keeper.acquire(lane, doing=lambda: "working", is_adopted=is_adopted)
 
-    def orphans(self) -> Sequence[Lane]:
-        """Return lanes with open batches and no living owner that we may finish, ascending."""
+    def _left_open(self) -> LeftOpen:
+        """Return what is left open in lanes that no living owner has."""
         evict_dead(self._leases, self._context.is_surely_dead)
-        left = self._not_ours_to_finish
-        return [lane for lane in self._leases.orphaned_lanes() if lane not in left]
+        lanes = defaultdict[Lane, list[OpenBatch]](list)
+        elsewhere: dict[OpenBatch, BrokerPlace] = {}
+        opened = self._leases.open_batches()
+        self._has_open_batches = bool(opened)
+        for batch in opened:
+            if not batch.has_owner:
+                lanes[batch.lane].append(batch)
+            if batch.is_put_in or not batch.has_owner:
+                place = self._setup.elsewhere(batch.run)
+                if place is not None:
+                    elsewhere[batch] = place
+        ours = {
+            lane: [each for each in batches if each not in elsewhere]
+            for lane, batches in lanes.items()
+            if lane not in self._not_ours_to_finish
+        }
+        ready = [
+            lane
+            for lane, batches in ours.items()
+            if len(batches) == len(lanes[lane]) and _MAY_WAIT.isdisjoint(b.state for b in batches)
+        ]
+        others = [lane for lane, batches in ours.items() if batches and lane not in ready]
+        return LeftOpen(lanes=lanes, adoptable=[*ready, *others], ready=ready, elsewhere=elsewhere)
 
     @property
     def _not_ours_to_finish(self) -> set[Lane]:
         """Lanes in which only a person can go on."""
         return self._stop.doubtful | self._stop.stuck.keys()
 
+    @property
+    def _sources(self) -> set[str]:
+        return {endpoint.source for endpoint in self._claims.endpoints}
+
+    def _note_elsewhere(self) -> None:
+        """Note which batches of our endpoints only a daemon on another broker can finish."""
+        self._stop.elsewhere = {
+            batch.id: TargetUnavailable(
+                f"batch {batch.id} waits for a daemon on {place}: {what_to_do(batch.id)}"
+            )
+            for batch, place in self._left_open().elsewhere.items()
+            if batch.source in self._sources
+        }
+
     def lanes_of_others(self) -> set[Lane]:
         """Return lanes with open batches of ours that no lane's thread of this process works on.
 
-        Their owner either finishes them or its lease ends and they are orphans; until then they
-        are not done. One that is adopted is not, either: its link may be lost before it is.
+        Their owner either finishes them or its lease ends and they are adopted; until then they
+        are not done. One that is adopted is not, either: its link may be lost before it is. What
+        was noted to go elsewhere is not waited for.
         """
-        sources = [endpoint.source for endpoint in self._claims.endpoints]
-        busy = set(self._leases.lanes_with_work(sources))
-        return busy - self._keeper.working_lanes() - self._not_ours_to_finish
+        left = self._keeper.working_lanes() | self._not_ours_to_finish
+        return {
+            batch.lane
+            for batch in self._leases.open_batches()
+            if batch.source in self._sources
+            and batch.id not in self._stop.elsewhere
+            and batch.lane not in left
+        }
 
 
 class LaneThread(LaneWorker):
@@ -163,23 +247,26 @@ class LaneThread(LaneWorker):
     _look_at_s = 0.0
 
     def _acquire(self) -> HeldLease:
-        """Take an orphaned lane, else the first that is free, waiting for the end of a recall.
+        """Take a lane that was left open and can be finished at once, else the first free one.
+
+        It waits for the end of a recall. What may have to wait is left to the adopter.
 
         Raises:
             Interrupted: The thread is to end.
             LedgerAdopted: See ``Leases.acquire``.
         """
-        orphans = (self._take(lane) for lane in self.orphans())
-        return next(filter(None, orphans), None) or self._first_free()
+        ready = (self._take(lane) for lane in self._left_open().ready)
+        return next(filter(None, ready), None) or self._first_free()
 
     def _first_free(self) -> HeldLease:
         while True:
             self.beat()
             self._wait_for_recall()
+            left_open = self._left_open().lanes
             for number in range(SCAN_LANE):  # the first that is not for handing over
                 lane = Lane(number)
-                if self._keeper.is_busy_with(lane):
-                    continue  # no need to ask the ledger
+                if self._keeper.is_busy_with(lane) or lane in left_open:
+                    continue  # no need to ask the ledger, or to be adopted
                 held = self._take(lane)
                 if held is not None:
                     return held
@@ -235,6 +322,8 @@ class LaneThread(LaneWorker):
             self.trouble = None
             if did_something:
                 continue
+            if self._once and not is_ending:
+                self._note_elsewhere()
             if is_ending or (self._once and self._is_all_done(changes)):
                 return
             self._rest(held, session)
@@ -279,6 +368,7 @@ class LaneThread(LaneWorker):
             session.idle(min(left_s, self._slice_s))
         if self.wake.is_set():
             look.forget()
+            self._look_at_s = 0.0
         self.wake.clear()
 
     def _say_lost(self, exc: LeaseLost) -> None:
@@ -301,94 +391,219 @@ class LaneThread(LaneWorker):
         return True
 
 
-class Adopter(LaneWorker):
-    """Looks for lanes of dead owners every few seconds, and finishes them one after the other."""
+class LaneAdopter(LaneWorker):
+    """Finishes what a dead owner left in one lane, however long that takes, and ends.
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        claims: ClaimGuard,
-        app: App,
-        new_setup: NewSetup,
-        *,
-        lanes_have_ended: Callable[[], bool],
-    ) -> None:
-        """Prepare the thread; it ends when *lanes_have_ended*, too."""
-        super().__init__("adopter", context, claims, app, new_setup)
-        self._lanes_have_ended = lanes_have_ended
-        self._backoffs: dict[Lane, Backoff] = {}
+    The lane is given back before it is tried again: another daemon may be able to finish it.
+    """
+
+    def __init__(self, lane: Lane, adopter: Adopter) -> None:
+        """Prepare the thread; it ends early when *adopter* does."""
+        super().__init__(f"adopter-lane-{lane}", *adopter.parts)
+        self._lane = lane
+        self._adopter = adopter
+        self._failures = Backoff(first_s=_ADOPT_AGAIN_S, most_s=_ADOPT_AGAIN_S)
+        self._session_now: LaneSession | None = None
+        self._passed_on = 0
 
     @property
     def is_ending(self) -> bool:
         """Whether to finish what is claimed, and end."""
-        return super().is_ending or self._lanes_have_ended()
+        return super().is_ending or self._adopter.is_ending
+
+    def check(self, held: HeldLease) -> None:
+        """Have lanes take at once what was passed on to them; see ``Worker.check``."""
+        super().check(held)
+        session = self._session_now
+        if session is not None and session.passed_on != self._passed_on:
+            self._passed_on = session.passed_on
+            self._adopter.wake_lanes()
 
     def _run(self) -> None:
-        while not self.is_ending:
-            try:
-                if self._may_claim():
-                    self._adopt_all()
-            except Interrupted:
-                return
-            except LedgerAdopted:
-                raise  # trying again changes nothing
-            except MigratorError as exc:  # the ledger does not answer; the lanes say so
-                self.trouble = str(exc)
-            self._rest()
+        while not (self.is_ending or self._try_to_finish()):
+            self._wait()
 
-    def _rest(self) -> None:
-        ends_s = time.monotonic() + (_LOOK_EVERY_S if self._once else _ADOPT_EVERY_S)
-        while time.monotonic() < ends_s and not self.is_ending:
+    def _wait(self) -> None:
+        while not (self.is_ending or self._failures.is_over):
             self.beat()
             self._stop.draining.wait(self._slice_s)
 
-    def _adopt_all(self) -> None:
-        trouble = None
-        for lane in self.orphans():
-            if self._stop.draining.is_set():
-                return
-            if (backoff := self._backoffs.get(lane)) and not backoff.is_over:
-                trouble = self.trouble
-            else:
-                trouble = self._adopt(lane) or trouble
-        self.trouble = trouble
-
-    def _adopt(self, lane: Lane) -> str | None:
-        """Finish *lane*; return why that is not possible now, else None."""
+    def _try_to_finish(self) -> bool:
+        """Do what can be done now; return False if it is to be tried again."""
         self.beat()
-        held = self._take(lane, is_adopted=True)
-        if held is None:
-            return None
+        held: HeldLease | None = None
         try:
-            with self._session(held) as session:
-                while session.turn(may_claim=False):
-                    self.check(held)
+            held = self._take(self._lane, is_adopted=True)
+            if held is not None:
+                self._finish(held)
         except HandOverDoubtful as exc:
             self._leave(
-                lane,
+                self._lane,
                 "it is not known whether a batch of a dead owner's lane was handed over",
                 "lane_doubtful",
                 exc,
             )
-        except (Interrupted, LedgerAdopted):
-            raise
+        except Interrupted:
+            return True
+        except LedgerAdopted:
+            raise  # trying again changes nothing
         except MigratorError as exc:
-            self._failed(lane, exc)
-            return f"lane {lane} of a dead owner: {exc}"
-        else:
-            self._backoffs.pop(lane, None)
+            return self._note_failure(exc)
         finally:
-            self._give_back(held)
-        return None
+            self._session_now = None
+            if held is not None:
+                self._give_back(held)
+        self.trouble = None
+        return True
 
-    def _failed(self, lane: Lane, exc: MigratorError) -> None:
-        new = Backoff(first_s=_ADOPT_AGAIN_S, most_s=_ADOPT_AGAIN_S)
-        backoff = self._backoffs.setdefault(lane, new)
-        backoff.failed()
-        if self._once and backoff.failing_s > self._context.patience_s:
-            self._leave(lane, "the lane of a dead owner keeps failing", "lane_gave_up", exc)
-            return
+    def _finish(self, held: HeldLease) -> None:
+        with self._session(held) as session:
+            while session.turn(may_claim=False):
+                self.check(held)
+
+    def _opened(self, session: LaneSession) -> None:
+        self._session_now, self._passed_on = session, 0
+
+    def _note_failure(self, exc: MigratorError) -> bool:
+        """Say what is wrong; return whether it is not tried again."""
+        self._failures.failed()
+        self.trouble = f"lane {self._lane} of a dead owner: {exc}"
+        if self._once and self._failures.failing_s > self._context.patience_s:
+            self._leave(self._lane, "the lane of a dead owner keeps failing", "lane_gave_up", exc)
+            return True
         _log.warning(
             "the lane of a dead owner could not be finished now; it is tried again",
-            extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
+            extra={"action": "adoption_failed", "lane": self._lane, "error": str(exc)},
         )
+        return False
+
+
+class Adopter(LaneWorker):
+    """Looks for lanes of dead owners, and has each finished by a thread of its own.
+
+    So none of them waits for another: one may wait minutes for a receipt, or for its queues to be
+    free. At most every few seconds it looks, and when the next lease of another owner may end.
+    """
+
+    def __init__(
+        self, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
+    ) -> None:
+        """Prepare the thread; ``serve`` tells for whom."""
+        super().__init__("adopter", context, claims, app, new_setup)
+        self.parts = (context, claims, app, new_setup)
+        """What the thread of each lane is made of."""
+        self._pool: WorkerPool | None = None
+        self._adopting: dict[Lane, LaneAdopter] = {}
+        self._told_s: dict[BatchId, float] = {}
+
+    def serve(self, pool: WorkerPool) -> None:
+        """Adopt beside the lanes of *pool*, and end when they have ended."""
+        self._pool = pool
+
+    def wake_lanes(self) -> None:
+        """Have lanes look for what was passed on to them."""
+        if self._pool is not None:
+            self._pool.wake()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether to finish what is claimed, and end."""
+        return super().is_ending or (self._pool is not None and self._pool.lanes_have_ended())
+
+    @property
+    def silent_s(self) -> float:
+        """The same of whichever of its threads is silent for longest."""
+        threads = [*self._adopting.values()]
+        return max((super().silent_s, *(each.silent_s for each in threads)))
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes one of its threads wait, or None."""
+        reasons = (each.blocked_reason for each in [*self._adopting.values()])
+        return next(filter(None, reasons), None)
+
+    def _run(self) -> None:
+        try:
+            while not self.is_ending:
+                try:
+                    if self._may_claim():
+                        self._look()
+                except Interrupted:
+                    return
+                except LedgerAdopted:
+                    raise  # trying again changes nothing
+                except MigratorError as exc:  # the ledger does not answer; the lanes say so
+                    self.trouble = str(exc)
+                self._rest()
+        finally:
+            self._end_threads()
+
+    def _rest(self) -> None:
+        ends_s = time.monotonic() + self._next_look_s()
+        while (left_s := ends_s - time.monotonic()) > 0 and not self.is_ending:
+            self.beat()
+            self._stop.draining.wait(min(left_s, self._slice_s))
+
+    def _next_look_s(self) -> float:
+        """Return when to look again: at the latest when the next lease of anybody may be over."""
+        longest_s = _LOOK_EVERY_S if self._once else _ADOPT_EVERY_S
+        if not self._has_open_batches:
+            return longest_s
+        try:
+            end_s = self._leases.next_end_s()
+        except MigratorError:  # the ledger does not answer
+            return longest_s
+        return longest_s if end_s is None else max(min(longest_s, end_s + _SLACK_S), _SLACK_S)
+
+    def _look(self) -> None:
+        """Have a thread for each lane that can be finished here, and say what cannot."""
+        self._note_ended()
+        found = self._left_open()
+        self._log_elsewhere(found.elsewhere)
+        for lane in found.adoptable:
+            if len(self._adopting) >= _MOST_ADOPTED or self._stop.draining.is_set():
+                break
+            if lane not in self._adopting:
+                self._adopting[lane] = LaneAdopter(lane, self)
+                self._adopting[lane].start()
+        self.trouble = next(filter(None, (each.trouble for each in self._adopting.values())), None)
+
+    def _note_ended(self) -> None:
+        """Forget threads that have ended, but not what ended them early."""
+        for lane, thread in [*self._adopting.items()]:
+            if thread.join(0):
+                del self._adopting[lane]
+                self.failure = self.failure or thread.failure
+                self.crash = self.crash or thread.crash
+
+    def _end_threads(self) -> None:
+        while self._adopting:
+            self.beat()
+            next(iter(self._adopting.values())).join(_SLICE_ONCE_S)
+            self._note_ended()
+
+    def _log_elsewhere(self, elsewhere: Mapping[OpenBatch, BrokerPlace]) -> None:
+        now_s = time.monotonic()
+        for batch, place in elsewhere.items():
+            if now_s >= self._told_s.get(batch.id, now_s):
+                self._told_s[batch.id] = now_s + _TELL_EVERY_S
+                _log.warning(
+                    "a batch waits for a daemon that is connected to another broker",
+                    extra={
+                        "action": "batch_elsewhere",
+                        "batch": batch.id,
+                        "lane": batch.lane,
+                        "state": str(batch.state),
+                        "waits_for": str(place),
+                        "what_to_do": what_to_do(batch.id),
+                    },
+                )
+        self._told_s = {each.id: self._told_s[each.id] for each in elsewhere}
+
+
+def what_to_do(batch: BatchId) -> str:
+    """Return what to do about a batch that goes to another broker."""
+    return (
+        f"start `migrator run` there; if it is gone, `migrator db resolve {batch} --as claimed` "
+        "hands the batch over by the latest run of its endpoint"
+    )

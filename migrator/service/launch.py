@@ -29,6 +29,7 @@ from migrator.handover.claiming import Claimer, Look
 from migrator.handover.lane import LaneSetup
 from migrator.handover.pace import Pacer
 from migrator.handover.prepare import QuarantineLimit
+from migrator.handover.runs import OtherRuns
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.report import LASTING, HeldRows, PauseReason, Signal
 from migrator.ledger.work import Batch, StoreEndpoint
@@ -136,7 +137,10 @@ def run(
     tune_interpreter()
     with ExitStack() as ends:
         options = _run_options(app.settings)
-        runs = [(endpoint, app.runs.begin(endpoint, options)) for endpoint in endpoints]
+        runs = [
+            (each, app.runs.begin(each, options | app.terms_of(each.name).options()))
+            for each in endpoints
+        ]
         try:
             daemon = _Daemon(
                 app,
@@ -156,18 +160,15 @@ def run(
 
 
 def _run_options(settings: Settings) -> dict[str, object]:
-    """Return what a run records about itself; no secrets."""
+    """Return what a run records about itself besides its terms; no secrets."""
     given = settings.handover
     return {
         "mode": str(given.mode),
-        "delays": str(settings.broker.delays),
-        "topology": str(settings.broker.topology),
         "cutoff_s": int(given.cutoff.total_seconds()),
         "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
         "batch_size": given.batch_size,
         "lanes": given.lanes,
         "time_zone": settings.store.time_zone,
-        **({"map": dict(given.destination_map)} if given.destination_map else {}),
     }
 
 
@@ -273,11 +274,7 @@ class _Daemon:
             leases=app.leases, keeper=self._keeper, stop=self._stop, once=self._once
         )
         lane_parts = (context, self._guard, app, self._new_setup)
-        adopter = (
-            Adopter(*lane_parts, lanes_have_ended=lambda: self._workers.lanes_have_ended())
-            if self._moved
-            else None
-        )
+        adopter = Adopter(*lane_parts) if self._moved else None
         dispatchers = new_dispatchers(
             app,
             self._runs,
@@ -285,11 +282,14 @@ class _Daemon:
             ends=self._ends,
             instruments=self._instruments,
         )
-        return WorkerPool(
+        pool = WorkerPool(
             [*dispatchers, *filter(None, [adopter])],
             new_lane=(lambda name: LaneThread(name, *lane_parts)) if self._moved else None,
             lanes=app.settings.handover.lanes,
         )
+        if adopter is not None:
+            adopter.serve(pool)
+        return pool
 
     def prepare(self) -> None:
         """Look at everything once, and let others look at us."""
@@ -375,6 +375,7 @@ class _Daemon:
         failures += [self._stop.reason] if self._stop.reason else []
         if self._once:
             failures += self._stop.stuck.values()
+            failures += self._batches_elsewhere()
             failures += self._limits_passed()
         codes = {failure.exit_code for failure in failures}
         if self._once and (left := self._look.failing.all()):
@@ -385,6 +386,15 @@ class _Daemon:
             return max(codes)
         is_interrupted = self._once and self._stop.draining.is_set()
         return ExitCode.INTERRUPTED if is_interrupted else None
+
+    def _batches_elsewhere(self) -> Iterator[MigratorError]:
+        """Yield, and log, which batches are left to a daemon on another broker."""
+        for batch, why in self._stop.elsewhere.items():
+            _log.error(
+                "a batch is left to a daemon that is connected to another broker",
+                extra={"action": "batch_left", "batch": batch, "error": str(why)},
+            )
+            yield why
 
     def _limits_passed(self) -> Iterator[LimitPassed]:
         """Yield, and log, why an endpoint was left before all of it was moved."""
@@ -461,6 +471,13 @@ class _Daemon:
             pacer=self._pacer,
             quarantine_limit=self._quarantine_limit,
             receipt_deadline_s=given.receipt_deadline.total_seconds(),
+            others=OtherRuns(
+                own=frozenset(run for _, run in self._runs),
+                place=app.broker_place,
+                runs=app.runs,
+                terms_now=app.terms_of,
+                new=app.new_hand_over,
+            ),
             fault=app.fault,
             handed_over=handed_over,
             paced=self._instruments.paced,

@@ -20,7 +20,7 @@ from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind,
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import Backoff
-from migrator.nservicebus.timeouts import Lane
+from migrator.nservicebus.timeouts import BatchId, Lane
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ class Stop:
     stuck: dict[Lane, MigratorError] = field(default_factory=dict)
     """Lanes with a half-done batch that waits for a person, and why; the rest of them goes on, but
     those of dead owners are not looked into again."""
+    elsewhere: dict[BatchId, MigratorError] = field(default_factory=dict)
+    """Batches of our endpoints that go to another broker, and what can be done about each."""
     reason: MigratorError | None = None
     """Why everything is to end although nobody asked; None: somebody did."""
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import Mock
 
@@ -14,6 +15,7 @@ from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAd
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.report import OpenCommit
+from migrator.ledger.run_terms import ANYWHERE
 from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
@@ -114,7 +116,14 @@ def test_orphaned_lanes_have_open_batches_and_nobody_living(site: Site) -> None:
         site.claim(endpoint, site.lease(lane, "dead"), max_rows=1)
     site.leases.surrender(site.lease(4, "idle"))
     assert site.leases.owner_of(of_dispatcher) == "dead"
-    assert site.leases.lanes_with_work([endpoint.source]) == [1, 2, 3]
+    assert [(each.lane, each.has_owner) for each in site.leases.open_batches()] == [
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
+    end_s = site.leases.next_end_s()
+    assert end_s is not None
+    assert 0 < end_s <= LONG.total_seconds()
     site.lease(5, "without batches")
     assert site.leases.owners_with_work() == {"dead"}
     for number in (1, 3, of_dispatcher):
@@ -184,19 +193,21 @@ def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
 # ── runs, clock, facts ──────────────────────────────────────────────────────────────────────
 
 
-def test_commits_are_told_that_no_run_into_these_delays_can_have_begun(site: Site) -> None:
-    """By the runs since the batch was claimed; one that is not committing is nobody's concern."""
+def test_commits_are_told_that_go_to_another_place(site: Site) -> None:
+    """By what their own runs recorded; one that is not committing is left out."""
     endpoint, lease = site.create(hours(2)), site.lease()
-    site.runs.begin(endpoint, {"delays": "v1"})
-    run = site.runs.begin(endpoint, {"delays": "v2"})
+    run = site.runs.begin(endpoint, {"delays": "v2", "vhost": "sales"})
+    v1, v2 = replace(ANYWHERE, delays="v1"), replace(ANYWHERE, delays="v2")
     batch = site.claim(endpoint, lease, run=run).batch
-    assert site.queries.commits_of_others("v1") == []
+    assert site.queries.commits_of_others(v1) == []
     batch = site.advance(batch, lease, *COMMITTING)
-    found = OpenCommit(batch=batch.id, lane=lease.lane, delays="v2")
-    assert site.queries.commits_of_others("v1") == [found]
-    assert site.queries.commits_of_others("v2") == []
     site.runs.begin(endpoint, {"delays": "v1"})
-    assert site.queries.commits_of_others("v1") == []
+    place = replace(v2, vhost="sales")
+    found = OpenCommit(batch=batch.id, lane=lease.lane, place=place)
+    assert site.queries.commits_of_others(v1) == [found]
+    assert site.queries.commits_of_others(v2) == []
+    assert site.queries.commits_of_others(replace(v2, vhost="billing")) == [found]
+    assert site.runs.options_of(run) == {"delays": "v2", "vhost": "sales"}
 
 
 def test_the_clock_is_the_databases_and_goes_on_between_samples(site: Site) -> None:

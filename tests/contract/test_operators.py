@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 
-from migrator.errors import LedgerError
+from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.queries import SqlHandOvers
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.nservicebus.timeouts import EndpointName
 from tests.contract.any_site import (
     NOW,
     AnySite,
@@ -27,6 +28,7 @@ from tests.contract.any_site import (
 from tests.contract.site import Site
 
 EVERYTHING = QuarantineFilter()
+COMMITTING = (Event.BEGIN_STAGING, Event.BEGIN_COMMIT)
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
 
@@ -162,6 +164,69 @@ def test_what_operators_put_into_a_lane_is_taken_over_once(site: Site) -> None:
     assert site.batches.open_batches(lease) == [resolved]
 
 
+def test_what_is_passed_on_is_taken_by_any_lane_but_those_that_must_leave_it(site: Site) -> None:
+    """It keeps its run, also when a run of its endpoint begins; a lane that lost it cannot."""
+    mine, others = site.lease(), site.lease(3, "other")
+    endpoint = site.create(hours(1))
+    batch = site.claim(endpoint, mine).batch
+    site.batches.pass_on(batch, mine)
+    with pytest.raises(LeaseLost):
+        site.batches.pass_on(batch, mine)
+    site.runs.begin(endpoint, {})
+    assert [each.is_put_in for each in site.leases.open_batches()] == [True]
+    assert site.batches.put_in(others, not_of=[batch.run]) == []
+    (taken,) = site.batches.put_in(others)
+    assert (taken.id, taken.run, taken.lane) == (batch.id, batch.run, 3)
+    assert [each.is_put_in for each in site.leases.open_batches()] == [False]
+    assert site.batches.advance(taken, Event.BEGIN_STAGING, others).lane == 3
+
+
+def test_what_an_operator_puts_in_is_of_the_latest_run_of_its_endpoint(site: Site) -> None:
+    """Its map and its broker apply: of one that began before, or of one that begins later."""
+    lease, endpoint = site.lease(), site.create(hours(1))
+    batch = site.claim(endpoint, lease).batch
+    site.set_aside(batch, lease, 0)
+    site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_SETTLED)
+    before = site.runs.begin(endpoint, {})
+    site.quarantine.retry(EVERYTHING, mode=Mode.STAGED)
+    assert [each.run for each in site.leases.open_batches()] == [before]
+    later = site.runs.begin(endpoint, {})
+    (retried,) = site.batches.put_in(lease)
+    assert retried.run == later
+    site.runs.begin(endpoint, {})
+    assert [each.run for each in site.leases.open_batches()] == [later]  # a lane has it
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "state"),
+    [
+        ((), BatchState.CLAIMED, "claimed"),
+        ((Event.BEGIN_STAGING,), BatchState.CLAIMED, "claimed"),
+        (COMMITTING, BatchState.CLAIMED, "claimed"),
+        (COMMITTING, BatchState.HANDED_OVER, "handed_over"),
+        ((Event.BEGIN_PUBLISHING,), BatchState.HANDED_OVER, "handed_over"),
+    ],
+)
+def test_an_operator_decides_about_what_waits_for_a_broker_that_is_gone(
+    site: Site, events: tuple[Event, ...], outcome: Any, state: str
+) -> None:
+    """Not while a process has its lane, and nothing was handed over that was never sent."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    batch = site.advance(site.claim(endpoint, lease).batch, lease, *events)
+    with pytest.raises(LedgerError, match="stop it first"):
+        site.operators.resolve(batch.id, outcome)
+    site.leases.surrender(lease)
+    if batch.state in (BatchState.CLAIMED, BatchState.STAGING):
+        with pytest.raises(LedgerError, match="can only be claimed"):
+            site.operators.resolve(batch.id, BatchState.HANDED_OVER)
+    later = site.runs.begin(endpoint, {})
+    site.operators.resolve(batch.id, outcome)
+    assert site.states() == {state: 1}
+    if outcome is BatchState.CLAIMED:
+        (taken,) = site.batches.put_in(site.lease(7, "later"))
+        assert (taken.run, taken.attempt > batch.attempt or not events) == (later, True)
+
+
 @pytest.mark.every_store
 @pytest.mark.parametrize("is_named", [True, False])
 def test_quarantined_rows_go_back_byte_for_byte(site: AnySite, is_named: bool) -> None:
@@ -258,7 +323,7 @@ def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> N
 def test_what_a_run_renamed_keeps_its_new_name(site: Site) -> None:
     """Whoever asks later need not say it again; what other runs handed over has its own names."""
     lease = site.lease()
-    batch = _settled(site, lease, site.create(hours(2)))
+    _settled(site, lease, site.create(hours(2)))
     run = site.tables.run
     told = json.dumps({"map": {"Billing": "Invoices"}, "mode": "staged"})
     with site.engine.begin() as connection:
@@ -267,5 +332,3 @@ def test_what_a_run_renamed_keeps_its_new_name(site: Site) -> None:
         plain = SqlHandOvers(site.engine, site.tables, now)
         found = plain.handed_over(due_from=NOW - timedelta(days=9))
         assert [(each.destination, each.rows) for each in found] == [("Invoices", 2)]
-        assert plain.renamed_by(batch.run) == {"Billing": "Invoices"}
-        assert plain.renamed_by(RunId(10**6)) == now

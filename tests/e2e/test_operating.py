@@ -153,26 +153,24 @@ def test_limits_of_the_broker_put_rows_into_quarantine(
         assert (account.lost, account.found) == ((), 40)
 
 
-def test_a_commit_into_other_delays_is_settled_by_these_first(rig: Rig) -> None:
-    """Killed while committing to v2, then started with v1: refused at once, and v2 goes on."""
+def test_a_commit_into_other_delays_is_left_to_a_run_into_these(rig: Rig) -> None:
+    """Killed while committing to v2, then started with v1: that says so, and does the rest."""
     rig.prepare()
     rows = [row() for _ in range(20)]
     rig.insert(rows)
     assert rig.run("run", "--endpoint", "Sales", fault="staged.committing").returncode == KILLED
     rig.delays = DelaysVersion.V1
     rig.create_levels()
-    refused = rig.run("run", "--endpoint", "Sales", "--once")
-    assert refused.returncode == ExitCode.PREFLIGHT_REFUSED, refused.stderr
-    assert "migrator run --delays v2 --once" in refused.stderr
-    assert rig.batch_states() == {"committing": 1}
+    rig.insert([row()])
+    done = rig.run("run", "--endpoint", "Sales", "--once")
+    assert done.returncode == ExitCode.UNREACHABLE, done.stderr
+    assert "waits for a daemon on virtual host" in done.stderr
+    assert rig.batch_states() == {"committing": 1, "handed_over": 1}
+    assert len(rig.drain_levels()) == 1
     rig.delays = DelaysVersion.V2
     rig.migrate()
     account = rig.account(rows, "Billing")
     assert (account.found, account.lost, account.duplicated) == (20, (), ())
-    rig.delays = DelaysVersion.V1
-    rig.insert([row()])
-    rig.migrate()
-    assert rig.batch_states() == {"handed_over": 2}
 
 
 LIMIT_S: Final = 5.0

@@ -12,7 +12,6 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from migrator.database.portable import MOST_IN_LIST, among, not_among
 from migrator.database.types import exactly
-from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
@@ -74,5 +73,4 @@ def test_a_ledger_is_asked_about_any_number_of_endpoints() -> None:
     queries = LedgerQueries(engine, tables)
     assert (queries.quarantined(endpoints), queries.doubtful(endpoints)) == (0, 0)
     assert queries.latest_event_of_each("seeded", [each.name for each in endpoints]) == {}
-    assert SqlLeases(engine, tables, ledger_id="l").lanes_with_work(names) == []
     engine.dispose()

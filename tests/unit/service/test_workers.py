@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +27,19 @@ from migrator.errors import (
 )
 from migrator.handover.prepare import QuarantineLimit
 from migrator.ledger.lease_keeper import LeaseKeeper
+from migrator.ledger.leases import OpenBatch
 from migrator.ledger.report import Signal
+from migrator.ledger.run_terms import BrokerPlace
+from migrator.ledger.states import BatchState
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, EndpointName, Lane
+from migrator.nservicebus.timeouts import (
+    RECALL_LANE,
+    SCAN_LANE,
+    BatchId,
+    EndpointName,
+    Lane,
+    RunId,
+)
 from migrator.service import dispatchers, lanes
 from migrator.service.dispatchers import DispatcherThread
 from migrator.service.lanes import Adopter, LaneThread, LaneWorker
@@ -41,6 +52,20 @@ from tests.unit.service.conftest import Lines, WaitFor
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
 DISPATCHER = Lane(1000)
 STUCK = SourceGone("there is no such table")
+ELSEWHERE = RunId(2)
+BILLING = BrokerPlace(cluster="one", vhost="billing", delays="v2")
+
+
+def open_batch(lane: int, number: int = 0) -> OpenBatch:
+    """Return a claimed batch in a lane without an owner."""
+    return OpenBatch(
+        id=BatchId(100 * lane + number),
+        run=RunId(1),
+        source=SALES.source,
+        lane=Lane(lane),
+        state=BatchState.CLAIMED,
+        has_owner=False,
+    )
 
 
 class Leases:
@@ -85,18 +110,18 @@ class Leases:
     def holders(self) -> Sequence[tuple[Lane, str]]:
         return [(Lane(lane), owner) for lane, owner in self.owners.items()]
 
-    def orphaned_lanes(self) -> Sequence[Lane]:
-        return [lane for lane in self.left_open if lane not in self.owners]
+    def open_batches(self) -> Sequence[OpenBatch]:
+        return [replace(open_batch(lane), has_owner=lane in self.owners) for lane in self.left_open]
 
-    def lanes_with_work(self, _sources: Collection[str]) -> Sequence[Lane]:
-        return self.left_open
+    def next_end_s(self) -> float | None:
+        return None
 
 
 class LeftLater(Leases):
     """Its lane 7 is left open only once a lane is taken, so that a lane's thread takes another."""
 
-    def orphaned_lanes(self) -> Sequence[Lane]:
-        return super().orphaned_lanes() if self.owners else []
+    def open_batches(self) -> Sequence[OpenBatch]:
+        return super().open_batches() if self.owners else []
 
 
 def context_of(leases: Leases, stop: Stop, *, once: bool = False) -> WorkerContext:
@@ -128,8 +153,9 @@ def claims_of(throttle: Throttle, stop: Stop) -> ClaimGuard:
 def lane_thread(leases: Leases, stop: Stop) -> LaneThread:
     """Return a thread that is never started."""
     unused: Any = None
+    setup: Any = SimpleNamespace(elsewhere={ELSEWHERE: BILLING}.get)
     context, claims = context_of(leases, stop), claims_of(Throttle(), stop)
-    return LaneThread("lane", context, claims, unused, lambda _ends: unused)
+    return LaneThread("lane", context, claims, unused, lambda _ends: setup)
 
 
 @pytest.mark.parametrize(
@@ -172,10 +198,41 @@ def test_what_waits_for_a_person_is_neither_an_orphan_nor_waited_for() -> None:
     """Nobody here can go on with a lane that is doubtful, or has a stuck batch."""
     stop = Stop(doubtful={Lane(2)}, stuck={Lane(3): STUCK})
     thread = lane_thread(Leases(left_open=[2, 3, 5]), stop)
-    assert thread.orphans() == [5]
+    assert thread._left_open().adoptable == [5]
     assert thread.lanes_of_others() == {5}
     assert thread._acquire().lease.lane == 5
     assert thread.lanes_of_others() == set()
+
+
+COMMIT, OTHERS = {"state": BatchState.COMMITTING}, {"run": ELSEWHERE}
+
+
+@pytest.mark.parametrize(
+    ("left_open", "adoptable", "ready"),
+    [
+        ({2: [COMMIT], 5: [{}]}, [5, 2], [5]),
+        ({2: [{}, COMMIT], 5: [{"state": BatchState.CLAIMING}]}, [2, 5], []),
+        ({2: [OTHERS], 3: [OTHERS, {}], 5: [{"has_owner": True}]}, [3], []),
+    ],
+    ids=["what may have to wait comes later", "none is ready", "others' is left to them"],
+)
+def test_lanes_are_adopted_in_which_something_can_be_finished_here(
+    left_open: dict[int, list[dict[str, Any]]], adoptable: list[int], ready: list[int]
+) -> None:
+    """A lane's own thread takes one only if nothing in it may have to wait."""
+    leases = Leases()
+    opened = [
+        replace(open_batch(lane, number), **how)
+        for lane, batches in left_open.items()
+        for number, how in enumerate(batches)
+    ]
+    leases.open_batches = lambda: opened  # type: ignore[method-assign]  # what is told
+    thread = lane_thread(leases, Stop())
+    found = thread._left_open()
+    assert (found.adoptable, found.ready) == (adoptable, ready)
+    thread._note_elsewhere()
+    assert set(thread._stop.elsewhere) == {each.id for each in opened if each.run == ELSEWHERE}
+    assert thread._acquire().lease.lane == (ready or [0])[0]
 
 
 # ── threads of lanes ────────────────────────────────────────────────────────────────────────────
@@ -186,6 +243,7 @@ class Opened:
 
     blocked_reason: str | None = None
     doing = "idle"
+    passed_on = 0
 
     def __init__(self, bench: Bench, lane: Lane) -> None:
         self.lane = lane
@@ -229,10 +287,12 @@ class Bench:
         self.claims = claims_of(self.throttle, self.stop)
         app: Any = SimpleNamespace(lane_connection=lambda _lane: SimpleNamespace(nodes=["one"]))
         self.parts = (self.context, self.claims, app, self._new_setup)
-        self.adopter = Adopter(
-            *self.parts, lanes_have_ended=lambda: self.workers.lanes_have_ended()
-        )
+        self.adopter = Adopter(*self.parts)
         self.workers = WorkerPool([self.adopter], new_lane=self._new_lane, lanes=1)
+        self.adopter.serve(self.workers)
+
+    def elsewhere(self, _run: RunId) -> None:
+        return None
 
     @property
     def claimed(self) -> int:

@@ -1,0 +1,108 @@
+"""Batches of other runs: each is handed over as its own run would, or is left to a daemon that can.
+
+The runs of this process hand over with what its settings say. A batch that another run claimed (of
+a dead daemon, or of this endpoint's last process) goes by the terms which that run recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from migrator.handover.direct import DirectHandOver
+from migrator.handover.prepare import Preparer
+from migrator.ledger.run_terms import BrokerPlace, RunTerms, read_place
+from migrator.ledger.work import Batch
+from migrator.nservicebus.timeouts import EndpointName, RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """What makes messages of a batch's rows, and what publishes them directly."""
+
+    preparer: Preparer
+    direct: DirectHandOver
+
+
+class RunOptions(Protocol):
+    """Knows what runs recorded."""
+
+    def options_of(self, run: RunId) -> Mapping[str, Any]:
+        """Return what *run* recorded about itself."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class OtherRuns:
+    """Hands over batches of other runs; for one thread, as what was answered is kept in it."""
+
+    own: Collection[RunId]
+    """The runs of this process."""
+    place: BrokerPlace
+    """Where this process is connected to."""
+    runs: RunOptions
+    terms_now: Callable[[EndpointName], RunTerms]
+    """What this process's settings say of an endpoint."""
+    new: Callable[[RunTerms], HandOver]
+    """Makes what hands over by other terms."""
+
+    def __post_init__(self) -> None:
+        """Know no other run yet."""
+        self._options: dict[RunId, Mapping[str, Any]] = {}
+        self._hand_overs: dict[RunId, HandOver] = {}
+        self._frame_max_bytes: int | None = None
+        self._body_max_bytes: int | None = None
+
+    def elsewhere(self, run: RunId) -> BrokerPlace | None:
+        """Return the other place to which *run* sends its timeouts; None: it is this one.
+
+        Raises:
+            LedgerError: The ledger does not answer.
+        """
+        if run in self.own:
+            return None
+        place = read_place(self._options_of(run))
+        return None if place.may_be(self.place) else place
+
+    @property
+    def known_elsewhere(self) -> Collection[RunId]:
+        """The runs that were asked about, and send their timeouts elsewhere."""
+        return [run for run in self._options if self.elsewhere(run) is not None]
+
+    def hand_over(self, batch: Batch) -> HandOver | None:
+        """Return what hands *batch* over as its run would; None: it is of a run of this process.
+
+        Raises:
+            LedgerError: The ledger does not answer.
+        """
+        if batch.run in self.own:
+            return None
+        found = self._hand_overs.get(batch.run)
+        if found is None:
+            now = self.terms_now(batch.endpoint)
+            found = self.new(RunTerms.read(self._options_of(batch.run), now))
+            if self._frame_max_bytes is not None:
+                found.preparer.limit_frames(self._frame_max_bytes)
+            if self._body_max_bytes is not None:
+                found.preparer.limit_bodies(self._body_max_bytes)
+            self._hand_overs[batch.run] = found
+        return found
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._frame_max_bytes = frame_max_bytes
+        for each in self._hand_overs.values():
+            each.preparer.limit_frames(frame_max_bytes)
+
+    def limit_bodies(self, body_max_bytes: int) -> None:
+        """Convert for a broker that takes no larger body than this."""
+        self._body_max_bytes = body_max_bytes
+        for each in self._hand_overs.values():
+            each.preparer.limit_bodies(body_max_bytes)
+
+    def _options_of(self, run: RunId) -> Mapping[str, Any]:
+        found = self._options.get(run)
+        if found is None:
+            found = self._options[run] = self.runs.options_of(run)
+        return found
