@@ -367,10 +367,4 @@ class Probe(Section):
             raise ValueError(
                 f"every must be longer than {longest_s}s, the time that the longest probe takes"
             )
-        if self.every is not None and self.warn_after >= self.every:
-            raise ValueError(
-                f"warn_after ({build_duration(self.warn_after)}) must be shorter than every "
-                f"({build_duration(self.every)}): a probe that is lost is reported only after it, "
-                "and no other is sent meanwhile"
-            )
         return self

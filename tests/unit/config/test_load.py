@@ -202,10 +202,6 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ),
         ('[probe]\nlevels = "0,28"', "must be levels from 0 to 27 with commas between"),
         ('[probe]\nevery = "8s"', "every must be longer than 8s, the time that the longest probe"),
-        (
-            '[probe]\nevery = "10s"\nwarn_after = "10s"',
-            "warn_after (10s) must be shorter than every (10s)",
-        ),
         ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
         ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),
         ("[log]\nlevel = 5", "must be debug, info, warning or error"),
