@@ -150,6 +150,9 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "stop_requested": "a signal asked the process to end",
     "store_busy": "the store is busy and takes requests more slowly; they are repeated when it "
     "says so",
+    "strays_moved": "messages that are not migrator's were in a queue of a lane; they are in the "
+    "poison queue now",
+    "strays_not_moved": "the same, but the poison queue does not take them now; it is tried again",
     "surrender_failed": "a lease could not be given back; it expires by itself",
     "table_failing": "the table of an endpoint fails or is locked; the endpoint waits, the others "
     "go on; once a minute as long as it lasts",
@@ -277,6 +280,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "due-times": "Set `store.time_zone` to the zone that the finding names; see "
     "[what if](../what-if.md#due-times-are-in-another-time-zone-exit-code-3).",
+    "stray-messages": "Find out who sends to migrator's queues; take the messages out of the "
+    "poison queue, or purge it.",
     "stuck-levels": "`migrator delays show` checks again, and names the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "

@@ -20,6 +20,7 @@ from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks
 from migrator.rabbitmq.names import (
     entry_exchange,
+    poison_queue,
     receipts_queue,
     retry_queue,
     router_exchange,
@@ -43,6 +44,7 @@ def check_context(
     Without *asks_broker* there is none to ask, and none need be named; ``STORE_CHECKS`` do not.
     """
     given = app.settings
+    own_queues = _own_queues(app)
     return Context(
         store=app.store,
         ledger=app.ledger_facts,
@@ -56,7 +58,8 @@ def check_context(
         chosen_mode=given.handover.mode,
         cutoff=given.handover.cutoff,
         may_bind=not given.broker.all_endpoints_support_delayed_delivery,
-        own_queues=_own_queues(app),
+        own_queues=own_queues,
+        poison_queue=poison_queue(app.ledger_id) if own_queues else "",
         own_exchanges=_own_exchanges(app.settings.broker.delays),
         modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
         queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},

@@ -26,7 +26,7 @@ from migrator.rabbitmq.entities import (
     exchange_entity,
     queue_entity,
 )
-from migrator.rabbitmq.names import PREFIX
+from migrator.rabbitmq.names import PREFIX, poison_queue
 from migrator.text import counted
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
@@ -49,6 +49,7 @@ class DecommissionBroker:
         """Work on the broker of *settings*; of migrator's own, on the entities of one ledger."""
         self._settings = settings
         self._management = management
+        self._poison = poison_queue(ledger_id)
         self._lanes = tuple(f"{kind}{ledger_id}." for kind in _LANE_KINDS)
 
     def look(self, queue: QueueName) -> BrokerSnapshot | None:
@@ -85,6 +86,7 @@ class DecommissionBroker:
                 satellite_exchanges=[name for name in names if admin.has_exchange(name)],
                 retries=_as_now(admin, retries),
                 lanes=_as_now(admin, lanes),
+                poison=_as_now(admin, [each for each in ours if each.name == self._poison]),
                 lane_exchanges=lane_exchanges,
                 shared=shared,
                 others=[

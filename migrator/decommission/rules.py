@@ -93,6 +93,8 @@ class BrokerSnapshot:
     """Retry queues that lead back to a satellite."""
     lanes: Sequence[QueueState] = ()
     """Staging and receipts queues of this ledger."""
+    poison: Sequence[QueueState] = ()
+    """The poison queue of this ledger, where there is one."""
     lane_exchanges: Sequence[str] = ()
     """Staging exchanges of this ledger."""
     shared: Sequence[str] = ()
@@ -231,12 +233,18 @@ def _own_entities(
     """
     lanes = [exchange_entity(name) for name in look.lane_exchanges]
     lanes += [queue_entity(each.name) for each in look.lanes]
+    poison = [queue_entity(each.name) for each in look.poison]
     shared = [exchange_entity(name) for name in look.shared]
     if why := "; ".join(_needs(target, database, look, lanes, {*lanes, *shared})):
-        return (), dict.fromkeys((*lanes, *shared), why)
+        return (), dict.fromkeys((*lanes, *poison, *shared), why)
     whys = {each: "; ".join(_needed_by_others(look, each, {*lanes, *shared})) for each in shared}
+    whys |= {
+        queue_entity(each.name): "it keeps messages that were in migrator's queues and are not its"
+        for each in look.poison
+        if not each.is_calm
+    }
     keep = {entity: why for entity, why in whys.items() if why}
-    return [*lanes, *(entity for entity in shared if entity not in keep)], keep
+    return [*lanes, *(entity for entity in (*poison, *shared) if entity not in keep)], keep
 
 
 def _needs(

@@ -23,6 +23,7 @@ from migrator.delays.topology import entry_exchanges
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
+from migrator.handover.strays import PoisonQueue
 from migrator.nservicebus.tags import Attempt, tag_of_rows
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
@@ -175,6 +176,11 @@ class RabbitLink:
                 queues=self._queues,
                 prefetch=self._prefetch,
                 declare=self._declare_staging,
+                poison=PoisonQueue(
+                    self._settings.connection,
+                    self._settings.ledger_id,
+                    self._connection.loop.guard,
+                ),
             )
         return self._staging
 

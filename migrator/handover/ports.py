@@ -91,7 +91,7 @@ class Staging(Protocol):
     """A lane's staging and receipts queues. Rules: design section 5.2.
 
     Nothing is ever acknowledged here by itself; all deliveries stay held until ``discard``,
-    ``commit`` or ``settle_receipt``.
+    ``commit``, ``settle_receipt`` or ``move_strays``.
     """
 
     def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
@@ -107,8 +107,8 @@ class Staging(Protocol):
         """Return what is held now, by attempt.
 
         Raises:
-            HandOverDoubtful: A message is not of this ledger, carries no mark, or is there twice
-                though the broker delivered none again.
+            HandOverDoubtful: A message of this ledger is there twice, though the broker delivered
+                none again.
         """
         ...
 
@@ -131,6 +131,20 @@ class Staging(Protocol):
 
     def discard(self, attempt: Attempt) -> None:
         """Acknowledge away, one by one, everything held of an abandoned attempt."""
+        ...
+
+    def disown(self, attempt: Attempt) -> None:
+        """Take everything held of *attempt* for strays: it cannot be the lane's any more."""
+        ...
+
+    def move_strays(self) -> None:
+        """Move what is not the lane's to the poison queue, and ack it once it is there.
+
+        What fails is logged and tried again at a later call; it is never nacked with an attempt.
+
+        Raises:
+            TargetUnavailable: The connection is gone; strays are in their queue again.
+        """
         ...
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:

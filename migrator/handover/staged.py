@@ -8,7 +8,8 @@ The rules, each of which a crash test would find missing:
 * a commit is believed on one of two proofs only: the receipt came through the router, or the
   whole attempt was redelivered. An empty queue proves nothing;
 * what is held of a lower attempt than the ledger's is waste and is acknowledged away; a batch
-  or an attempt that the ledger does not know means a restored or cloned database: stop.
+  or an attempt that the ledger does not know means a restored or cloned database: stop;
+* what is none of the lane's, whoever put it there, goes to the poison queue: it decides nothing.
 
 Source: design section 5.2; docs/adr/0001-hand-over-protocol.md.
 """
@@ -98,6 +99,7 @@ class StagedHandOver:
             HandOverDoubtful: The broker holds what the ledger never sent.
             LeaseLost: Stop at once.
         """
+        self.staging.move_strays()
         self._note_receipts()  # one that contradicts the ledger must stop us here
         self._await_receipts(MAX_WITHOUT_RECEIPT - 1)
         batch = self.batches.advance(prepared.batch, Event.BEGIN_STAGING, self.lease)
@@ -141,6 +143,7 @@ class StagedHandOver:
             HandOverDoubtful: A receipt contradicts the ledger.
         """
         self.staging.wait(lambda: not self._note_receipts(), wait_s)
+        self._set_aside_strays()
         self._give_up_overdue()
         done, self._handed_over = self._handed_over, []
         return done
@@ -162,6 +165,7 @@ class StagedHandOver:
             lambda: self._is_committed(attempt) or self._is_whole(attempt, rows), 1.0
         ):
             self.guard()
+            self._set_aside_strays()
             self._mind_late_receipts()
         self._resolving = None
         if self._is_committed(attempt):
@@ -185,8 +189,7 @@ class StagedHandOver:
         is_quiet = False
         while not is_quiet:
             self.guard()
-            for attempt in tuple(self.staging.held()):
-                self._account_for(attempt)
+            self._set_aside_strays()
             is_quiet = not self.staging.wait(partial(self._holds_not, self._count_held()), quiet_s)
 
     def _count_held(self) -> int:
@@ -260,6 +263,14 @@ class StagedHandOver:
             batch = self.batches.advance(batch, Event.ALL_REDELIVERED, self.lease)
         if other.number < batch.attempt:
             self.staging.discard(other)
+        elif batch.lane != self.lease.lane or batch.state is BatchState.HANDED_OVER:
+            self.staging.disown(other)  # all of what was handed over has left: this is a copy
+
+    def _set_aside_strays(self) -> None:
+        """Throw out what is provably waste, and move what is none of the lane's."""
+        for attempt in tuple(self.staging.held()):
+            self._account_for(attempt)
+        self.staging.move_strays()
 
     def _is_all_back(self, batch: Batch) -> bool:
         held = self.staging.held().get(batch.current_attempt)
@@ -282,6 +293,7 @@ class StagedHandOver:
         while len(self._without_receipt) > allowed:
             self.guard()
             self.staging.wait(lambda: self._note_receipts() <= allowed, timeout_s=1.0)
+            self.staging.move_strays()
             self._give_up_overdue()
 
     def _note_receipts(self) -> int:

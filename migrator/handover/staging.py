@@ -11,7 +11,8 @@ Rules (design section 5.2; each was measured or cost a message somewhere):
 * a quorum queue that loses sight of our node for a moment (a short split of the cluster) takes back
   what we hold and delivers it again, flagged, on the same channel: the tags held are void, so the
   link is given up, and the next one finds out what became of each commit;
-* what is not ours, or what cannot be told apart, is doubtful and stays where it is.
+* what is not the lane's is moved to the poison queue, and doubts nothing; what cannot be told apart
+  is doubtful and stays where it is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final
 from migrator.delays.routing import DelaysVersion, entry_level, level_name, routing_key
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
+from migrator.handover.strays import PoisonQueue, StraysOfQueue
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.tags import (
@@ -146,6 +148,7 @@ class RabbitStaging:
         queues: LaneQueues,
         prefetch: int,
         declare: Callable[[], None],
+        poison: PoisonQueue,
     ) -> None:
         """Consume both queues; they must be declared, and the lane's guard must be ours.
 
@@ -155,6 +158,7 @@ class RabbitStaging:
             queues: Which lane of which ledger.
             prefetch: At least the rows of the largest open batch, its receipt, and a margin.
             declare: Calls ``declare_staging`` over a connection of its own.
+            poison: Keeps what is not the lane's.
         """
         if not 0 < prefetch <= _MAX_PREFETCH:
             raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
@@ -167,12 +171,19 @@ class RabbitStaging:
         self._known_begin, self._known_attempt = "", Attempt(batch=BatchId(0), number=0)
         """How the tags of the attempt begin that was delivered last; most go on with it."""
         self._published: set[Attempt] = set()
+        self._committed: set[Attempt] = set()
+        """Nacked over this link, and without a receipt yet."""
         self._receipts: dict[Attempt, _Receipts] = {}
-        self._foreign: str | None = None
+        self._doubtful: str | None = None
+        self._poison = poison
         self._channel = connection.channel()
-        self._consume(self._channel, queues.staging, prefetch, self._on_staged)
+        self._strays = StraysOfQueue(connection, self._channel, queues.staging)
+        self._consume(self._channel, self._strays, prefetch, self._on_staged)
         self._receipts_channel = connection.channel()
-        self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
+        self._stray_receipts = StraysOfQueue(connection, self._receipts_channel, queues.receipts)
+        self._consume(
+            self._receipts_channel, self._stray_receipts, _RECEIPTS_PREFETCH, self._on_receipt
+        )
 
     def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
         """Put all messages and then the receipt into the queue; see ``Staging``."""
@@ -198,7 +209,7 @@ class RabbitStaging:
 
     def held(self) -> Mapping[Attempt, Held]:
         """Return what is held now, by attempt; the row sets are live views."""
-        self._raise_foreign()
+        self._raise_doubtful()
         return {
             attempt: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
             for attempt, found in self._held.items()
@@ -206,7 +217,7 @@ class RabbitStaging:
 
     def receipts(self) -> Mapping[Attempt, float]:
         """Return the attempts whose receipt arrived behind the router, each with how long ago."""
-        self._raise_foreign()
+        self._raise_doubtful()
         now_s = time.monotonic()
         return {attempt: now_s - found.read_s for attempt, found in self._receipts.items()}
 
@@ -222,11 +233,30 @@ class RabbitStaging:
             for tag in found.all_tags():
                 self._connection.send(self._channel.basic_ack, tag)
 
+    def disown(self, attempt: Attempt) -> None:
+        """Take everything held of an attempt for strays: it cannot be the lane's any more."""
+        found = self._held.pop(attempt, _HeldAttempt())
+        begin = tag_of_rows(self._queues.ledger_id, attempt)
+        for row_index, tag in found.tags.items():
+            self._strays.note(tag, f"{begin}{row_index}")
+        if found.receipt_tag is not None:
+            app_id = build_tag(self._queues.ledger_id, attempt, None)
+            self._strays.note(found.receipt_tag, app_id)
+
+    def move_strays(self) -> None:
+        """Move what is not the lane's to the poison queue, as far as it was read whole."""
+        for strays in (self._strays, self._stray_receipts):
+            if strays:
+                strays.ask_for_whole()
+                self._poison.move(strays)
+
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         """Dead-letter the whole attempt with one nack: all of it or none."""
         self._connection.loop.check()
         found = self._held.get(attempt, _HeldAttempt())
         self._assert_alone(attempt, found, rows)
+        self._strays.clear_below(found.highest_tag)
+        self._committed.add(attempt)
         self._connection.send(
             self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False
         )
@@ -236,15 +266,19 @@ class RabbitStaging:
     def settle_receipt(self, attempt: Attempt) -> None:
         """Acknowledge a receipt; unknown ones are ignored."""
         self._published.discard(attempt)
+        self._committed.discard(attempt)
         for tag in self._receipts.pop(attempt, _Receipts()).tags:
             self._connection.send(self._receipts_channel.basic_ack, tag)
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
 
-    def _consume(self, channel: Any, queue: str, prefetch: int, on_delivery: OnDelivery) -> None:
+    def _consume(
+        self, channel: Any, strays: StraysOfQueue, prefetch: int, on_delivery: OnDelivery
+    ) -> None:
+        queue = strays.queue
         self._connection.call(channel.basic_qos, prefetch_count=prefetch)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
-        self._connection.consume(channel, queue, on_delivery)
+        self._connection.consume(channel, queue, on_delivery, strays.note_whole, strays.wanted)
 
     def _on_cancel(self, queue: str) -> None:
         self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
@@ -285,7 +319,7 @@ class RabbitStaging:
                 f"batch {attempt.batch}: {counted(len(found.tags), 'row is', 'rows are')} "
                 f"held, {grouped(len(rows))} and a receipt were expected; nothing was sent"
             )
-        self._raise_foreign()
+        self._raise_doubtful()
         for other, held in self._held.items():
             if other != attempt and any(tag < found.highest_tag for tag in held.all_tags()):
                 raise HandOverDoubtful(
@@ -296,8 +330,10 @@ class RabbitStaging:
     # ── what a delivery calls ───────────────────────────────────────────────────────────────
 
     def _on_staged(self, tag: int, is_redelivered: bool, app_id: str | None) -> None:
-        own = self._own_row(app_id, self._queues.staging)
-        if own is None:
+        own = self._own_row(app_id)
+        # all of a nacked attempt left by the nack: what comes after it is a copy
+        if own is None or (own[0] in self._committed and not is_redelivered):
+            self._strays.note(tag, app_id)
             return
         attempt, row_index = own
         found = self._held.get(attempt)
@@ -319,35 +355,31 @@ class RabbitStaging:
             self._doubt(f"{self._queues.staging} holds {app_id!r} twice")
 
     def _on_receipt(self, tag: int, _is_redelivered: bool, app_id: str | None) -> None:
-        own = self._own_row(app_id, self._queues.receipts)
-        if own is None:
+        own = self._own_row(app_id)
+        if own is None or own[1] is not None:
+            self._stray_receipts.note(tag, app_id)
             return
-        attempt, row_index = own
-        if row_index is not None:
-            self._doubt(f"{self._queues.receipts} holds {app_id!r}, which is not a receipt")
-            return
+        attempt = own[0]
         self._receipts.setdefault(attempt, _Receipts()).tags.append(tag)
 
-    def _own_row(self, app_id: str | None, queue: str) -> tuple[Attempt, int | None] | None:
-        """Return which row of which attempt of ours it is, None for a receipt; doubt the rest."""
+    def _own_row(self, app_id: str | None) -> tuple[Attempt, int | None] | None:
+        """Return which row of which attempt of ours it is, None for a receipt; None: a stray."""
         begin, _, last = (app_id or "").rpartition(".")
         if begin == self._known_begin and last.isascii() and last.isdecimal() and len(last) < 10:
             return self._known_attempt, int(last)
         try:
             own = parse_tag(app_id)
-        except UnknownTag as exc:
-            self._doubt(f"{queue} holds a message that is not migrator's: {exc}")
+        except UnknownTag:
             return None
         if own.ledger_id != self._queues.ledger_id:
-            self._doubt(f"{queue} holds a message of ledger {own.ledger_id}")
             return None
         self._known_begin, self._known_attempt = begin, own.attempt
         return own.attempt, own.row_index
 
     def _doubt(self, reason: str) -> None:
-        if self._foreign is None:
-            self._foreign = reason
+        if self._doubtful is None:
+            self._doubtful = reason
 
-    def _raise_foreign(self) -> None:
-        if self._foreign is not None:
-            raise HandOverDoubtful(f"{self._foreign}; nothing was moved; find out why first")
+    def _raise_doubtful(self) -> None:
+        if self._doubtful is not None:
+            raise HandOverDoubtful(f"{self._doubtful}; nothing was moved; find out why first")

@@ -35,6 +35,8 @@ _NO_NAME_HAS: Final = frozenset("\0\r\n")
 _INT32_MAX: Final = 2**31 - 1
 _ROUNDING: Final = timedelta(seconds=1)
 """Stores round the due column by up to this; a larger difference means it was edited."""
+_INTERNAL: Final = ("nsb.delay-", "nsb.v2.delay-", "amq.", "migrator.")
+"""How names of entities begin that are no endpoint's: of the delays, of the broker, of migrator."""
 _LAST_WITH_OWN_REPLY_TO: Final = 5
 """The timeout manager of version 5 gives its own queue where nobody said where to reply."""
 
@@ -89,6 +91,13 @@ class Reason(StrEnum):
         "the permission that is missing.",
         "Grant what `migrator db grants --broker` prints; parked rows go on by themselves, those "
         "in quarantine after a retry.",
+    )
+    DESTINATION_INTERNAL = (
+        "destination-internal",
+        "The destination is an entity of the delays, of the broker or of migrator itself "
+        "(`nsb.delay-…`, `nsb.v2.delay-…`, `amq.…`, `migrator.…`), and no endpoint.",
+        "Give the row another destination in the store after `migrator rollback "
+        "--keep-handed-over`, or send it to another queue with `--map old=new` and retry.",
     )
     DESTINATION_NAME_TOO_LONG = (
         "destination-name-too-long",
@@ -301,6 +310,11 @@ def destination_of(
     return QueueName(renamed.get(name, name))
 
 
+def is_internal(name: str) -> bool:
+    """Return whether *name* can only be an entity of the delays, of the broker or of migrator."""
+    return name.startswith(_INTERNAL)
+
+
 def refined_due(column: datetime, stored: h.StoredHeaders) -> datetime:
     """Return the due time to the microsecond: the header's when the column merely rounded it."""
     try:
@@ -359,6 +373,10 @@ def _check_destination(destination: QueueName, longest_bytes: int) -> None:
         )
     if (why := unusable_in_name(destination)) is not None:
         raise ConversionError(Reason.DESTINATION_UNUSABLE, why)
+    if is_internal(destination):
+        raise ConversionError(
+            Reason.DESTINATION_INTERNAL, f"{destination!r} is no endpoint's queue"
+        )
     size = len(destination.encode())
     if size > longest_bytes:
         detail = f"{counted(size, 'byte')}; a routing key leaves {longest_bytes}"

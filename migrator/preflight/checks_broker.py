@@ -64,6 +64,7 @@ _LOW_LIMIT: Final = 1000
 _NAMED: Final = 3
 """Destinations named in a refusal; more are counted."""
 _USER: Final = "broker user"
+_POISON: Final = "poison queue"
 _OLD_WAY: Final = "use --delays v1 --mode direct"
 
 
@@ -137,6 +138,27 @@ def _staging(context: Context, mode: Mode) -> Iterator[Finding]:
     else:
         names = context.own_queues
         yield from _making(context, names, whose="mode staged has", otherwise="use --mode direct")
+
+
+def stray_messages(context: Context) -> Iterator[Finding]:
+    """Were there messages in migrator's own queues that are not its own?
+
+    Warn of what the poison queue keeps: it was moved there, and somebody has to look at it.
+    """
+    name = context.poison_queue
+    if not name:
+        yield not_checked(_POISON, "without a ledger, its name is not known")
+        return
+    queue = context.broker.queues([name])[name]
+    if queue is not None and queue.ready:
+        yield warning(
+            name,
+            f"it keeps {counted(queue.ready, 'message')} that were in migrator's own queues and "
+            "are not migrator's",
+            "find out who sent them (the log has strays_moved), and take them out of the queue",
+        )
+    else:
+        yield ok(_POISON, "nothing is in it")
 
 
 def _binding(context: Context, names: Collection[QueueName]) -> Iterator[Finding]:

@@ -119,6 +119,8 @@ class Context(DelaysContext):
     """Of the chosen endpoints in mode dispatch or forward."""
     sends_near_due: bool
     """Our dispatcher sends the rows that are too near to be moved."""
+    poison_queue: str = ""
+    """Keeps what was in our queues and is not ours; empty: without a ledger it has no name."""
     due_times: DueTimeRules = field(default_factory=DueTimeRules)
     vhost: str = "/"
     held: Collection[QueueName] = ()

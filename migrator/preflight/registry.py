@@ -53,6 +53,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "row-contents": store.row_contents,
     "satellite-queues": broker.satellite_queues,
     "store-reachable": store.store_reachable,
+    "stray-messages": broker.stray_messages,
     "stuck-levels": delays.stuck_levels,
     "suffix-collisions": rows.suffix_collisions,
     "unattended-rows": rows.unattended_rows,

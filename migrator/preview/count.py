@@ -27,6 +27,7 @@ from migrator.nservicebus.conversion import (
     convert,
     destination_of,
     due_offset,
+    is_internal,
     unusable_in_name,
     utf8_bytes,
 )
@@ -254,7 +255,7 @@ class _Tally:
     def destination(self, column: str | None) -> QueueName | None:
         """Return where rows go whose column says so; None: each row has to be looked at."""
         name = destination_of(column, {}, self._rules.destination_map)
-        is_usable = unusable_in_name(name) is None
+        is_usable = unusable_in_name(name) is None and not is_internal(name)
         return name if is_usable and 0 < utf8_bytes(name) <= MAX_QUEUE_NAME_BYTES else None
 
     def convert_all(self, rows: Iterable[ScannedRow]) -> None:

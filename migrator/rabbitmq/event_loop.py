@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
@@ -321,9 +321,19 @@ class Connection:
         self.call(channel.confirm_delivery, on_nack)
         self._pika.reader.read_confirms(channel.channel_number, on_confirm)
 
-    def consume(self, channel: Any, queue: str, on_delivery: OnDelivery) -> None:
-        """Consume *queue* on *channel*; of what is delivered, only tag and ``app-id`` are read."""
-        self._pika.reader.read_deliveries(channel.channel_number, on_delivery)
+    def consume(
+        self,
+        channel: Any,
+        queue: str,
+        on_delivery: OnDelivery,
+        on_message: OnMessage | None = None,
+        wanted: Set[str | None] = frozenset(),
+    ) -> None:
+        """Consume *queue* on *channel*; of what is delivered, only tag and ``app-id`` are read.
+
+        Messages whose ``app-id`` is in *wanted* go whole to *on_message* instead.
+        """
+        self._pika.reader.read_deliveries(channel.channel_number, on_delivery, on_message, wanted)
         self._consume(channel, queue)
 
     def consume_whole(self, channel: Any, queue: str, on_message: OnMessage) -> None:

@@ -10,7 +10,7 @@ Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,8 +47,12 @@ class _Channel:
     """What is expected next on a channel whose deliveries we read."""
 
     on_delivery: OnDelivery | None = None
+    """None: every message is read whole."""
     on_message: OnMessage | None = None
-    """Exactly one of the two is there."""
+    wanted: Set[str | None] = frozenset()
+    """Application ids of messages that are read whole beside those that are counted."""
+    is_whole: bool = False
+    """Whether the message that is being read is."""
     has_method: bool = False
     """A ``basic.deliver`` was read, the content header was not."""
     tag: int = 0
@@ -72,9 +76,20 @@ class FrameReader:
         """Read ``basic.ack`` on a channel from now on; a ``basic.nack`` is pika's, as before."""
         self._confirming[channel] = on_confirm
 
-    def read_deliveries(self, channel: int, on_delivery: OnDelivery) -> None:
-        """Read deliveries on a channel from now on; nothing has been consumed there yet."""
-        self._consuming[channel] = _Channel(on_delivery=on_delivery)
+    def read_deliveries(
+        self,
+        channel: int,
+        on_delivery: OnDelivery,
+        on_message: OnMessage | None = None,
+        wanted: Set[str | None] = frozenset(),
+    ) -> None:
+        """Read deliveries on a channel from now on; nothing has been consumed there yet.
+
+        *on_message* gets those whose ``app-id`` is in *wanted* when they come.
+        """
+        self._consuming[channel] = _Channel(
+            on_delivery=on_delivery, on_message=on_message, wanted=wanted
+        )
 
     def read_messages(self, channel: int, on_message: OnMessage) -> None:
         """Read deliveries on a channel, which may be consuming already, with all that is in them.
@@ -118,20 +133,22 @@ def _is_taken(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -
     if kind == _HEADER and channel.has_method and end - begin >= _FIXED_HEADER_BYTES:
         (channel.body_left,) = _BODY_BYTES.unpack_from(data, begin + 4)
         channel.has_method = False
-        if channel.on_message is None:
+        channel.is_whole = channel.on_delivery is None
+        if not channel.is_whole:
             channel.app_id = read_app_id(data, begin + _FIXED_HEADER_BYTES, end)
-        else:
+            channel.is_whole = channel.app_id in channel.wanted
+        if channel.is_whole:
             channel.properties = bytes(data[begin + _FIXED_HEADER_BYTES : end])
             channel.body = b""
     elif kind == _BODY and 0 < end - begin <= channel.body_left:
         channel.body_left -= end - begin
-        if channel.on_message is not None:
+        if channel.is_whole:
             channel.body += bytes(data[begin:end])
     else:
         return False
     if channel.body_left:
         return True
-    if channel.on_message is not None:
+    if channel.is_whole and channel.on_message is not None:
         channel.on_message(channel.tag, channel.routing_key, channel.properties, channel.body)
     elif channel.on_delivery is not None:
         channel.on_delivery(channel.tag, channel.is_redelivered, channel.app_id)
@@ -144,7 +161,7 @@ def _is_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool:
     exchange = after_consumer + _TAG.size
     if exchange > end:
         return False
-    if channel.on_message is not None:
+    if channel.on_delivery is None or channel.wanted:
         if exchange >= end:
             return False
         key = exchange + 1 + data[exchange]

@@ -54,6 +54,11 @@ def guard_queue(ledger_id: str, lane: Lane) -> str:
     return f"{PREFIX}lane.{ledger_id}.{lane}"
 
 
+def poison_queue(ledger_id: str) -> str:
+    """Return the queue that keeps messages which are none of migrator's."""
+    return f"{PREFIX}poison.{ledger_id}"
+
+
 def receipt_value(ledger_id: str, lane: Lane) -> str:
     """Return the header value by which the router tells this lane's receipts."""
     return f"receipt.{ledger_id}.{lane}"

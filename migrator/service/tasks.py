@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,12 +32,12 @@ from migrator.delays.routing import CAPACITY_MEASURED, PROBED, probe_delay_s
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
 from migrator.handover.pace import Pacer
-from migrator.ledger.report import HeldDestination, Signal
-from migrator.nservicebus.conversion import Reason
+from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level, Refusal, standing
 from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
+from migrator.service.parked_log import ParkedLog, look_at_poison
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.service.throttle import Throttle
@@ -51,11 +50,7 @@ _STATUS_EVERY: Final = timedelta(seconds=10)
 _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
-_LOG_PARKED_EVERY_S: Final = 60.0
-_LOGGED: Final = 10
-"""Parked destinations that are named in one line of the log."""
-_FOR_AN_OPERATOR: Final = frozenset({Reason.NO_PERMISSION})
-"""Reasons that do not end before an operator changes something."""
+_LOOK_AT_POISON_EVERY: Final = timedelta(minutes=1)
 _LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
 _COUNT_PROCESSES_EVERY: Final = timedelta(seconds=1)
 """One that joins has as much room as if it were alone for so long."""
@@ -101,6 +96,8 @@ def periodic_jobs(
                 pacer.processes = len(app.leases.owners_with_work() | {owner})
 
     yield Job("held-destinations", _LOOK_AT_HELD_EVERY, look_at_held, may_lag=True)
+    poison = Job("poison-queue", _LOOK_AT_POISON_EVERY, lambda: look_at_poison(app, poison))
+    yield poison
     yield Job("share-of-levels", _COUNT_PROCESSES_EVERY, count_processes, may_lag=True)
     if supervision.wants_status:
         yield Job("status", _STATUS_EVERY, lambda: supervision.status(describe()))
@@ -110,40 +107,6 @@ def periodic_jobs(
         yield ProbeTask(app, audit_log, pacer, every).job
     if app.settings.ledger.purge_after is not None:
         yield PurgeTask(app, audit_log, app.settings.ledger.purge_after).job
-
-
-class ParkedLog:
-    """Logs which destinations are parked and what to do, once a minute for all of them."""
-
-    def __init__(self) -> None:
-        self._again_s = float("-inf")
-
-    def report(self, parked: Collection[HeldDestination], *, now_s: float) -> None:
-        """Log *parked*, unless that was done less than a minute before *now_s*."""
-        if not parked or now_s < self._again_s:
-            return
-        self._again_s = now_s + _LOG_PARKED_EVERY_S
-        first = sorted(parked, key=lambda each: (each.reason not in _FOR_AN_OPERATOR, each.since))
-        remedies = {str(reason): reason.remedy for reason in Reason}
-        _log.log(
-            logging.ERROR if first[0].reason in _FOR_AN_OPERATOR else logging.WARNING,
-            "destinations are parked; their timeouts wait in the store",
-            extra={
-                "action": "destinations_parked",
-                "destinations": len(parked),
-                "reasons": dict(Counter(each.reason for each in parked)),
-                "parked": [
-                    {
-                        "endpoint": each.endpoint,
-                        "destination": each.destination,
-                        "reason": each.reason,
-                        "detail": each.detail,
-                        "remedy": remedies.get(each.reason, ""),
-                    }
-                    for each in first[:_LOGGED]
-                ],
-            },
-        )
 
 
 class ProbeTask:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import pika
+from pika.exceptions import ChannelClosedByBroker
+
 from dev.processes import wait_until
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import receipts_queue, staging_name
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
@@ -21,9 +27,10 @@ RUN: Final = ("run", "--endpoint", "Sales")
 
 
 def depth(rig: Rig, queue: str) -> int:
-    """Return how many messages wait in *queue*."""
-    with rig.amqp() as connection:
+    """Return how many messages wait in *queue*; none if it does not exist."""
+    with rig.amqp() as connection, suppress(ChannelClosedByBroker):
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+    return 0
 
 
 def wait_for(rig: Rig, queue: str, count: int, *, seconds: float = 15) -> int:
@@ -59,6 +66,14 @@ def logged(said: str, action: str) -> list[dict[str, Any]]:
     """Return what the log has of an action."""
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return [line for line in lines if line.get("action") == action]
+
+
+def stop(rig: Rig, daemon: Any) -> str:
+    """End the daemon, which may leave rows in quarantine; return its log."""
+    daemon.terminate()
+    done = rig.finish(daemon)
+    assert done.returncode in (0, 5), done.stderr[-4000:]
+    return done.stderr
 
 
 def limited(rig: Rig, vhost: Vhost, write: str) -> tuple[str, Callable[[str], None]]:
@@ -101,3 +116,88 @@ def test_a_destination_we_may_not_bind_is_parked_alone(rig: Rig, vhost: Vhost) -
     assert first["level"] == "error"
     assert "Shipping" in json.dumps(first)
     assert rig.quarantined() == {}
+
+
+# ── our own entities ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_for_our_own_queues_are_quarantined(rig: Rig) -> None:
+    """Staging, receipts, levels and delivery are no destinations; the others' rows go on."""
+    rig.prepare("Billing")
+    ledger = rig.ledger_id()
+    internal = [
+        staging_name("v2", ledger, Lane(0)),
+        receipts_queue(ledger, Lane(0)),
+        "nsb.v2.delay-level-00",
+        "nsb.v2.delay-delivery",
+        "nsb.delay-level-27",
+        "amq.topic",
+    ]
+    rig.insert(rows_for("Billing", 1, timedelta(days=1)))
+    rig.migrate("--cutoff", "0s")  # its queues are there from now on
+    odd = [row(timedelta(seconds=1), destination=each) for each in internal]
+    rig.insert(odd)
+    rig.insert(rows_for("Billing", 20))
+    daemon = start(rig)
+    assert wait_for(rig, "Billing", 20) == 20
+    assert rig.quarantined() == {each.id: "destination-internal" for each in odd}
+    stop(rig, daemon)
+
+
+def put(rig: Rig, queue: str, messages: Iterable[tuple[str | None, bytes]]) -> None:
+    """Put messages with these application ids into a queue."""
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for app_id, body in messages:
+            properties = pika.BasicProperties(
+                app_id=app_id, message_id="stray", headers={"a": 1}, delivery_mode=2
+            )
+            channel.basic_publish("", queue, body, properties, mandatory=True)
+
+
+def test_stray_messages_are_moved_whole_and_stop_nothing(rig: Rig) -> None:
+    """Whoever put them into staging and receipts: they are in the poison queue, byte for byte."""
+    rig.prepare("Billing")
+    rig.insert(rows_for("Billing", 5, timedelta(days=1)))
+    daemon = start(rig)
+    wait_until(lambda: rig.has_handed_over(1), what="its queues are there")
+    ledger = rig.ledger_id()
+    staging, receipts = staging_name("v2", ledger, Lane(0)), receipts_queue(ledger, Lane(0))
+    other = "migrator/0123456789abcdef/7.1.3"
+    ((batch,),) = rig.query("SELECT id FROM migrator.batch WHERE state = 'handed_over'")
+    own_row = f"migrator/{ledger}/{batch}.1.0"
+    strays = [(None, b"a"), ("somebody", b"b" * 200_000), (other, b"c"), (own_row, b"d")]
+    put(rig, staging, strays)
+    put(rig, receipts, [*strays[:3], (own_row, b"e")])
+    rig.insert(rows_for("Billing", 20))
+    assert wait_for(rig, "Billing", 20) == 20
+    poison = f"migrator.poison.{ledger}"
+    assert wait_for(rig, poison, 8) == 8
+    assert "8 messages" in rig.must("preview")
+    found = rig.drain(poison)
+    assert sorted(each.body for each in found) == sorted(
+        [*(body for _, body in strays), b"a", b"b" * 200_000, b"c", b"e"]
+    )
+    assert {each.properties.message_id for each in found} == {"stray"}
+    assert {each.properties.headers["a"] for each in found} == {1}
+    assert depth(rig, staging) == depth(rig, receipts) == 0
+    said = stop(rig, daemon)
+    assert sum(each["messages"] for each in logged(said, "strays_moved")) == 8
+    assert set(rig.batch_states()) == {"handed_over"}
+
+
+def test_more_strays_than_a_consumer_may_hold_are_moved(rig: Rig) -> None:
+    """A receipts queue full of them lets receipts through."""
+    rig.prepare("Billing")
+    rig.insert(rows_for("Billing", 5, timedelta(days=1)))
+    rig.migrate("--cutoff", "0s")
+    ledger = rig.ledger_id()
+    put(rig, receipts_queue(ledger, Lane(0)), [("x", b"")] * 250)
+    put(rig, staging_name("v2", ledger, Lane(0)), [("x", b"")] * 250)
+    rig.insert(rows_for("Billing", 20, timedelta(days=1)))
+    daemon = start(rig)
+    wait_until(rig.is_done, what="all is handed over")
+    assert wait_for(rig, f"migrator.poison.{ledger}", 500) == 500
+    stop(rig, daemon)
+    assert set(rig.batch_states()) == {"handed_over"}

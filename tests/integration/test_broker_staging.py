@@ -17,7 +17,7 @@ from migrator.handover.link import RabbitLink
 from migrator.handover.ports import Delayed, Staging
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
-from migrator.rabbitmq.names import receipts_queue, router_exchange, staging_name
+from migrator.rabbitmq.names import poison_queue, receipts_queue, router_exchange, staging_name
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
@@ -190,31 +190,65 @@ OURS = build_tag(LEDGER, an_attempt(), 0)
 
 
 @pytest.mark.parametrize(
-    ("queue_of", "app_ids"),
+    ("queue_of", "app_id"),
     [
-        (_staging_of, [None]),
-        (_staging_of, [build_tag("other", an_attempt(), 0)]),
-        (_staging_of, ["migrator/abc123/1.1.0x"]),
-        (_staging_of, [OURS, OURS]),
-        (_receipts_of, ["Sales"]),
-        (_receipts_of, [OURS]),
+        (_staging_of, None),
+        (_staging_of, build_tag("other", an_attempt(), 0)),
+        (_staging_of, "migrator/abc123/1.1.0x"),
+        (_receipts_of, "Sales"),
+        (_receipts_of, OURS),
     ],
-    ids=["nobody's", "another ledger's", "no number", "a row twice", "somebody's", "no receipt"],
+    ids=["nobody's", "another ledger's", "no number", "somebody's", "no receipt"],
 )
-def test_what_cannot_be_ours_is_doubtful(
+def test_what_is_not_ours_is_moved_whole_and_nacked_never(
     url: str,
     link: RabbitLink,
     lane: int,
+    caplog: pytest.LogCaptureFixture,
     queue_of: Callable[[int], str],
-    app_ids: list[str | None],
+    app_id: str | None,
 ) -> None:
-    """It stops the lane, and stays in the queue."""
-    queue = queue_of(lane)
-    staging = link.staging()
+    """Before, amid and behind an attempt, which is committed as if it were alone."""
+    queue, staging = queue_of(lane), link.staging()
     with plain_channel(url) as channel:
         channel.confirm_delivery()
-        for app_id in app_ids:
-            channel.basic_publish("", queue, b"?", pika.BasicProperties(app_id=app_id))
+
+        def put(*bodies: bytes) -> None:
+            properties = pika.BasicProperties(
+                app_id=app_id, headers={"NServiceBus.Transport.RabbitMQ.ConfirmationId": "3"}
+            )
+            for body in bodies:
+                channel.basic_publish("", queue, body, properties)
+
+        put(b"1", b"2" * 300_000)
+        _stage(staging, an_attempt(5), _messages(2))
+        put(b"3")
+        rows = _stage(staging, an_attempt(6), _messages(5))
+        put(b"4")
+        staging.discard(an_attempt(5))
+        _commit(staging, an_attempt(6), rows)
+        staging.settle_receipt(an_attempt(6))
+
+        def is_moved() -> bool:
+            staging.move_strays()
+            said = [vars(record) for record in caplog.records]
+            moved = (e["messages"] for e in said if e.get("action") == "strays_moved")
+            return sum(map(int, moved)) == 4
+
+        assert staging.wait(is_moved, 30)
+    link.close()
+    moved = take(url, poison_queue(LEDGER), 4)
+    assert sorted(len(each.body) for each in moved) == [1, 1, 1, 300_000]
+    assert {each.properties.app_id for each in moved} == {app_id}
+    assert take(url, queue, 1, timeout_s=0.5) == []
+
+
+def test_a_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -> None:
+    """Of two nobody knows which is ours: it stops the lane, and both stay in the queue."""
+    queue, staging = _staging_of(lane), link.staging()
+    with plain_channel(url) as channel:
+        for _ in range(2):
+            channel.basic_publish("", queue, b"?", pika.BasicProperties(app_id=OURS))
 
     def is_seen() -> bool:
         try:
@@ -227,7 +261,7 @@ def test_what_cannot_be_ours_is_doubtful(
     with pytest.raises(HandOverDoubtful):
         staging.receipts()
     link.close()
-    assert [got.body for got in take(url, queue, len(app_ids))] == [b"?"] * len(app_ids)
+    assert [got.body for got in take(url, queue, 2)] == [b"?"] * 2
 
 
 @pytest.mark.parametrize("when", ["held", "nacked", "left by an earlier link"])

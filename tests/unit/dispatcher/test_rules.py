@@ -151,6 +151,7 @@ def test_where_replies_go(changes: dict[str, str | None], expected: str | None) 
         ({"New": "q" * 200}, {}, None, Reason.DESTINATION_NAME_TOO_LONG),
         ({"New": "q" * 256}, {}, *[Reason.DESTINATION_NAME_TOO_LONG] * 2),
         ({"New": "a\0b"}, {}, *[Reason.DESTINATION_UNUSABLE] * 2),
+        ({"New": "migrator.staging.abc.0"}, {}, *[Reason.DESTINATION_INTERNAL] * 2),
         ({"Big": "a" * 120_000}, {}, None, Reason.HEADERS_TOO_LARGE),
         ({"Big": "a" * 131_000}, {}, *[Reason.HEADERS_TOO_LARGE] * 2),
         ({}, {"body_max_bytes": 1}, *[Reason.BODY_TOO_LARGE] * 2),

@@ -343,6 +343,12 @@ class MemoryStaging:
     def discard(self, attempt: Attempt) -> None:
         self.unacked = [m for m in self.unacked if m[0] != attempt]
 
+    def disown(self, attempt: Attempt) -> None:
+        raise AssertionError("no stray was sent")
+
+    def move_strays(self) -> None:
+        pass  # there are none
+
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         if {(p, i) for p, i, _ in self.unacked} != {(attempt, i) for i in (*rows, None)}:
             raise HandOverDoubtful("the nack would cover something else")

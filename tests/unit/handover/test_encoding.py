@@ -125,6 +125,7 @@ _TEXTS = (None, "", " \n", "null", "[]", "{}", '"a"', "5", "{", "\ufeff{}", '{"a
 _PLACES = (
     *(None, "", "Billing", "Old@APP01", "@APP01", "q" * 199, "q" * 200, "ä" * 100, " Two "),
     *("N\0L", "\0", "CR\rLF", "\nTrimmed\n", "half \ud83d", "Two@\0", "\t"),
+    *("migrator.staging.a.0", "nsb.v2.delay-delivery"),
 )
 
 
@@ -198,6 +199,7 @@ def test_generated_rows_are_encoded_as_they_are_converted(count: int) -> None:
     assert count < _MANY or reasons >= {
         Reason.UNREADABLE_HEADERS,
         Reason.NO_DESTINATION,
+        Reason.DESTINATION_INTERNAL,
         Reason.DESTINATION_NAME_TOO_LONG,
         Reason.DESTINATION_UNUSABLE,
         Reason.PROPERTY_TOO_LONG,

@@ -237,6 +237,7 @@ def with_header(key: str, value: str) -> StoredTimeout:
 
 
 SECRET = "swordfish" * 40
+MAP = {"Long": "q" * 200, "ToStaging": "migrator.staging.abc.0"}
 LONGEST = NOW + timedelta(seconds=MAX_DELAY_S)
 PROPERTIES = (
     *(h.MESSAGE_ID, h.ENCLOSED_MESSAGE_TYPES, h.CORRELATION_ID),
@@ -255,6 +256,14 @@ PROPERTIES = (
         (stored(destination="q" * 200), Reason.DESTINATION_NAME_TOO_LONG),
         (stored(destination="ü" * 99 + "q"), None),
         (stored(destination="ü" * 100), Reason.DESTINATION_NAME_TOO_LONG),
+        *(
+            (stored(destination=name), Reason.DESTINATION_INTERNAL)
+            for name in (
+                *("nsb.delay-level-03", "nsb.v2.delay-delivery", "amq.topic", "migrator.x"),
+                *("migrator.staging.abc.0@APP01", "ToStaging"),
+            )
+        ),
+        *((stored(destination=name), None) for name in ("nsb.Sales", "migrators", "amqp", "nsb")),
         (stored(destination="Long"), Reason.DESTINATION_NAME_TOO_LONG),
         *(
             (stored(destination=f"Bil{character}ling"), Reason.DESTINATION_UNUSABLE)
@@ -285,7 +294,7 @@ def test_what_cannot_be_sent_is_quarantined(
 
     What no delay holds was claimed before a clock was set back; it must not stop its batch.
     """
-    limits = {"body_max_bytes": 1000, "destination_map": {"Long": "q" * 200}}
+    limits = {"body_max_bytes": 1000, "destination_map": MAP}
     assert reason(timeout, **limits) == expected
 
 

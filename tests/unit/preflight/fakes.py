@@ -233,6 +233,7 @@ def context(**changed: Any) -> Context:
         cutoff=timedelta(0),
         may_bind=True,
         own_queues=OWN_QUEUES,
+        poison_queue="migrator.poison.a",
         own_exchanges=("migrator.router.v2",),
         modes={},
         queues={name: name for name in changed.get("modes", {})},

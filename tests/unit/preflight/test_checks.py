@@ -171,6 +171,15 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(OK, USER, ""), (REFUSED, USER, "may not bind 1 of 1 destination")]),
     "who may not bind need not be able to": (
         "broker-rights", {**BINDING, "may_bind": False}, [(OK, USER, "")]),
+    "strays wait for somebody": (
+        "stray-messages", broker(probes={"migrator.poison.a": queue(ready=3)}),
+        [(WARNING, "migrator.poison.a", "it keeps 3 messages")]),
+    "there are no strays": (
+        "stray-messages", broker(probes={"migrator.poison.a": queue()}),
+        [(OK, "poison queue", "")]),
+    "nothing was ever a stray": ("stray-messages", {}, [(OK, "poison queue", "")]),
+    "without a ledger there is no poison queue": (
+        "stray-messages", {"poison_queue": ""}, [(UNSEEN, "poison queue", "without a ledger")]),
     # version
     "3.10 is new enough": (
         "broker-version", broker(version="3.10.0", enabled={"quorum_queue": True}),

@@ -10,7 +10,7 @@ import pytest
 from migrator.ledger.report import HeldDestination
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.tasks import ParkedLog
+from migrator.service.parked_log import ParkedLog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

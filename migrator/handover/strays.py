@@ -1,0 +1,220 @@
+"""Messages in a lane's own queues that are none of the lane's: they are moved whole, and reported.
+
+Anybody may put a message into a queue of ours. Rules of this file:
+
+* a stray is acked only once the poison queue has confirmed a copy of it, byte for byte;
+* of what a lane consumes only the tag is read, so a stray goes back to its queue once, and is read
+  whole when it is delivered again;
+* that also gives it a higher delivery tag, so that no nack of an attempt can take it along.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from migrator.delays.routing import has_delay
+from migrator.errors import TargetError, TargetUnavailable
+from migrator.nservicebus.tags import Attempt
+from migrator.nservicebus.timeouts import BatchId
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.frames import read_app_id
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult
+from migrator.rabbitmq.names import poison_queue
+from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
+
+_log = logging.getLogger(__name__)
+
+_NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
+_WHOLE_AT_A_TIME: Final = 500
+"""Strays whose bodies are in memory."""
+_TRY_AGAIN_S: Final = 10.0
+_LOG_EVERY_S: Final = 60.0
+_SHOWN: Final = 5
+_ARGUMENTS: Final = {
+    "x-queue-type": "quorum",
+    "x-overflow": "reject-publish",
+    "x-delivery-limit": 100_000,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """One that was delivered whole, and is unacked."""
+
+    tag: int
+    routing_key: bytes
+    properties: bytes
+    body: bytes
+
+    @property
+    def app_id(self) -> str | None:
+        """What it says of its sender."""
+        return read_app_id(self.properties, 0, len(self.properties))
+
+
+class StraysOfQueue:
+    """The strays that one consumer was delivered; callbacks of the connection only note them."""
+
+    def __init__(self, connection: Connection, channel: Any, queue: str) -> None:
+        self.queue = queue
+        self.wanted: set[str | None] = set()
+        """Application ids of messages that are to be read whole."""
+        self._connection = connection
+        self._channel = channel
+        self._seen: list[tuple[int, str | None]] = []
+        self._whole: list[Stray] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._seen or self._whole)
+
+    def note(self, tag: int, app_id: str | None) -> None:
+        """Note a stray of which only its tag and *app_id* were read."""
+        self._seen.append((tag, app_id))
+
+    def note_whole(self, tag: int, routing_key: bytes, properties: bytes, body: bytes) -> None:
+        """Note a stray that was delivered again, with all that is in it."""
+        self._whole.append(
+            Stray(tag=tag, routing_key=routing_key, properties=properties, body=body)
+        )
+
+    def ask_for_whole(self) -> None:
+        """Give strays back, so that they are delivered again and read whole.
+
+        Raises:
+            TargetUnavailable: The connection is gone; they are back in their queue.
+        """
+        room = max(_WHOLE_AT_A_TIME - len(self._whole), 0)
+        asked, self._seen = self._seen[:room], self._seen[room:]
+        for tag, app_id in asked:
+            self._give_back(tag, app_id)
+
+    def clear_below(self, tag: int) -> None:
+        """Give every stray back whose delivery tag is below *tag*; raises as above."""
+        for seen_tag, app_id in self._seen:
+            if seen_tag < tag:
+                self._give_back(seen_tag, app_id)
+        self._seen = [each for each in self._seen if each[0] > tag]
+        for each in self._whole:
+            if each.tag < tag:
+                self._give_back(each.tag, each.app_id)
+        self._whole = [each for each in self._whole if each.tag > tag]
+
+    def whole(self) -> Sequence[Stray]:
+        """Return those that can be moved."""
+        return tuple(self._whole)
+
+    def ack(self, strays: Collection[Stray]) -> None:
+        """Ack *strays*, which are safe elsewhere; raises as above."""
+        for each in strays:
+            self._connection.send(self._channel.basic_ack, each.tag)
+        tags = {each.tag for each in strays}
+        self._whole = [each for each in self._whole if each.tag not in tags]
+        if not self:
+            self.wanted.clear()
+
+    def _give_back(self, tag: int, app_id: str | None) -> None:
+        self.wanted.add(app_id)
+        self._connection.send(self._channel.basic_reject, tag, requeue=True)
+
+
+class PoisonQueue:
+    """Keeps what is not the lane's; one for each ledger."""
+
+    def __init__(
+        self, settings: ConnectionSettings, ledger_id: str, guard: Callable[[], None]
+    ) -> None:
+        """Connect when there is something to keep; *guard* raises when waiting must end."""
+        self.name = poison_queue(ledger_id)
+        self._settings = settings
+        self._guard = guard
+        self._again_s = float("-inf")
+        """When the next try may be, after one in vain."""
+        self._log_again_s = float("-inf")
+
+    def move(self, strays: StraysOfQueue) -> None:
+        """Move the strays that were read whole, and log it; what fails is tried again later.
+
+        Raises:
+            TargetUnavailable: The connection of *strays* is gone.
+        """
+        found = strays.whole()
+        if not found or time.monotonic() < self._again_s:
+            return
+        try:
+            self._put(found)
+        except TargetError as exc:
+            self._note_failure(strays, exc)
+            return
+        strays.ack(found)
+        _log.error(
+            "messages that are not migrator's were in its queue; they were moved: find out who "
+            "sent them, and empty the queue they are in now",
+            extra={
+                "action": "strays_moved",
+                "queue": strays.queue,
+                "moved_to": self.name,
+                "messages": len(found),
+                "app_ids": dict(Counter(str(each.app_id) for each in found).most_common(_SHOWN)),
+                "routing_keys": dict(
+                    Counter(
+                        each.routing_key.decode(errors="replace") for each in found
+                    ).most_common(_SHOWN)
+                ),
+            },
+        )
+
+    def _put(self, strays: Sequence[Stray]) -> None:
+        with admin_session(self._settings, purpose="declare poison queue") as admin:
+            admin.declare_queue(self.name, _ARGUMENTS)
+        loop, result = EventLoop(self._guard), PublishResult()
+        try:
+            connection = Connection(
+                loop, self._settings, "migrator poison queue", reads_properties=True
+            )
+            publisher = Publisher(
+                connection,
+                WindowLimits(confirm_deadline_s=_TRY_AGAIN_S),
+                has_delay=has_delay,
+                identity_of_returned=_any_of_them,
+            )
+            chunks = in_chunks(self._copies(strays), bytes_of=encoded_bytes)
+            publisher.publish(_NO_ATTEMPT, chunks, result)
+        finally:
+            loop.close()
+        if result.returned or len(result.confirmed) < len(strays):
+            raise TargetUnavailable(f"{self.name} does not take messages")
+
+    def _copies(self, strays: Sequence[Stray]) -> Iterator[EncodedMessage]:
+        for number, each in enumerate(strays):
+            yield EncodedMessage(
+                number, "", self.name, each.properties, each.body, _any_of_them(None, None)
+            )
+
+    def _note_failure(self, strays: StraysOfQueue, error: TargetError) -> None:
+        now_s = time.monotonic()
+        self._again_s = now_s + _TRY_AGAIN_S
+        if now_s < self._log_again_s:
+            return
+        self._log_again_s = now_s + _LOG_EVERY_S
+        _log.error(
+            "messages that are not migrator's are in its queue, and cannot be moved; it is tried "
+            "again",
+            extra={
+                "action": "strays_not_moved",
+                "queue": strays.queue,
+                "moved_to": self.name,
+                "error": str(error),
+            },
+        )
+
+
+def _any_of_them(_method: Any, _properties: Any) -> str:
+    """Return what all copies are known by: once one is returned, none counts."""
+    return "stray"

@@ -1,0 +1,71 @@
+"""What needs an operator and stops nothing: parked destinations, and strays in the poison queue."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from migrator.app import App
+from migrator.errors import MigratorError
+from migrator.ledger.report import HeldDestination
+from migrator.nservicebus.conversion import Reason
+from migrator.rabbitmq.names import poison_queue
+from migrator.service.schedule import Job
+from migrator.text import counted
+
+_log = logging.getLogger(__name__)
+
+_LOG_PARKED_EVERY_S: Final = 60.0
+_LOGGED: Final = 10
+"""Parked destinations that are named in one line of the log."""
+_FOR_AN_OPERATOR: Final = frozenset({Reason.NO_PERMISSION})
+"""Reasons that do not end before an operator changes something."""
+
+
+def look_at_poison(app: App, job: Job) -> None:
+    """Report how many messages that are not migrator's were taken out of its queues."""
+    name = poison_queue(app.ledger_id)
+    try:
+        queue = app.broker_facts.queues([name])[name]
+    except MigratorError:  # lanes report a broker that is away
+        return
+    messages = 0 if queue is None else queue.ready
+    text = f"{name} keeps {counted(messages, 'message')} that are not migrator's"
+    facts = {"queue": name, "messages": messages}
+    job.report("found" if messages else "empty", text, facts, is_fine=not messages)
+
+
+class ParkedLog:
+    """Logs which destinations are parked and what to do, once a minute for all of them."""
+
+    def __init__(self) -> None:
+        self._again_s = float("-inf")
+
+    def report(self, parked: Collection[HeldDestination], *, now_s: float) -> None:
+        """Log *parked*, unless that was done less than a minute before *now_s*."""
+        if not parked or now_s < self._again_s:
+            return
+        self._again_s = now_s + _LOG_PARKED_EVERY_S
+        first = sorted(parked, key=lambda each: (each.reason not in _FOR_AN_OPERATOR, each.since))
+        remedies = {str(reason): reason.remedy for reason in Reason}
+        _log.log(
+            logging.ERROR if first[0].reason in _FOR_AN_OPERATOR else logging.WARNING,
+            "destinations are parked; their timeouts wait in the store",
+            extra={
+                "action": "destinations_parked",
+                "destinations": len(parked),
+                "reasons": dict(Counter(each.reason for each in parked)),
+                "parked": [
+                    {
+                        "endpoint": each.endpoint,
+                        "destination": each.destination,
+                        "reason": each.reason,
+                        "detail": each.detail,
+                        "remedy": remedies.get(each.reason, ""),
+                    }
+                    for each in first[:_LOGGED]
+                ],
+            },
+        )
