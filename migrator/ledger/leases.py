@@ -165,14 +165,16 @@ class SqlLeases(LedgerPart):
     def open_batches(self) -> Sequence[OpenBatch]:
         """Return the open batches in lanes of hand-over, by lane and number."""
         batch = self._tables.batch.c
+        lanes = self._lanes_with_open_batches(batch.lane < FIRST_DISPATCHER_LANE)
+        if not lanes:  # at rest nothing is open, and every process asks this every few seconds
+            return []
         query = (
             select(batch.id, batch.run_id, batch.source, batch.lane, batch.state, batch.lease_token)
-            .where(batch.state.in_(OPEN), batch.lane < FIRST_DISPATCHER_LANE)
+            .where(batch.lane.in_(sorted(lanes)), batch.state.in_(OPEN))
             .order_by(batch.lane, batch.id)
         )
         rows = self._read(query, doing="listing open batches")
-        # at rest nothing is open, and every process asks this every few seconds
-        owned = {lane for lane, _ in self.holders()} if rows else set()
+        owned = {lane for lane, _ in self.holders()}
         return [
             OpenBatch(
                 id=BatchId(row.id),
