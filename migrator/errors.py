@@ -24,12 +24,14 @@ The tree::
     │   └── LeaseLost                another owner has this lane now; stop touching its batches
     ├── TargetError               4  the broker did not do what was asked; state is known
     │   ├── TargetUnavailable        it cannot be reached now; trying again is safe
+    │   │   └── LaneGuarded              another connection still has a lane's queues
     │   ├── AccessRefused            it answered, and said no
     │   ├── MessageTooLarge           it takes no body as large as one of ours
     │   ├── DeliveryLimitNear        a message has come back so often that it must be left alone
     │   └── EntityMismatch           an entity exists with other arguments
     ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
+    │   └── ReceiptMissing           the receipt of a commit did not come; other batches can go on
     ├── Interrupted             143  a signal ended the work before it was done
     ├── IllegalTransition         1  the state table does not know this step
     └── NotChecked                1  a question of a check has no answer; it becomes a finding
@@ -206,6 +208,10 @@ class TargetUnavailable(TargetError):
     """The broker cannot be reached or went away. Trying again is safe."""
 
 
+class LaneGuarded(TargetUnavailable):
+    """Another connection holds a lane on the broker. Nothing was sent; other lanes are free."""
+
+
 class AccessRefused(TargetError):
     """The broker answered and refused: wrong user, password, virtual host or permission."""
 
@@ -247,6 +253,13 @@ class HandOverDoubtful(MigratorError):
     """Nobody can tell from here whether a batch was handed over. It is left untouched."""
 
     exit_code = ExitCode.DOUBTFUL
+
+
+class ReceiptMissing(HandOverDoubtful):
+    """The receipt of a commit did not come before its deadline; its batch is doubtful.
+
+    Nothing contradicts the ledger, so other batches can go on, over a new link.
+    """
 
 
 class Interrupted(MigratorError):

@@ -58,6 +58,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "claim_resumed": "a claim or release that a crash left half-done is finished",
     "claim_stuck": "a half-done claim or release needs a decision: its store is gone",
+    "claim_waits": "a half-done claim or release waits for its store; it is tried again",
     "clock_believed": "the database's clock jumped, and its new time is trusted; the line says on "
     "whose word",
     "command_given": "an operator's command: who gave it, and the answer",

@@ -18,14 +18,14 @@ from typing import Any, Final, TypeVar
 
 from migrator.delays.releases import load
 from migrator.delays.routing import delay_s
-from migrator.errors import Interrupted, MessageTooLarge, SourceGone
+from migrator.errors import Interrupted, MessageTooLarge, SourceGone, StoreError
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.pace import Pacer
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer, QuarantineLimit
 from migrator.handover.runs import HandOver, OtherRuns
-from migrator.handover.staged import StagedHandOver
+from migrator.handover.staged import MAX_WITHOUT_RECEIPT, StagedHandOver
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
@@ -47,6 +47,8 @@ _OVERDUE_EVERY_S: Final = 0.2
 """Between two claims of overdue rows that found none, while a batch waits."""
 _SOONEST_S: Final = 1.0
 """A batch is not put off until less than this before its first row is due."""
+_RESUME_EVERY_S: Final = 10.0
+"""Between two tries to finish what is half done while its store does not answer."""
 _WEIGHED_ROWS: Final = 128
 """Of a large batch, the delays of about so many rows tell what all of them cost the broker."""
 
@@ -275,6 +277,7 @@ class LaneSession:
         guard: Callable[[], None] = lambda: None,
         may_claim: Callable[[], bool] = lambda: True,
         is_ending: Callable[[], bool] = lambda: False,
+        max_commits: int = MAX_WITHOUT_RECEIPT,
     ) -> None:
         """Work under *lease* over *link*; its staging is opened when first needed.
 
@@ -285,6 +288,7 @@ class LaneSession:
             guard: Raises when everything is to stop, or when the lane is no longer ours.
             may_claim: Whether overdue rows may be claimed while receipts are waited for.
             is_ending: Whether to wait no longer for a receipt that is late.
+            max_commits: How many may be without receipt until the first one comes.
         """
         self._setup = setup
         self._batches = setup.batches
@@ -293,6 +297,7 @@ class LaneSession:
         self._guard = guard
         self._may_claim = may_claim
         self._is_ending = is_ending
+        self._max_commits = max_commits
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
@@ -307,6 +312,10 @@ class LaneSession:
         self.doing = "starting"
         self.stuck: SourceGone | None = None
         """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
+        self.unfinished: StoreError | None = None
+        """Why half-done batches are still so: their store does not answer now."""
+        self._half_done: list[Batch] = []
+        self._resume_at_s = float("-inf")
 
     def recover(self) -> None:
         """Finish or take back everything an earlier owner of the lane left open.
@@ -335,10 +344,8 @@ class LaneSession:
         for batch in self._for_here(self._batches.open_batches(self._lease)):
             if batch.state not in HALF_DONE:
                 self._take_up(batch)
-        for batch in opened:
-            if batch.state in HALF_DONE and (resumed := self._resume(batch)) is not None:
-                for whole in self._for_here([resumed]):
-                    self._take_up(whole)
+        self._half_done = [batch for batch in opened if batch.state in HALF_DONE]
+        self._finish_half_done()
 
     def turn(self, *, may_claim: bool) -> bool:
         """Do the next piece of work; return False when there is none for now.
@@ -357,6 +364,7 @@ class LaneSession:
 
         A quarantine retry does so, `migrator db resolve --as claimed`, and a lane that passes on.
         """
+        self._finish_half_done()
         others = self._setup.others
         not_of = () if others is None else others.known_elsewhere
         put_in = self._for_here(self._batches.put_in(self._lease, not_of=not_of))
@@ -479,6 +487,27 @@ class LaneSession:
         answered = by.direct.answered(batch)
         self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 
+    def _finish_half_done(self) -> None:
+        """Finish what is half claimed or half put back; try again what its store keeps from it."""
+        now_s = self._setup.clock.monotonic_s()
+        if not self._half_done or now_s < self._resume_at_s:
+            return
+        self._resume_at_s = now_s + _RESUME_EVERY_S
+        left, self._half_done, self.unfinished = self._half_done, [], None
+        for batch in left:
+            try:
+                resumed = self._resume(batch)
+            except StoreError as exc:
+                self._half_done.append(batch)
+                self.unfinished = exc
+                _log.warning(
+                    "a half-done batch waits for its store; it is tried again",
+                    extra={"action": "claim_waits", "batch": batch.id, "error": str(exc)},
+                )
+                continue
+            for whole in self._for_here([] if resumed is None else [resumed]):
+                self._take_up(whole)
+
     def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"
         try:
@@ -517,6 +546,7 @@ class LaneSession:
                 receipt_deadline_s=given.receipt_deadline_s,
                 fault=given.fault,
                 guard=self._meanwhile,
+                max_without_receipt=self._max_commits,
             )
         return self._staged
 

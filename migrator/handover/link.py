@@ -20,7 +20,7 @@ from migrator.delays.routing import (
     routing_key,
 )
 from migrator.delays.topology import entry_exchanges
-from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
+from migrator.errors import AccessRefused, LaneGuarded, MigratorError
 from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.handover.strays import PoisonQueue
@@ -125,14 +125,14 @@ class RabbitLink:
 
         Raises:
             AccessRefused: It may not be declared.
-            TargetUnavailable: Another connection still holds the lane.
+            LaneGuarded: Another connection still holds the lane.
         """
         lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
         channel = self._consuming.channel()
         try:
             self._consuming.call(channel.queue_declare, name, exclusive=True, auto_delete=True)
         except EntityLocked as exc:
-            raise TargetUnavailable(
+            raise LaneGuarded(
                 f"another process still holds lane {lane} on the broker ({name})"
             ) from exc
         self._is_guarded = True

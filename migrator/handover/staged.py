@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from migrator.errors import HandOverDoubtful, TargetError
+from migrator.errors import HandOverDoubtful, ReceiptMissing, TargetError
 from migrator.handover.ports import Staging
 from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
@@ -70,6 +70,8 @@ class StagedHandOver:
     lease: Lease
     receipt_deadline_s: float
     fault: FaultPoint
+    max_without_receipt: int = MAX_WITHOUT_RECEIPT
+    """Until the first receipt comes: 1 after a link on which one did not come."""
     guard: Callable[[], None] = lambda: None
     """Called again and again while receipts are waited for; raises when that must end, and may
     settle receipts meanwhile."""
@@ -101,7 +103,7 @@ class StagedHandOver:
         """
         self.staging.move_strays()
         self._note_receipts()  # one that contradicts the ledger must stop us here
-        self._await_receipts(MAX_WITHOUT_RECEIPT - 1)
+        self._await_receipts(self.max_without_receipt - 1)
         batch = self.batches.advance(prepared.batch, Event.BEGIN_STAGING, self.lease)
         self.fault("staged.begun")
         age_s = self._expected_s(prepared)
@@ -141,6 +143,7 @@ class StagedHandOver:
 
         Raises:
             HandOverDoubtful: A receipt contradicts the ledger.
+            ReceiptMissing: One did not come before its deadline; its batch is doubtful.
         """
         self.staging.wait(lambda: not self._note_receipts(), wait_s)
         self._set_aside_strays()
@@ -320,6 +323,7 @@ class StagedHandOver:
             rows = len(self.batches.rows(batch)) if commit is None else commit.rows
             seconds = None if began_s is None else arrived_s - began_s
             self._handed_over.append((batch, rows, seconds))
+            self.max_without_receipt = MAX_WITHOUT_RECEIPT
             self.fault("staged.handed_over")
         self._without_receipt.pop(attempt, None)
 
@@ -378,7 +382,8 @@ class StagedHandOver:
             if attempt != self._resolving and now_s - commit.since_s > self.receipt_deadline_s:
                 del self._without_receipt[attempt]
                 self.batches.advance(self._known(attempt.batch), Event.GIVE_UP, self.lease)
-                raise HandOverDoubtful(
-                    f"no receipt for batch {attempt.batch} in {self.receipt_deadline_s:g} s; "
-                    "this lane sends nothing more: is the router still bound to the levels?"
+                raise ReceiptMissing(
+                    f"no receipt for batch {attempt.batch} in {self.receipt_deadline_s:g} s: it is "
+                    "doubtful (`migrator db resolve`), and others go on one by one until a receipt "
+                    "comes; is the router still bound to the levels?"
                 )

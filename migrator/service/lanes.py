@@ -20,13 +20,16 @@ from migrator.app import App
 from migrator.errors import (
     HandOverDoubtful,
     Interrupted,
+    LaneGuarded,
     LeaseLost,
     LedgerAdopted,
     MigratorError,
+    ReceiptMissing,
     TargetUnavailable,
 )
 from migrator.handover.lane import LaneSession, LaneSetup
 from migrator.handover.ports import Link
+from migrator.handover.staged import MAX_WITHOUT_RECEIPT
 from migrator.ledger.lease_keeper import HeldLease, evict_dead
 from migrator.ledger.leases import OpenBatch
 from migrator.ledger.run_terms import BrokerPlace
@@ -52,6 +55,8 @@ _ADOPT_EVERY_S: Final = 4.0
 """How often it is looked for lanes to adopt, at least."""
 _SLACK_S: Final = 0.2
 """So soon after the end of a lease it is looked whether its owner renewed it."""
+_GUARDED_S: Final = 30.0
+"""A lane that another connection has on the broker is left alone for so long."""
 _MOST_ADOPTED: Final = 32
 """Lanes that are adopted at a time."""
 _TELL_EVERY_S: Final = 60.0
@@ -99,6 +104,8 @@ class LaneWorker(Worker):
         self._app = app
         self._setup = new_setup(self.ends)
         self._link: Link | None = None
+        self._max_commits = MAX_WITHOUT_RECEIPT
+        """How many commits a session begins with; one, once a receipt did not come."""
         self._has_open_batches = False
         """Whether the last look found open batches, of any owner."""
 
@@ -145,6 +152,7 @@ class LaneWorker(Worker):
             guard=check,
             may_claim=self._may_claim,
             is_ending=self._is_told_to_end,
+            max_commits=self._max_commits,
         )
         return session, link
 
@@ -246,6 +254,14 @@ class LaneThread(LaneWorker):
 
     _look_at_s = 0.0
 
+    def __init__(
+        self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
+    ) -> None:
+        """Prepare the thread; it may take any lane."""
+        super().__init__(name, context, claims, app, new_setup)
+        self._guarded_until_s: dict[Lane, float] = {}
+        """Lanes that another connection has on the broker, and until when to leave them."""
+
     def _acquire(self) -> HeldLease:
         """Take a lane that was left open and can be finished at once, else the first free one.
 
@@ -255,8 +271,11 @@ class LaneThread(LaneWorker):
             Interrupted: The thread is to end.
             LedgerAdopted: See ``Leases.acquire``.
         """
-        ready = (self._take(lane) for lane in self._left_open().ready)
+        ready = (self._take(lane) for lane in self._left_open().ready if self._may_try(lane))
         return next(filter(None, ready), None) or self._first_free()
+
+    def _may_try(self, lane: Lane) -> bool:
+        return time.monotonic() >= self._guarded_until_s.get(lane, 0.0)
 
     def _first_free(self) -> HeldLease:
         while True:
@@ -267,6 +286,8 @@ class LaneThread(LaneWorker):
                 lane = Lane(number)
                 if self._keeper.is_busy_with(lane) or lane in left_open:
                     continue  # no need to ask the ledger, or to be adopted
+                if not self._may_try(lane):
+                    continue
                 held = self._take(lane)
                 if held is not None:
                     return held
@@ -299,11 +320,29 @@ class LaneThread(LaneWorker):
         try:
             with self._session(held) as session:
                 self._hand_over(held, session)
+        except LaneGuarded as exc:
+            self._leave_guarded(held.lease, exc)
+            raise
+        except ReceiptMissing:
+            self._max_commits = 1
+            raise
         except HandOverDoubtful as exc:
             text = "it is not known whether a batch was handed over; this lane stops"
             self._leave(held.lease.lane, text, "lane_doubtful", exc)
         finally:
             self.is_resting = False
+
+    def _leave_guarded(self, lease: Lease, exc: LaneGuarded) -> None:
+        """Take another lane, unless some of this one was published that only we know of.
+
+        Raises:
+            LeaseLost: It is to be left. The adopter finishes what is open in it.
+        """
+        opened = self._leases.open_batches()
+        if any(each.lane == lease.lane and each.state is BatchState.PUBLISHING for each in opened):
+            return
+        self._guarded_until_s[lease.lane] = time.monotonic() + _GUARDED_S
+        raise LeaseLost(f"{exc}; this thread takes another lane") from exc
 
     def _hand_over(self, held: HeldLease, session: LaneSession) -> None:
         """Take turn after turn until this lane may end."""
@@ -324,7 +363,11 @@ class LaneThread(LaneWorker):
                 continue
             if self._once and not is_ending:
                 self._note_elsewhere()
-            if is_ending or (self._once and self._is_all_done(changes)):
+            if is_ending:
+                return
+            if self._once and self._is_all_done(changes):
+                if session.unfinished is not None:
+                    raise session.unfinished
                 return
             self._rest(held, session)
 
@@ -436,6 +479,8 @@ class LaneAdopter(LaneWorker):
             held = self._take(self._lane, is_adopted=True)
             if held is not None:
                 self._finish(held)
+        except ReceiptMissing as exc:
+            return self._note_failure(exc)
         except HandOverDoubtful as exc:
             self._leave(
                 self._lane,
@@ -460,6 +505,8 @@ class LaneAdopter(LaneWorker):
         with self._session(held) as session:
             while session.turn(may_claim=False):
                 self.check(held)
+            if session.unfinished is not None:
+                raise session.unfinished
 
     def _opened(self, session: LaneSession) -> None:
         self._session_now, self._passed_on = session, 0

@@ -21,7 +21,8 @@ from dev.rabbit import RabbitNode
 from dev.servers import wait_until
 from migrator.delays.routing import parse_routing_key
 from migrator.errors import ExitCode
-from migrator.rabbitmq.names import receipts_queue
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import guard_queue, receipts_queue
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
@@ -81,11 +82,11 @@ def seems_elsewhere(rig: Rig, left: timedelta) -> None:
     )
 
 
-def lose_receipts(rig: Rig, *lanes: int) -> None:
+def lose_receipts(rig: Rig, *lanes: Lane) -> None:
     """Take away the receipts of commits that nobody has seen yet: they never come."""
     with rig.amqp() as connection:
         for lane in lanes:
-            name = receipts_queue(rig.ledger_id(), lane)  # type: ignore[arg-type]
+            name = receipts_queue(rig.ledger_id(), lane)
             wait_until(partial(_purged, connection.channel(), name), what="the receipt")
 
 
@@ -224,7 +225,7 @@ def test_a_lane_that_waits_for_a_receipt_keeps_no_other_lane_waiting(
     rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "3"
     lost = stored(rig, 3, destination="Def")
     killed(rig, "staged.nacked:1")
-    lose_receipts(rig, 0)
+    lose_receipts(rig, Lane(0))
     seems_elsewhere(rig, timedelta(hours=1))
     rows = stored(rig, 12, destination="Def")
     killed(rig, "claim.done:4", "--lanes", "3")
@@ -242,12 +243,28 @@ def test_a_lane_that_waits_for_a_receipt_keeps_no_other_lane_waiting(
 
 
 @pytest.mark.punctual
+def test_a_lane_that_another_connection_has_keeps_no_row_waiting(rig: Rig) -> None:
+    """A connection that is half dead still has the lane on the broker: another lane is taken."""
+    rig.prepare("Def")
+    rows = stored(rig, 20, destination="Def")
+    with rig.amqp() as connection:
+        name = guard_queue(rig.ledger_id(), Lane(0))
+        connection.channel().queue_declare(name, exclusive=True)
+        daemon = rig.start("run", "--endpoint", "Sales")
+        with within(10):
+            wait_until(rig.is_done, what="all rows", seconds=25)
+        rig.stop(daemon)
+    account = rig.account(rows, "Def")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 20)
+
+
+@pytest.mark.punctual
 def test_a_start_waits_for_no_receipt_of_the_process_before(rig: Rig, adopter: Rig) -> None:
     """What that one had claimed behind it, and what is in the store, is handed over at once."""
     rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "3"
     rows = stored(rig, 15, destination="Def")
     killed(rig, "staged.nacked:1")
-    lose_receipts(rig, 0)
+    lose_receipts(rig, Lane(0))
     daemon = rig.start("run", "--endpoint", "Sales")
     with within(8):
         done = {"handed_over": 4, "committing": 1}

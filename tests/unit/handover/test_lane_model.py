@@ -6,6 +6,7 @@ import contextlib
 import logging
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from migrator.delays.routing import Unreachable
 from migrator.errors import (
     ClockInDoubt,
     HandOverDoubtful,
+    ReceiptMissing,
     SourceGone,
     StoreUnavailable,
     TargetUnavailable,
@@ -53,6 +55,7 @@ from tests.unit.handover.memory import (
     MemoryDestinations,
     MemoryLedger,
     MemoryLink,
+    MemoryStaging,
     timeout,
 )
 
@@ -69,6 +72,7 @@ FAULTS = {
     Mode.DIRECT: ("direct.begun", "direct.publishing", "direct.confirmed", "direct.handed_over"),
 }
 BATCH = 5
+CLAIMED = BatchState.CLAIMED
 
 
 class World:
@@ -280,9 +284,8 @@ def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
         return found if answer is BatchState.CLAIMED else None
 
     monkeypatch.setattr(world.ledger, "resume", resume)
-    is_away = isinstance(answer, StoreUnavailable)
-    with pytest.raises(StoreUnavailable) if is_away else contextlib.nullcontext():
-        session.recover()
+    session.recover()
+    assert (session.unfinished is not None) == isinstance(answer, StoreUnavailable)
     assert (session.stuck is not None) == isinstance(answer, SourceGone)
     assert world.ledger.batches[half.id].state is left
 
@@ -597,6 +600,64 @@ def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
     assert 10 <= world.clock.elapsed < 15
     (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
     assert "no receipt of batch 1 for 10 s, waiting for up to 60 s" in told.waits_for  # type: ignore[attr-defined]
+
+
+def test_after_a_receipt_that_does_not_come_others_go_on_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its batch is doubtful, and settles itself once the receipt is there after all."""
+    world = World(rows=4 * BATCH)
+    world.broker.is_routed = False
+    monkeypatch.setattr(MemoryStaging, "bind_again", lambda _self: None)
+    session, link, parts = world.process(Mode.STAGED)
+    with pytest.raises(ReceiptMissing):
+        work(session)
+    assert states(world) == {BatchState.DOUBTFUL: 1, BatchState.COMMITTING: 1, CLAIMED: 2}
+    link.close()
+    link = world.link = MemoryLink(world.broker)
+    session = LaneSession(parts, lease=LEASE, link=link, max_commits=1)
+    with pytest.raises(ReceiptMissing):
+        work(session)
+    assert states(world) == {BatchState.DOUBTFUL: 3, CLAIMED: 1}
+    link.close()
+    world.broker.is_routed = True
+    work(LaneSession(parts, lease=LEASE, link=MemoryLink(world.broker), max_commits=1))
+    assert states(world) == {BatchState.HANDED_OVER: 4}
+    assert world.doubled() == []
+
+
+def test_what_is_half_done_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store does not answer: all else goes on, and it is tried again."""
+    world, answers = World(rows=3 * BATCH), list[Batch]()
+    session, _, parts = world.process(Mode.STAGED)
+    half = parts.claimer.claim(LEASE, max_rows=BATCH)
+    assert half is not None
+    world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING, fresh=None)
+
+    def resume(batch: Batch, _lease: Lease) -> Batch:
+        if not answers:
+            raise StoreUnavailable("no answer")
+        world.ledger.batches[batch.id] = replace(batch, state=CLAIMED)
+        return world.ledger.batches[batch.id]
+
+    monkeypatch.setattr(world.ledger, "resume", resume)
+    work(session)
+    assert states(world) == {BatchState.HANDED_OVER: 2, BatchState.CLAIMING: 1}
+    assert isinstance(session.unfinished, StoreUnavailable)
+    answers.append(half)
+    session.pick_up()
+    assert states(world)[BatchState.CLAIMING] == 1  # not yet
+    world.clock.elapsed += 11
+    session.pick_up()
+    while session.turn(may_claim=True):
+        pass
+    assert states(world) == {BatchState.HANDED_OVER: 3}
+    assert (session.unfinished or None) is None
+
+
+def states(world: World) -> Counter[BatchState]:
+    """Return how many batches are in which state."""
+    return Counter(batch.state for batch in world.ledger.batches.values())
 
 
 def test_no_wait_ends_because_the_clock_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:

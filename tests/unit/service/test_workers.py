@@ -18,9 +18,11 @@ from migrator.errors import (
     ExitCode,
     HandOverDoubtful,
     Interrupted,
+    LaneGuarded,
     LeaseLost,
     LedgerAdopted,
     MigratorError,
+    ReceiptMissing,
     SourceGone,
     StoreUnavailable,
     TargetUnavailable,
@@ -244,6 +246,7 @@ class Opened:
     blocked_reason: str | None = None
     doing = "idle"
     passed_on = 0
+    unfinished = None
 
     def __init__(self, bench: Bench, lane: Lane) -> None:
         self.lane = lane
@@ -445,6 +448,44 @@ def test_nobody_adopts_when_every_lane_has_stopped(
     wait_for(lambda: bench.workers.has_ended(0.01))
     assert [worker.failure for worker in bench.workers] == [doubt, None]
     assert bench.leases.ours == bench.stop.doubtful == {0}
+
+
+def test_a_lane_that_another_connection_has_is_left_for_the_next_one(
+    make: Callable[..., Bench], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless something of it was published: only this process knows what was answered."""
+    monkeypatch.setattr("migrator.service.worker._FIRST_BACKOFF_S", 0.01)
+
+    def recover(opened: Opened) -> None:
+        if opened.lane == 0:
+            raise LaneGuarded("another process still holds lane 0 on the broker")
+
+    monkeypatch.setattr(Opened, "recover", recover)
+    bench = make(5)
+    wait_for(lambda: bench.claimed == 5)
+    assert (bench.opened[:2], bench.leases.ours) == ([0, 1], {1})
+    published = replace(open_batch(0), state=BatchState.PUBLISHING)
+    bench.leases.open_batches = lambda: [published]  # type: ignore[method-assign]  # what is told
+    thread = next(each for each in bench.workers if isinstance(each, LaneThread))
+    thread._leave_guarded(Lease(lane=Lane(0), owner="me", token=1), LaneGuarded("held"))
+
+
+def test_a_lane_goes_on_after_a_receipt_that_does_not_come(
+    make: Callable[..., Bench], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch alone is doubtful; over the next link, commits go one by one at first."""
+    monkeypatch.setattr("migrator.service.worker._FIRST_BACKOFF_S", 0.01)
+    missing = [ReceiptMissing("no receipt for batch 1")]
+
+    def recover(_opened: Opened) -> None:
+        if missing:
+            raise missing.pop()
+
+    monkeypatch.setattr(Opened, "recover", recover)
+    bench = make(5)
+    wait_for(lambda: bench.claimed == 5)
+    (thread,) = [each for each in bench.workers if isinstance(each, LaneThread)]
+    assert (bench.opened, bench.stop.doubtful, thread._max_commits) == ([0, 0], set(), 1)
 
 
 def test_a_bug_ends_the_service(make: Callable[..., Bench], wait_for: WaitFor) -> None:
