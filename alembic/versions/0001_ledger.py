@@ -33,6 +33,7 @@ _BYTES_OF_BODY = {"mssql": "datalength(t.body)", "oracle": "dbms_lob.getlength(t
 _BATCH_TIMES = (
     "claiming_at",
     "claimed_at",
+    "parked_at",
     "staging_at",
     "committing_at",
     "publishing_at",
@@ -132,9 +133,13 @@ def _create_batch() -> None:
         sa.Column("lease_token", sa.BigInteger, nullable=False),
         *(_time(name) for name in _BATCH_TIMES),
         _key("ledger_id", nullable=True),
+        sa.Column("destination", key_text(_STORE_ID_CHARS), nullable=True),
     )
     _index("batch", "batch_lane_state", ["lane", "state"])
     _index("batch", "batch_run", ["run_id"])
+    has_one = sa.text("destination IS NOT NULL")
+    where = {"postgresql_where": has_one, "sqlite_where": has_one, "mssql_where": has_one}
+    _index("batch", "batch_destination", ["destination"], **where)
 
 
 def _create_timeout() -> None:

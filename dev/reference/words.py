@@ -209,6 +209,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
 BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.CLAIMING: "of a document store: being removed from it",
     BatchState.CLAIMED: "removed from the store, nothing sent",
+    BatchState.PARKED: "in the ledger until its destination takes messages; of no lane",
     BatchState.STAGING: "being published to the lane's staging queue",
     BatchState.COMMITTING: "may be on its way from the staging queue into the levels",
     BatchState.PUBLISHING: "being published straight into the levels, or to its destinations",
@@ -237,12 +238,14 @@ EVENTS: Final[Mapping[Event, str]] = {
     Event.BEGIN_COMMIT: "the one nack that moves the attempt may be sent from now on",
     Event.RECEIPT: "the receipt came through, or an operator said `handed-over`",
     Event.ALL_SETTLED: "the broker answered for every row",
-    Event.ALL_DISPATCHED: "the broker confirmed every row that was not given back",
+    Event.ALL_DISPATCHED: "the broker confirmed every row that was not parked",
     Event.ABANDON: "the attempt is given up, or an operator said `claimed`",
     Event.ALL_REDELIVERED: "every message of the attempt came back: it was never moved",
     Event.GIVE_UP: "no proof came in time",
     Event.BEGIN_RELEASE: "`migrator rollback` begins, with a document store",
     Event.RELEASE: "`migrator rollback`",
+    Event.UNPARK: "its destination takes messages again, one of its rows tries it, or `migrator "
+    "rollback`",
     Event.WRITE_OFF: "an operator said `written-off`: its store is gone",
 }
 
@@ -300,7 +303,7 @@ TABLES: Final[Mapping[str, str]] = {
     "timeout": "Every row ever claimed, with its content, until `migrator db purge`; what a "
     "dispatcher sent, for `dispatch.remember`.",
     "lease": "Who owns which lane, and until when.",
-    "held_destination": "Destinations that could not be reached; their rows wait in the store.",
+    "held_destination": "Destinations that take no messages; their rows are in parked batches.",
     "event": "The audit trail of what operators did.",
 }
 
@@ -337,6 +340,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "batch.owner": "the process that claimed it or took it over",
     "batch.ledger_id": "of a document store: the former id of a ledger that was given another one "
     "since; evidence of what was begun before carries it",
+    "batch.destination": "of a parked batch: the queue that its rows wait for",
     "batch.lease_token": "the lease it belongs to; fences out earlier owners",
     "timeout.id": "a number of the ledger's own",
     "timeout.source": "the table it came from",
@@ -367,7 +371,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lease.position": "PostgreSQL: timeline and position of the server's log when last taken",
     "lease.serves": "the table whose dispatcher has this lane; empty: a lane of hand-over",
     "held_destination.source": "the table the rows are in",
-    "held_destination.destination": "as in their destination column",
+    "held_destination.destination": "the queue that messages go to, after `--map`",
     "held_destination.endpoint": "whose timeouts",
     "held_destination.reason": "why it could not be reached",
     "held_destination.detail": "what was found",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from migrator.ledger.held_destinations import SqlHeldDestinations
     from migrator.ledger.leases import SqlLeases
     from migrator.ledger.operator_actions import OperatorActions
+    from migrator.ledger.parking import SqlParking
     from migrator.ledger.quarantine import SqlQuarantine
     from migrator.ledger.run_terms import BrokerPlace, RunTerms
     from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
@@ -288,21 +289,20 @@ class App:
     # ── handing over ────────────────────────────────────────────────────────────────────────
 
     def new_holding(self, renamed: Mapping[str, str]) -> Holding:
-        """Return what sends rows back into the store whose destination cannot be reached.
+        """Return what parks rows whose destination takes no messages.
 
         *renamed* are the destinations that have other names.
         """
-        from migrator.app.stores import SqlBackend
         from migrator.handover.holding import Holding
 
         return Holding(
             ledger=self.held_destinations,
-            batches=self.batches,
-            claims=self.side.claims if isinstance(self.side, SqlBackend) else None,
+            parking=self.parking,
             look_for=lambda names: self.new_destinations().unreachable(names),
             forget=self.destinations.forget,
             clock=self.clock,
             renamed=renamed,
+            fault=self.fault,
         )
 
     def new_preparer(self, holding: Holding) -> Preparer:
@@ -445,6 +445,13 @@ class App:
         from migrator.ledger.batches import SqlBatches
 
         return SqlBatches(self.engine, self.tables, self.continuity.note)
+
+    @cached_property
+    def parking(self) -> SqlParking:
+        """Rows that wait in the ledger for their destinations."""
+        from migrator.ledger.parking import SqlParking
+
+        return SqlParking(self.engine, self.tables)
 
     @cached_property
     def held_destinations(self) -> SqlHeldDestinations:

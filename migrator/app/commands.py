@@ -123,6 +123,7 @@ def new_rollback(app: App) -> Rollback:
         clock=app.clock,
         new_recall=lambda: new_recall(app),
         held=app.held_destinations,
+        parking=app.parking,
     )
 
 

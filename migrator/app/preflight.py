@@ -12,7 +12,6 @@ from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
 from migrator.ledger.lease_keeper import is_surely_dead
 from migrator.ledger.report import OpenCommit
-from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import BITS, Lane, QueueName
 from migrator.preflight.context import Context, Satellites
@@ -109,10 +108,9 @@ def _vhost(app: App) -> str:
 
 def _held(app: App) -> Collection[QueueName]:
     try:
-        columns = [each.destination for each in app.queries.held()]
+        return {QueueName(each.destination) for each in app.queries.held()}
     except MigratorError:  # no ledger, nothing held
         return ()
-    return {destination_of(column, {}, app.rules.destination_map) for column in columns}
 
 
 def _other_commits(app: App) -> Sequence[OpenCommit]:

@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def waiting(self) -> Mapping[QueueName, int] | None:
-        """Rows that would stay in the store until their destination can be reached, by that.
+        """Rows that would be parked until their destination can be reached, by that.
 
         None: nobody told which destinations can.
         """

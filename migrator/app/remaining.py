@@ -35,7 +35,7 @@ class Phase(StrEnum):
 
     MOVING = "moving"
     WAITING = "waiting"
-    """Something keeps its rows in the store: a reason to claim nothing, or destinations."""
+    """Something keeps its rows: a reason to claim nothing, or destinations."""
     FINISHED = "finished"
 
 
@@ -121,8 +121,9 @@ def limits(selection: Selection, now: datetime) -> Sequence[datetime]:
 def is_finished(progress: EndpointProgress | None, remaining: Remaining | None) -> bool:
     """Return whether nothing is left to move of an endpoint.
 
-    Nothing is claimed and not settled, and the store has no row that could be claimed. It must
-    have been counted before *progress* was read: what was claimed in between is in flight then.
+    Nothing is claimed and not settled, nothing is parked, and the store has no row that could be
+    claimed. It must have been counted before *progress* was read: what was claimed in between is in
+    flight then.
 
     Args:
         progress: None: the ledger has no row of it.
@@ -130,7 +131,7 @@ def is_finished(progress: EndpointProgress | None, remaining: Remaining | None) 
     """
     if remaining is None or remaining.to_move:
         return False
-    return progress is None or not (progress.in_flight or progress.doubtful)
+    return progress is None or not (progress.in_flight or progress.doubtful or progress.parked)
 
 
 def needs_attention(progress: EndpointProgress | None, remaining: Remaining | None) -> bool:
@@ -150,6 +151,7 @@ def percentage(progress: EndpointProgress | None, remaining: Remaining | None) -
     open_rows = remaining.in_store - remaining.left
     if progress:
         open_rows += progress.in_flight + progress.quarantined + progress.doubtful
+        open_rows += progress.parked
     if not open_rows:
         return 100.0
     return min(done * 1000 // (done + open_rows) / 10, 99.9)

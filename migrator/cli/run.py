@@ -42,7 +42,7 @@ def run(
       forward   migrate, and put what arrives in .Timeouts straight into the native delays
 
     Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
-      5 done, but rows are in quarantine, or wait in the store for a destination that
+      5 done, but rows are in quarantine, or are parked in the ledger for a destination that
       cannot be reached; 6 the outcome of a batch is doubtful.
     """
     from migrator.cli.running import work

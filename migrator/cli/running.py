@@ -156,7 +156,7 @@ def progress_line(found: Progress) -> str:
     )
     counts = [f"{grouped(done)} handed over", *([f"{grouped(sent)} dispatched"] if sent else [])]
     counts += [f"{grouped(flying)} in flight", f"{grouped(aside)} in quarantine"]
-    counts += [f"{counted(len(found.held), 'destination')} held"] if found.held else []
+    counts += [f"{counted(len(found.held), 'destination')} parked"] if found.held else []
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
@@ -183,6 +183,6 @@ def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, sessio
         style = AMBER if needs_attention(one.progress, one.remaining) else ""
         write_text(f"{one.endpoint}: {one.text}", style=style)
     if end.held:
-        columns = ("held destination", "endpoint", "reason", "rows in the store")
+        columns = ("parked destination", "endpoint", "reason", "rows")
         rows_held = [(h.destination, h.endpoint, h.reason, h.rows) for h in end.held]
         write_table(columns, rows_held, style=AMBER)

@@ -45,9 +45,9 @@ _USUAL: Final = "2s"
 _USUAL_S: Final = 2.0
 _WIDTH: Final = 100
 """Characters, where there is no terminal to tell."""
-_RARE: Final = {"doubtful": "doubtful", "held_destinations": "held"}
+_RARE: Final = {"doubtful": "doubtful", "parked": "parked"}
 """Counts that are shown where any is not 0, with their columns."""
-_STYLES: Final = {"quarantined": AMBER, "doubtful": RED, "held_destinations": AMBER}
+_STYLES: Final = {"quarantined": AMBER, "doubtful": RED, "parked": AMBER}
 """Of counts that are not 0."""
 _SENDERS: Final = {
     "migrator": "migrator sends them",
@@ -194,8 +194,8 @@ def show(found: Mapping[str, Any]) -> None:
 
 def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
     """Write the counts of each endpoint as a table; they are as in ``migrator/status/1``."""
-    columns = ("endpoint", "claimed", "in flight", "handed over", "dispatched")
-    keys = ("endpoint", "claimed_total", "in_flight", "handed_over", "dispatched")
+    columns = ("endpoint", "claimed", "in flight", "parked", "handed over", "dispatched")
+    keys = ("endpoint", "claimed_total", "in_flight", "parked", "handed_over", "dispatched")
     write_table(
         (*columns, "quarantined", "doubtful"),
         ([_count(each, key) for key in (*keys, "quarantined", "doubtful")] for each in endpoints),
@@ -248,10 +248,14 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         write_table(("doubtful batch", "endpoint", "rows", "since"), batches, style=RED)
     if found["held"]:
         held = [
-            (*(h[key] for key in ("destination", "endpoint", "reason")), _time(h["next_try_at"]))
+            (
+                *(h[key] for key in ("destination", "endpoint", "reason", "rows")),
+                *(_time(h[key]) for key in ("since", "next_try_at")),
+            )
             for h in found["held"]
         ]
-        write_table(("held destination", "endpoint", "reason", "next try"), held, style=AMBER)
+        titles = ("parked destination", "endpoint", "reason", "rows", "since", "next try")
+        write_table(titles, held, style=AMBER)
     if found["lanes"]:
         lanes = [
             (

@@ -113,11 +113,6 @@ def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement
     return sa.or_(*(column.in_(_written_out(some, column)) for some in in_lists(wanted)))
 
 
-def not_among(column: sa.ColumnElement[str], names: Collection[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that *column* is none of *names*; see ``among``."""
-    return ~among(column, names)
-
-
 def in_lists(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield *values* in parts that one ``IN`` takes."""
     return (values[start : start + MOST_IN_LIST] for start in range(0, len(values), MOST_IN_LIST))

@@ -163,7 +163,11 @@ class DecommissionDatabase:
         )
         recallable, last_due = connection.execute(waiting).one()
         return {
-            "open_rows": one(func.sum(batch.size), batch.source == source, batch.state.in_(OPEN)),
+            "open_rows": one(
+                func.sum(batch.size),
+                batch.source == source,
+                batch.state.in_({*OPEN, BatchState.PARKED}),
+            ),
             "doubtful": tuple(BatchId(found) for found in connection.scalars(doubtful)),
             "quarantined": one(
                 func.count(), row.state == RowState.QUARANTINED, row.source == source

@@ -2,7 +2,7 @@
 
 Rules of this file: a row is claimed (it leaves the legacy table for the ledger) before it is
 sent, so that no second program sends it; the batch is ``publishing`` before its first row is;
-what cannot be sent goes back to the legacy table as it was; a claim writes even where it finds
+what its destination does not take is parked in the ledger; a claim writes even where it finds
 nothing, so a look that leaves no trace comes before it; what is committed and not in hand (an
 earlier session's, or one whose answer was lost) is looked for before anything new is claimed; a
 batch in hand is settled once, when each of its rows has an answer. ``Poller`` runs in one
@@ -23,15 +23,22 @@ from typing import Final
 from migrator.delays.routing import Unreachable
 from migrator.dispatcher.failures import new_backoff
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.dispatcher.link import Delivery, RabbitRoutes
+from migrator.dispatcher.link import Delivery, RabbitRoutes, Route
 from migrator.dispatcher.outbox import Item, StoredRow
 from migrator.dispatcher.receive import LinkContext, Receiver, next_chunk, not_understood
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
-from migrator.ledger.held_destinations import HeldDestinations, can_be_held, is_over
+from migrator.ledger.held_destinations import (
+    FULL_LOOK_EVERY_S,
+    LOAD_EVERY_S,
+    LOOK_EVERY_S,
+    LOOKS,
+    HeldDestinations,
+)
+from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint, rows_of
-from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, destination_of
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
     BatchId,
@@ -82,24 +89,25 @@ class Sending:
     """Row indexes without an answer."""
     answered: set[int] = field(default_factory=set)
     """Row indexes that need not be sent again, whatever happens to the link."""
-    returned: list[tuple[StoredTimeout, Unreachable]] = field(default_factory=list)
-    """Rows that no queue took, with the reason: they are nowhere but in the ledger."""
+    returned: dict[int, tuple[str, Unreachable]] = field(default_factory=dict)
+    """Rows that no queue took, with where they were sent, and the reason: they are nowhere but in
+    the ledger."""
     unfit: list[Quarantine] = field(default_factory=list)
     """Rows that the broker will never take."""
     begun_s: float = 0.0
     """When this process first saw it, by its monotonic clock."""
-    reached: set[str | None] = field(default_factory=set)
-    """Destinations that took a message, as in the column."""
+    reached: set[str] = field(default_factory=set)
+    """Destinations that took a message."""
 
-    def note_sent(self, row: StoredTimeout) -> None:
-        """The broker confirmed *row*."""
-        self._note(row)
-        self.reached.add(row.destination)
+    def note_sent(self, item: StoredRow) -> None:
+        """The broker confirmed *item*."""
+        self._note(item.row)
+        self.reached.add(item.message.destination)
 
-    def note_returned(self, row: StoredTimeout, why: Unreachable) -> None:
-        """The broker did not take *row*, and may do so later."""
-        self._note(row)
-        self.returned.append((row, why))
+    def note_returned(self, item: StoredRow, why: Unreachable) -> None:
+        """The broker did not take *item*, and may do so later."""
+        self._note(item.row)
+        self.returned[item.row.row_index] = item.message.destination, why
 
     def note_unfit(self, row: StoredTimeout, reason: Reason, detail: str) -> None:
         """The broker will never take *row*."""
@@ -141,6 +149,7 @@ class Poller:
     def __post_init__(self) -> None:
         """Begin with nothing in hand."""
         self._due_times_at_s = float("-inf")
+        self._look_at_s = self._load_at_s = float("-inf")
         self.pause = self.every
         """Until the next look, by what the last one saw."""
         self.sending: dict[BatchId, Sending] = {}
@@ -163,7 +172,8 @@ class Poller:
 
         Batches *but_for* are in somebody's hands already.
         """
-        self.held.load()
+        self.held.load(self.clock.now())
+        self._load_at_s = self.clock.monotonic_s() + LOAD_EVERY_S
         return [
             self._prepared(batch, lease, skip=answered.get(batch.id, ()))
             for batch in self.batches.open_batches(lease)
@@ -176,39 +186,55 @@ class Poller:
         What is due already never shares a batch with what is not: the batch would stay open for
         as long, and a crash would send all of it again.
         """
-        self._try_held()
+        found = self._unparked(lease)
         now = self.clock.now()
-        not_for = self.held.not_now(now)
-        if not self._is_any_due(lease, now, not_for):
-            self._check_due_times(again_s=_DUE_TIMES_AT_REST_S)
-            return ()
-        found = []
+        if not self._is_any_due(lease, now):
+            if not found:
+                self._check_due_times(again_s=_DUE_TIMES_AT_REST_S)
+            return found
         for until in (now, now + self.look_ahead):
-            claimed = self._claim(lease, until=until, only=None, not_for=not_for)
+            claimed = self._claim(lease, until=until, only=None)
             if claimed is not None:
                 found.append(claimed)
                 if claimed.was_full:
                     break
         return found
 
-    def _is_any_due(self, lease: Lease, now: datetime, not_for: Collection[str]) -> bool:
+    def _unparked(self, lease: Lease) -> list[Claimed]:
+        """Claim parked rows that may go on, and look at some destinations from time to time."""
+        now = self.clock.now()
+        if self.clock.monotonic_s() >= self._look_at_s:
+            self._try_held(now)
+        if not self.held.has_ready:
+            return []
+        wanted = Wanted(
+            run=self.run,
+            mode=Mode.DISPATCH,
+            lease=lease,
+            most_rows=self.max_rows,
+            due_until=now + self.look_ahead,
+        )
+        batch = self.held.next_batch(wanted, now=now)
+        return [] if batch is None else [self._prepared(batch, lease)]
+
+    def _is_any_due(self, lease: Lease, now: datetime) -> bool:
         """Look, without a trace, whether a row is due within the look-ahead; choose the next pause.
 
         That grows only while no row gets due within it and the look-ahead behind it.
         """
         longer = min(self.pause * 2, max(LONGEST_PAUSE, self.every))
         soon, later = (
-            self._request(lease, until=now + span, only=None, not_for=not_for)
+            self._request(lease, until=now + span, only=None)
             for span in (self.look_ahead, self.look_ahead + longer)
         )
         found = self.claims.promising([soon, later])
-        self.pause = self.every if found else longer
+        self.pause = self.every if found or self.held.has_ready else longer
         return soon in found
 
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Sequence[Claimed]:
         """Claim exactly these rows, as far as they exist and are due; empty when there is none."""
         until = self.clock.now() + self.look_ahead
-        claimed = self._claim(lease, until=until, only=ids, not_for=())
+        claimed = self._claim(lease, until=until, only=ids)
         return () if claimed is None else (claimed,)
 
     def _check_due_times(self, *, again_s: float = 0.0) -> None:
@@ -230,10 +256,9 @@ class Poller:
         *,
         until: datetime,
         only: Collection[TimeoutId] | None,
-        not_for: Collection[str],
     ) -> Claimed | None:
         self._check_due_times()
-        claim = self.claims.claim(self._request(lease, until=until, only=only, not_for=not_for))
+        claim = self.claims.claim(self._request(lease, until=until, only=only))
         if claim is None:
             return None
         self.fault("dispatch.claimed")
@@ -245,7 +270,6 @@ class Poller:
         *,
         until: datetime,
         only: Collection[TimeoutId] | None,
-        not_for: Collection[str],
     ) -> ClaimRequest:
         return ClaimRequest(
             run=self.run,
@@ -258,7 +282,6 @@ class Poller:
             max_bytes=self.max_bytes,
             cursor=None,
             only=only,
-            not_for=not_for,
         )
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
@@ -267,13 +290,16 @@ class Poller:
         converted = [(row, to_dispatch(row, rules=self.conversion)) for row in rows]
         unfit = [found for _, found in converted if isinstance(found, Quarantine)]
         fit = [(row, found) for row, found in converted if isinstance(found, NativeMessage)]
-        routes = self.routes.answers({message.destination for _, message in fit})
+        names = {message.destination for _, message in fit}
+        held = self.held.unreachable(names, of=batch.id)
+        routes: dict[QueueName, Route | Unreachable] = {QueueName(n): held[n] for n in held}
+        routes |= self.routes.answers(names - held.keys())
         ready: list[StoredRow] = []
-        lost: list[tuple[StoredTimeout, Unreachable]] = []
+        lost: dict[int, tuple[str, Unreachable]] = {}
         for row, message in fit:
             route = routes[message.destination]
             if isinstance(route, Unreachable):
-                lost.append((row, route))
+                lost[row.row_index] = message.destination, route
             else:
                 ready.append(StoredRow(batch=batch.id, message=message, route=route, row=row))
         batch = self._put_aside(batch, unfit, lost, lease)
@@ -285,42 +311,29 @@ class Poller:
         self,
         batch: Batch,
         unfit: Sequence[Quarantine],
-        lost: Sequence[tuple[StoredTimeout, Unreachable]],
+        lost: Mapping[int, tuple[str, Unreachable]],
         lease: Lease,
     ) -> Batch:
-        """Give back rows for destinations nobody can reach now, quarantine those nobody can send.
+        """Park rows for destinations that take no messages, quarantine those no broker takes."""
+        if unfit:
+            self.batches.quarantine(batch, unfit, lease)
+        return self.held.park(batch, lost, lease, now=self.clock.now()) if lost else batch
 
-        A destination is held by the text of its column; a row without one, or with more than the
-        ledger has room for, could only be claimed again at once, so it goes to quarantine.
-        """
-        nameless = [
-            Quarantine(row_index=r.row_index, timeout_id=r.id, reason=w.reason, detail=w.detail)
-            for r, w in lost
-            if not can_be_held(r.destination)
-        ]
-        if unfit or nameless:
-            self.batches.quarantine(batch, [*unfit, *nameless], lease)
-        aside = {each.row_index for each in nameless}
-        waiting = {r.row_index: (r.destination, w) for r, w in lost if r.row_index not in aside}
-        for column, why in dict(waiting.values()).items():
-            self.held.note_lost(column or "", why, now=self.clock.now())
-        return self.claims.give_back(batch, waiting.keys(), lease) if waiting else batch
-
-    def _try_held(self) -> None:
+    def _try_held(self, now: datetime) -> None:
         """Ask whether held destinations can be reached again; wait longer where they cannot."""
-        now = self.clock.now()
-        to_try = {held: self._queue_of(held.destination) for held in self.held.to_try(now)}
-        if not to_try:
+        now_s = self.clock.monotonic_s()
+        if now_s >= self._load_at_s:
+            self.held.load(now)
+            self._load_at_s = now_s + LOAD_EVERY_S
+        due = self.held.to_try(now, at_most=LOOKS)
+        every_s = FULL_LOOK_EVERY_S if len(due) == LOOKS else LOOK_EVERY_S
+        self._look_at_s = now_s + every_s
+        if not due:
             return
-        routes = self.routes.answers(set(to_try.values()))
-        for held, name in to_try.items():
-            if isinstance(why := routes[name], Unreachable):
-                self.held.note_lost(held.destination, why, now=now)
-            elif is_over(held, now=now):
-                self.held.free([held.destination])
-
-    def _queue_of(self, column: str) -> QueueName:
-        return destination_of(column, {}, self.conversion.destination_map)
+        routes = self.routes.answers({QueueName(held.destination) for held in due})
+        for held in due:
+            route = routes[QueueName(held.destination)]
+            self.held.judge(held, route if isinstance(route, Unreachable) else None, now=now)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────
 
@@ -328,8 +341,8 @@ class Poller:
         """Record that every row of a batch was answered; what the broker returned goes back."""
         self.fault("dispatch.confirmed")
         batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
-        self.routes.forget({self._queue_of(row.destination or "") for row, _ in sending.returned})
-        self.held.free(sending.reached)
+        self.routes.forget({QueueName(name) for name, _ in sending.returned.values()})
+        self.held.reached(sending.reached, by=batch.id)
         self.batches.advance(batch, Event.ALL_DISPATCHED, lease)
         self.fault("dispatch.settled")
 

@@ -124,7 +124,7 @@ class Sender:
         confirmed, now = _sorted_out(items, answers).confirmed, self.context.time.now()
         for item in confirmed:
             if isinstance(item, StoredRow):
-                self.rows.sending(item).note_sent(item.row)
+                self.rows.sending(item).note_sent(item)
                 self.sent((now - item.message.due_at).total_seconds())
 
     def _confirmed(self, items: Sequence[Item]) -> None:
@@ -139,7 +139,7 @@ class Sender:
     def _not_taken(self, item: Item, why: Unreachable) -> None:
         """Deal with a message that no queue took, or whose queue takes no more."""
         if isinstance(item, StoredRow):
-            self.rows.sending(item).note_returned(item.row, why)
+            self.rows.sending(item).note_returned(item, why)
         elif isinstance(item, Copy):
             self._copy_not_taken(item, why)
         else:

@@ -20,8 +20,8 @@ from migrator import __version__
 from migrator.database.portable import in_lists, pair_in
 from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import hold_lease, insert_run, inserted_id
-from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
-from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
+from migrator.ledger.states import HALF_DONE, BatchState, Mode
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import (
@@ -282,7 +282,7 @@ class _Work:
 
     def _open_batches(self) -> Sequence[sa.Row[Any]]:
         table = self.ledger.batch
-        states = {*OPEN, BatchState.DOUBTFUL} - {*HALF_DONE}
+        states = {*UNSETTLED} - {*HALF_DONE}
         query = (
             sa.select(table)
             .where(table.c.state.in_(states), table.c.lane < FIRST_DISPATCHER_LANE)
@@ -322,6 +322,7 @@ class _Work:
             attempt = max(attempt, highest) + 1
         now = self.connection.scalar(sa.select(database_now()))
         values: dict[str, Any] = {"state": state, f"{state}_at": now, "attempt": attempt}
+        values["destination"] = None
         number = batch.id
         if not is_first:
             kept = {key: value for key, value in batch._mapping.items() if key != "id"}

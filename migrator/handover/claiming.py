@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.releases import RANGES, range_from_s, range_level, range_of
 from migrator.errors import StoreError
+from migrator.handover.holding import Holding
 from migrator.handover.pace import Pacer
 from migrator.handover.sources import FailingSources
+from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
@@ -99,7 +101,7 @@ class Look:
 
     def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
         """Return the sources of those of *requests* that may find something; one per source."""
-        asked = [(each.endpoint.source, each.due_after is None, each.not_for) for each in requests]
+        asked = [(each.endpoint.source, each.due_after is None) for each in requests]
         with self._change:
             # another lane's answer is soon there, and spares the database the same question
             self._change.wait_for(lambda: not self._is_asking, _OTHERS_LOOK_S)
@@ -167,8 +169,8 @@ class Claimer:
     """The same."""
     is_held: Callable[[EndpointName], bool] = lambda _endpoint: False
     """Asked before every claim: of an endpoint for which it says yes, nothing is claimed."""
-    not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: ()
-    """Rows whose Destination column it returns stay."""
+    holding: Holding | None = None
+    """Has parked rows that go on again; None: nothing is parked."""
     fault: FaultPoint = lambda _name: None
 
     def __post_init__(self) -> None:
@@ -177,6 +179,8 @@ class Claimer:
         self._worth = set[str]()
         """Sources in which there may be something."""
         self._turns = deque(_Progress(endpoint=e, run=r) for e, r in self.endpoints)
+        self._is_parked_turn = False
+        """Parked rows have every other turn, so that they and fresh ones go side by side."""
 
     def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
         """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
@@ -187,6 +191,9 @@ class Claimer:
             LeaseLost: The lane is somebody else's.
             StoreUnavailable: See ``Claims.claim``. What one table answers keeps that one out alone.
         """
+        self._is_parked_turn = not self._is_parked_turn and not only_overdue
+        if self._is_parked_turn and (unparked := self._unpark(lease, max_rows)) is not None:
+            return unparked
         is_fresh = self.clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
         if is_fresh:
             self._look_again(lease)
@@ -194,7 +201,22 @@ class Claimer:
         if claimed is None and not is_fresh and not only_overdue:
             self._look_again(lease)
             claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
+        if claimed is None and not only_overdue and not self._is_parked_turn:
+            return self._unpark(lease, max_rows)
         return claimed
+
+    def _unpark(self, lease: Lease, max_rows: int) -> Batch | None:
+        """Claim parked rows of whichever endpoint is next and has some that may go on."""
+        if self.holding is None or not self.holding.has_ready:
+            return None
+        for progress in [*self._turns]:
+            if self._is_surely_held(progress.endpoint.name):
+                continue
+            wanted = Wanted(run=progress.run, mode=self.mode, lease=lease, most_rows=max_rows)
+            batch = self.holding.next_batch(progress.endpoint, wanted)
+            if batch is not None:
+                return batch
+        return None
 
     def _look_again(self, lease: Lease) -> None:
         if all(self._passes_over(each.endpoint) for each in self._turns):
@@ -219,6 +241,12 @@ class Claimer:
             return self.is_held(endpoint.name)
         except StoreError as exc:
             self._leave_out(endpoint, exc)
+            return True
+
+    def _is_surely_held(self, endpoint: EndpointName) -> bool:
+        try:
+            return self.is_held(endpoint)
+        except StoreError:  # whether it may be claimed from is not known
             return True
 
     def _leave_out(self, endpoint: StoreEndpoint, error: StoreError) -> None:
@@ -362,7 +390,6 @@ class Claimer:
             max_rows=max_rows,
             max_bytes=self.max_bytes,
             cursor=cursor,
-            not_for=self.not_for(progress.endpoint),
         )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from migrator.delays.routing import Unreachable, refused, unroutable
+from migrator.delays.routing import refused, unroutable
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Link
@@ -23,7 +23,7 @@ from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import EncodedTimeout
+from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
 from migrator.rabbitmq.messages import PublishResult
 from migrator.text import counted
 
@@ -117,7 +117,7 @@ class DirectHandOver:
     def _set_aside(self, prepared: Prepared, rows: Collection[int], lease: Lease) -> Prepared:
         """Park the destinations of *rows*, and return the batch without them."""
         lost = [
-            _lost(prepared, each, refused(each.destination))
+            Lost(message=each, why=refused(each.destination))
             for each in prepared.messages
             if each.row_index in rows
         ]
@@ -128,7 +128,7 @@ class DirectHandOver:
     def _settle(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Batch:
         batch = prepared.batch
         lost = [
-            _lost(prepared, each, unroutable(each.destination))
+            Lost(message=each, why=unroutable(each.destination))
             for each in prepared.messages
             if each.row_index in settled.returned
         ]
@@ -208,17 +208,13 @@ class _Refusals:
         return pause_s
 
 
-def _lost(prepared: Prepared, message: EncodedTimeout, why: Unreachable) -> Lost:
-    return Lost(message=message, column=prepared.columns[message.row_index], why=why)
+def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[QueueName]:
+    """Return which destinations have a message.
 
-
-def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | None]:
-    """Return the Destination columns of messages that are at their destination.
-
-    Those with a delay are only in a level; nobody knows yet whether they find their way out.
+    Those with a delay are only in a level; nothing tells yet whether they find their way out.
     """
     return {
-        prepared.columns[message.row_index]
+        message.destination
         for message in prepared.messages
         if message.row_index in settled.confirmed and message.due_at <= prepared.prepared_at
     }

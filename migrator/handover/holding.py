@@ -1,45 +1,35 @@
-"""Rows whose destination cannot be reached wait in the store, and go on once it can.
+"""Rows whose destination takes no messages are parked, and go on once it does.
 
-Rules of this file: a destination is held before its rows go back, so that no claim takes them
-again at once; what is held is left out of every claim until a look, or a message that arrived,
-shows that it can be reached. What no claim could leave out, because its Destination column does
-not say where it goes, is put into quarantine instead. The dispatcher does the same.
+Rules of this file: a destination is held before its rows are parked, and held no longer before they
+go on, so a process that ends in between leaves rows that the next one finds; a destination that is
+held is not asked for with each batch, but by ``look``, so many at a time; where only a message can
+tell, one row is sent. The dispatcher does the same. Source: docs/adr/0013-parked-rows.md.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from migrator.delays.routing import Unreachable
-from migrator.errors import (
-    MigratorError,
-    StoreError,
-    StoreUnavailable,
-    TargetError,
-)
+from migrator.errors import MigratorError, TargetError
 from migrator.ledger.held_destinations import (
+    FULL_LOOK_EVERY_S,
+    LOAD_EVERY_S,
+    LOOKS,
     HeldDestinations,
     SqlHeldDestinations,
-    can_be_held,
-    is_over,
 )
-from migrator.ledger.report import HeldDestination, HeldRows
-from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, destination_of
+from migrator.ledger.parking import SqlParking, Wanted
+from migrator.ledger.report import HeldDestination
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
-from migrator.stores.ports import Store
-from migrator.stores.sql.claims import SqlClaims
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_WAIT: Final = timedelta(seconds=15)
-"""A look is cheap, and whoever has just made a queue waits for its timeouts."""
 _FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -48,9 +38,9 @@ class Lost:
     """A message of a claimed row that would not reach its destination."""
 
     message: EncodedTimeout
-    column: str | None
-    """The row's Destination column, as stored."""
     why: Unreachable
+    column: str | None = None
+    """The row's Destination column, as stored."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,10 +52,8 @@ class Holding:
 
     ledger: SqlHeldDestinations
     """Where the ledger keeps what is held."""
-    batches: Batches
-    """For what has to go to quarantine."""
-    claims: SqlClaims | None
-    """Gives single rows back; None: the store takes none, they go to quarantine."""
+    parking: SqlParking
+    """Where it keeps the rows."""
     look_for: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]]
     """Binds destinations, and returns those that cannot be reached; remembers nothing."""
     forget: Callable[[Collection[QueueName]], None]
@@ -73,170 +61,138 @@ class Holding:
     clock: Clock
     renamed: Mapping[str, str]
     """Old queue name to new one."""
+    fault: FaultPoint = lambda _step: None
 
     def __post_init__(self) -> None:
         """Hold nothing yet."""
-        self._lock = threading.RLock()
         self._held: dict[str, HeldDestinations] = {}
+        self._load_at_s = self._look_at_s = float("-inf")
 
-    def begin(self, endpoints: Collection[StoreEndpoint]) -> None:
-        """Take over what the ledger has of *endpoints*, and look at all of it once."""
-        with self._lock:
-            for endpoint in endpoints:
-                self._of(endpoint).load()
-        self._look(due_until=_FOREVER)
+    def begin(
+        self,
+        endpoints: Collection[StoreEndpoint],
+        renamings: Mapping[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Take over what the ledger has of *endpoints*, and look at all of it once.
 
-    def not_for(self, endpoint: StoreEndpoint) -> Collection[str]:
-        """Return the Destination columns whose rows no claim may take now."""
-        with self._lock:
-            held = self._held.get(endpoint.source)
-            return held.left_out(self.clock.now()) if held else ()
+        What was parked while destinations had other names than now goes where it belongs now.
+
+        Args:
+            endpoints: Whose rows are handed over.
+            renamings: How earlier runs renamed destinations, of those that did.
+        """
+        for endpoint in endpoints:
+            self._of(endpoint)
+        self._load()
+        for source, held in self._held.items():
+            of_runs = self.parking.destinations_of_runs(source) if len(held) else ()
+            held.free(
+                name
+                for run, name in of_runs
+                if name in self.renamed or (renamings or {}).get(run, self.renamed) != self.renamed
+            )
+        self._look(self._to_try(_FOREVER))
+
+    def unreachable(
+        self, batch: Batch, names: Collection[QueueName]
+    ) -> Mapping[QueueName, Unreachable]:
+        """Return those of *names* that are held, unless *batch* is there to try them."""
+        held = self._held.get(batch.source)
+        if held is None:
+            return {}
+        return {QueueName(n): why for n, why in held.unreachable(names, of=batch.id).items()}
 
     def set_aside(self, batch: Batch, lost: Sequence[Lost], lease: Lease) -> Batch:
-        """Hold the destinations of *lost* and put these rows back into the store.
-
-        Returns the batch without them. What cannot wait there goes to quarantine.
+        """Hold the destinations of *lost* and park these rows; return the batch without them.
 
         Raises:
             LeaseLost: The rows are where they were.
             StoreUnavailable, LedgerError: As above; repeating is harmless.
         """
-        endpoint = StoreEndpoint(name=batch.endpoint, source=batch.source)
-        waiting = {each.message.row_index: each for each in lost if self.says_where(each)}
-        for column, why in {each.column: each.why for each in waiting.values()}.items():
-            with self._lock:
-                self._of(endpoint).note_lost(column or "", why, now=self.clock.now())
-        detail = ""
-        if waiting and self.claims is not None:
-            try:
-                batch = self.claims.give_back(batch, waiting.keys(), lease)
-            except StoreUnavailable:
-                raise
-            except StoreError as exc:
-                waiting, detail = {}, f"; the store did not take it back: {exc}"
-        elif waiting:
-            waiting, detail = {}, "; this kind of store does not take single rows back"
-        aside = [
-            Quarantine(
-                row_index=each.message.row_index,
-                timeout_id=each.message.timeout_id,
-                reason=each.why.reason,
-                detail=each.why.detail + detail,
-            )
-            for each in lost
-            if each.message.row_index not in waiting
-        ]
-        if aside:
-            self.batches.quarantine(batch, aside, lease)
-        return batch
+        rows = {each.message.row_index: (each.message.destination, each.why) for each in lost}
+        held = self._of(StoreEndpoint(name=batch.endpoint, source=batch.source))
+        return held.park(batch, rows, lease, now=self.clock.now())
 
-    def reached(self, batch: Batch, columns: Collection[str | None]) -> None:
-        """Messages for the rows with these Destination *columns* arrived, so nothing holds them."""
-        with self._lock:
-            if held := self._held.get(batch.source):
-                held.free(columns)
+    def reached(self, batch: Batch, destinations: Collection[QueueName]) -> None:
+        """Messages of *batch* are with these *destinations*, so nothing holds them."""
+        if held := self._held.get(batch.source):
+            held.reached(destinations, by=batch.id)
+
+    def next_batch(self, endpoint: StoreEndpoint, wanted: Wanted) -> Batch | None:
+        """Claim rows of *endpoint* that were parked and may go on; None: there are none now.
+
+        Raises:
+            LeaseLost: The lane is somebody else's. Nothing was changed.
+        """
+        held = self._held.get(endpoint.source)
+        if held is None or not held.has_ready:
+            return None
+        return held.next_batch(wanted, now=self.clock.now())
+
+    def let_try(self, batch: Batch) -> None:
+        """Have *batch*, which an operator put in, sent whatever is held."""
+        self._of(StoreEndpoint(name=batch.endpoint, source=batch.source)).let_try(batch.id)
 
     def look(self) -> bool:
-        """Look at what is to be tried again now; return whether anything can be reached again.
+        """Look at some of what is to be tried again now; return whether parked rows may go on.
 
         What keeps it from looking, a clock in doubt or a database that is away, is logged.
         """
-        with self._lock:
-            if not any(self._held.values()):
-                return False
         try:
-            return self._look(due_until=self.clock.now())
+            if self.clock.monotonic_s() >= self._load_at_s:
+                self._load()
+            self._look_at_some()
         except MigratorError as exc:
             _not_looked_at(exc)
-            return False
+        return self.has_ready
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether parked rows may go on."""
+        return any(held.has_ready for held in [*self._held.values()])
 
     def parked(self) -> Sequence[HeldDestination]:
         """Return every destination whose rows wait."""
-        with self._lock:
-            return [each for held in self._held.values() for each in held.to_try(_FOREVER)]
-
-    def rows(self, store: Store, endpoints: Collection[StoreEndpoint]) -> Sequence[HeldRows]:
-        """Return how many rows wait for what is held, by destination; reads all rows.
-
-        A destination that no row in the store waits for is held no longer.
-
-        Raises:
-            StoreError, LedgerError: The store, or the ledger, cannot be read now.
-        """
-        return [found for endpoint in endpoints for found in self._rows_of(store, endpoint)]
-
-    def _rows_of(self, store: Store, endpoint: StoreEndpoint) -> Sequence[HeldRows]:
-        with self._lock:
-            held = {each.destination: each for each in self._of(endpoint).to_try(_FOREVER)}
-        if not held:
-            return ()
-        counts: Counter[str | None] = Counter()
-        for rows in store.scan(endpoint):
-            counts.update(each.destination for each in rows if not each.is_in_ledger)
-        with self._lock:
-            self._of(endpoint).free(name for name in held if not counts[name])
-        return [
-            HeldRows(
-                endpoint=endpoint.name,
-                destination=name,
-                reason=each.reason,
-                detail=each.detail,
-                rows=counts[name],
-            )
-            for name, each in sorted(held.items())
-            if counts[name]
-        ]
+        return [each for held in [*self._held.values()] for each in held.to_try(_FOREVER)]
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     def _of(self, endpoint: StoreEndpoint) -> HeldDestinations:
-        found = self._held.get(endpoint.source)
-        if found is None:
-            found = HeldDestinations(self.ledger, endpoint, longest_wait=_LONGEST_WAIT)
-            self._held[endpoint.source] = found
-        return found
+        found = HeldDestinations(self.ledger, self.parking, endpoint, fault=self.fault)
+        return self._held.setdefault(endpoint.source, found)
 
-    def says_where(self, lost: Lost) -> bool:
-        """Return whether the row's column names its destination, so that it can wait for it."""
-        column = lost.column or ""
-        return can_be_held(column) and self._queue_of(column) == lost.message.destination
+    def _load(self) -> None:
+        now = self.clock.now()
+        for held in [*self._held.values()]:
+            held.load(now)
+        self._load_at_s = self.clock.monotonic_s() + LOAD_EVERY_S
 
-    def _queue_of(self, column: str) -> QueueName:
-        return destination_of(column, {}, self.renamed)
+    def _to_try(self, now: datetime) -> Sequence[tuple[HeldDestinations, HeldDestination]]:
+        found = [(of, held) for of in [*self._held.values()] for held in of.to_try(now)]
+        return sorted(found, key=lambda each: each[1].next_try_at)
 
-    def _look(self, *, due_until: datetime) -> bool:
-        with self._lock:
-            due = [(of, held) for of in self._held.values() for held in of.to_try(due_until)]
+    def _look_at_some(self) -> None:
+        now_s = self.clock.monotonic_s()
+        if now_s < self._look_at_s:
+            return
+        due = self._to_try(self.clock.now())
+        if len(due) > LOOKS:
+            self._look_at_s = now_s + FULL_LOOK_EVERY_S
+        self._look(due[:LOOKS])
+
+    def _look(self, due: Sequence[tuple[HeldDestinations, HeldDestination]]) -> None:
         if not due:
-            return False
-        names = {held.destination: self._queue_of(held.destination) for _, held in due}
+            return
+        names = {QueueName(held.destination) for _, held in due}
         try:
-            lost = self.look_for({*names.values()})
+            lost = self.look_for(names)
         except TargetError as exc:
             _not_looked_at(exc)
-            return False
-        self.forget([name for name in names.values() if name not in lost])
-        return any([self._judge(of, held, lost.get(names[held.destination])) for of, held in due])
-
-    def _judge(self, of: HeldDestinations, held: HeldDestination, why: Unreachable | None) -> bool:
-        """Hold it for longer, or no longer; return whether its rows may be claimed again."""
+            return
+        self.forget(names - lost.keys())
         now = self.clock.now()
-        with self._lock:
-            if why is not None:
-                of.hold(held.destination, why, now=now)
-                return False
-            if not is_over(held, now=now):
-                return True  # its next message decides
-            of.free([held.destination])
-        _log.info(
-            "a destination can be reached again; its timeouts are handed over",
-            extra={
-                "action": "destination_reached",
-                "endpoint": of.endpoint.name,
-                "destination": held.destination,
-            },
-        )
-        return True
+        for of, held in due:
+            of.judge(held, lost.get(QueueName(held.destination)), now=now)
 
 
 def _not_looked_at(exc: MigratorError) -> None:

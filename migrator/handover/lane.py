@@ -369,6 +369,7 @@ class LaneSession:
         not_of = () if others is None else others.known_elsewhere
         put_in = self._for_here(self._batches.put_in(self._lease, not_of=not_of))
         for batch in put_in:
+            self._setup.of(batch).preparer.holding.let_try(batch)
             self._take_up(batch)
         return bool(put_in)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -23,17 +23,15 @@ from migrator.text import counted, grouped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch without its bad rows, and without those that wait in the store."""
+    """A batch without its bad rows, and without those that are parked."""
 
     batch: Batch
     messages: tuple[EncodedTimeout, ...]
     """By row index; may be empty."""
-    columns: Mapping[int, str | None]
-    """The Destination column of each row, by row index."""
     prepared_at: datetime
     """What was due by then goes without a delay."""
     quarantined: int = 0
-    """Rows that could not become a message, or cannot wait in the store for their destination."""
+    """Rows that could not become a message."""
 
     @property
     def rows(self) -> frozenset[int]:
@@ -68,8 +66,8 @@ class Preparer:
     def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of *batch*; rows that cannot become one are put into quarantine.
 
-        Rows whose destination cannot be reached go back into the store; those *answered* do not:
-        the broker has them, or has said what becomes of them.
+        Rows whose destination takes no messages are parked; those *answered* are not: the broker
+        has them, or has said what becomes of them.
 
         Raises:
             TargetError: Destinations could not be checked; nothing was changed.
@@ -77,15 +75,16 @@ class Preparer:
         """
         now, rows = self.clock.now(), rows_of(batch, self.batches)
         batch = replace(batch, fresh=None)  # what is not sent goes, and with it what is read here
-        columns = {row.row_index: row.destination for row in rows}
         rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
         encoded = encode(rows, rules=rules, now=now)
         unfit = [found for found in encoded if isinstance(found, Quarantine)]
         messages = [found for found in encoded if isinstance(found, EncodedTimeout)]
         unsent = [message for message in messages if message.row_index not in answered]
-        unreachable = self.destinations.unreachable({each.destination for each in unsent})
+        names = {each.destination for each in unsent}
+        held = self.holding.unreachable(batch, names)
+        unreachable = {**held, **self.destinations.unreachable(names - held.keys())}
         lost = [
-            Lost(message=each, column=columns[each.row_index], why=unreachable[each.destination])
+            Lost(message=each, why=unreachable[each.destination])
             for each in unsent
             if each.destination in unreachable
         ]
@@ -94,13 +93,11 @@ class Preparer:
         if lost:
             batch = self.holding.set_aside(batch, lost, lease)
         gone = {each.message.row_index for each in lost}
-        cannot_wait = sum(not self.holding.says_where(each) for each in lost)
         return Prepared(
             batch=batch,
             messages=tuple(each for each in messages if each.row_index not in gone),
-            columns=columns,
             prepared_at=now,
-            quarantined=len(unfit) + cannot_wait,
+            quarantined=len(unfit),
         )
 
 
@@ -109,8 +106,7 @@ class QuarantineLimit:
 
     A few bad rows are quarantined and the rest goes on; when one after the other is bad, the cause
     is more likely a setting, and each of them would have to be tried again by hand. Shared by all
-    lanes of a process. Rows that wait in the store for their destination do not count; those that
-    cannot, as no column names it, do.
+    lanes of a process. Rows that are parked do not count.
     """
 
     def __init__(self, rows: int, endpoints: Collection[EndpointName]) -> None:

@@ -20,8 +20,8 @@ from migrator.database import mssql
 from migrator.database.portable import for_update
 from migrator.database.types import KEY_CHARS, database_now
 from migrator.errors import LeaseLost, StoreError
-from migrator.ledger.states import BatchState, Mode
-from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ledger.states import OPEN, BatchState, Mode
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId
 
@@ -70,13 +70,13 @@ def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> I
 
 
 def take_over(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
-    """Have each unsettled batch of the lane be its owner's; the caller holds the lane."""
+    """Have each batch under way in the lane be its owner's; the caller holds the lane."""
     batch = ledger.batch
     connection.execute(
         update(batch)
         .where(
             batch.c.lane == lease.lane,
-            batch.c.state.in_(UNSETTLED),
+            batch.c.state.in_({*OPEN, BatchState.DOUBTFUL}),
             batch.c.lease_token != lease.token,
         )
         .values(lease_token=lease.token, owner=lease.owner)

@@ -48,6 +48,7 @@ _REMEMBERED: Final = 1000
 _NAMED: Final = 20
 _LOOKED_AT: Final = "migrator_position"
 _RANKS: Final = {
+    BatchState.PARKED: 0,
     BatchState.CLAIMED: 0,
     BatchState.STAGING: 1,
     BatchState.COMMITTING: 2,

@@ -1,125 +1,196 @@
-"""Destinations that cannot be reached: their rows stay in the store until they are tried again.
+"""Destinations that take no messages now: their rows are parked until they are tried again.
 
-``HeldDestinations`` knows them in memory for one endpoint's claims, ``SqlHeldDestinations`` in the
-ledger, for the next process and for people.
+``HeldDestinations`` knows them in memory, for one endpoint's hand-over or dispatcher;
+``SqlHeldDestinations`` in the ledger, for the next process and for people. What is parked there for
+a destination that is not held goes on. Source: docs/adr/0013-parked-rows.md.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database import mssql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
+from migrator.ledger.parking import SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
-from migrator.ledger.tables import STORE_ID_CHARS, LedgerPart
-from migrator.ledger.work import StoreEndpoint
+from migrator.ledger.states import Mode
+from migrator.ledger.tables import LedgerPart
+from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import BatchId
 
 _log = logging.getLogger(__name__)
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
+_LONGEST_LOOK_WAIT: Final = timedelta(seconds=15)
+"""A look is cheap, and an operator who has just made a queue waits for its timeouts; room in a
+queue comes by itself."""
 LONGEST_WAIT: Final = timedelta(minutes=5)
-_LONGEST_REFUSED: Final = timedelta(seconds=15)
-"""Room in a queue comes by itself."""
-_MESSAGE_DECIDES: Final = frozenset({Reason.UNROUTABLE, Reason.REFUSED})
-"""What a look at queue and binding does not see: only the next message tells whether it is over."""
+"""Where only a message can tell, and nothing comes by itself."""
+LOOKS: Final = 10
+"""Destinations looked at in one go; with many, each waits for its turn."""
+LOOK_EVERY_S: Final = 3.0
+FULL_LOOK_EVERY_S: Final = 10.0
+"""After a look that had no room for all whose time had come."""
+LOAD_EVERY_S: Final = 30.0
+"""What another process parked, and does not look at any more, is taken over after so long."""
+_IDLE: Final = timedelta(minutes=1)
+"""A destination without parked rows is forgotten after so long."""
 _TRIES: Final = 50
 """Each vain one means that another process wrote or removed the same row meanwhile."""
+_MESSAGE_DECIDES: Final = frozenset({"unroutable", "refused", "no-answer"})
+"""Reasons that no look at the broker rules out."""
 
 
 class HeldDestinations:
-    """What is held for one endpoint: in memory for claims, in the ledger for people."""
+    """What is held for one endpoint: in memory for its workers, in the ledger for people.
+
+    Used by any thread.
+    """
 
     def __init__(
         self,
         ledger: SqlHeldDestinations,
+        parking: SqlParking,
         endpoint: StoreEndpoint,
         *,
-        longest_wait: timedelta = LONGEST_WAIT,
+        is_dispatched: bool = False,
+        fault: FaultPoint = lambda _step: None,
     ) -> None:
         """Know nothing yet; ``load`` reads what an earlier process held.
 
-        *longest_wait* bounds the time between two looks; where a message is the look, it does not
-        count.
+        *is_dispatched*: for the endpoint's dispatcher, which knows only what it parked itself.
         """
         self._ledger = ledger
+        self._parking = parking
         self.endpoint = endpoint
-        self._longest_wait = longest_wait
+        self._is_dispatched = is_dispatched
+        self._fault = fault
+        self._lock = threading.RLock()
         self._held: dict[str, HeldDestination] = {}
+        self._ready: dict[str, None] = {}
+        """Destinations that are held no longer, and may have parked rows; the next one first."""
+        self._to_probe: dict[str, None] = {}
+        """Held destinations of which one row shows whether they take messages again."""
+        self._probing: set[BatchId] = set()
+        """Batches that are there to try a destination that is held."""
+        self._lost_with: dict[str, BatchId] = {}
+        """With which batch each held destination was lost last."""
 
     def __len__(self) -> int:
         """Return how many destinations are held."""
         return len(self._held)
 
-    def load(self) -> None:
-        """Take over what the ledger has."""
-        self._held = {each.destination: each for each in self._ledger.held(self.endpoint)}
+    @property
+    def has_ready(self) -> bool:
+        """Whether parked rows may go on."""
+        return bool(self._ready or self._to_probe)
 
-    def is_held(self, destination: str, *, now: datetime) -> bool:
-        """Return whether *destination* is left alone at *now*."""
-        held = self._held.get(destination)
-        return held is not None and _waits(held, now)
+    def load(self, now: datetime) -> None:
+        """Take over what the ledger has.
 
-    def not_now(self, now: datetime) -> Collection[str]:
-        """Return the destinations whose rows are not to be claimed at *now*."""
-        return [name for name, held in self._held.items() if _waits(held, now)]
-
-    def left_out(self, now: datetime) -> Collection[str]:
-        """Return the destinations that a look has to free before their rows are claimed.
-
-        Of one whose messages came back, or were refused, the next message after its time is the
-        look.
+        Rows that are parked for what is not held go on. What is held without a row is forgotten.
         """
-        return [
-            name
-            for name, held in self._held.items()
-            if held.reason not in _MESSAGE_DECIDES or _waits(held, now)
-        ]
+        source, is_dispatched = self.endpoint.source, self._is_dispatched
+        parked = self._parking.rows([source], is_dispatched=is_dispatched)
+        waiting = {each.destination for each in parked}
+        with self._lock:
+            found = {each.destination: each for each in self._ledger.held(self.endpoint)}
+            known = waiting | self._held.keys()
+            self._held = {name: held for name, held in found.items() if name in known}
+            self._ready |= dict.fromkeys(sorted(waiting - found.keys()))
+        idle = {name for name, held in found.items() if held.next_try_at < now - _IDLE} - waiting
+        if idle:
+            idle -= {each.destination for each in self._parking.rows([source])}
+            self._ledger.free(self.endpoint, idle)
+            with self._lock:
+                self._held = {name: held for name, held in self._held.items() if name not in idle}
 
-    def to_try(self, now: datetime) -> Collection[HeldDestination]:
-        """Return what is to be tried again at *now*."""
-        return [held for held in self._held.values() if not _waits(held, now)]
+    def unreachable(
+        self, names: Collection[str], *, of: BatchId | None = None
+    ) -> Mapping[str, Unreachable]:
+        """Return those of *names* that are held, with the reason; batch *of* may be their probe."""
+        with self._lock:
+            if of in self._probing:
+                return {}
+            return {name: _why(self._held[name]) for name in names if name in self._held}
+
+    def let_try(self, batch: BatchId) -> None:
+        """Have *batch* sent whatever is held: an operator put it in, or it is a probe."""
+        with self._lock:
+            self._probing.add(batch)
+
+    def to_try(self, now: datetime, *, at_most: int | None = None) -> Sequence[HeldDestination]:
+        """Return what is to be tried again at *now*, longest due first."""
+        with self._lock:
+            due = [held for held in self._held.values() if not _waits(held, now)]
+        return sorted(due, key=lambda held: held.next_try_at)[:at_most]
+
+    def park(
+        self,
+        batch: Batch,
+        lost: Mapping[int, tuple[str, Unreachable]],
+        lease: Lease,
+        *,
+        now: datetime,
+    ) -> Batch:
+        """Hold destinations, and park rows of *batch*, which is returned without them.
+
+        *lost*: by row index, where the row would go and why it cannot.
+
+        Raises:
+            LeaseLost: The rows are where they were.
+            StoreUnavailable, LedgerError: As above; repeating is harmless.
+        """
+        with self._lock:
+            is_probe = batch.id in self._probing
+            for destination, why in dict(lost.values()).items():
+                # else it is held: this one was claimed before, or has just been written
+                if is_probe or destination not in self._held:
+                    self._note_lost(destination, why, now=now)
+                self._lost_with[destination] = batch.id
+            self._probing.discard(batch.id)
+        self._fault("park.held")
+        rows = {index: destination for index, (destination, _) in lost.items()}
+        batch = self._parking.park(batch, rows, lease)
+        self._fault("park.parked")
+        return batch
 
     def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
         """Hold *destination* for a while, twice as long as the last time; return for how long."""
-        before = self._held.get(destination)
-        tries = 1 if before is None else before.tries + 1
-        limits = {Reason.UNROUTABLE: LONGEST_WAIT, Reason.REFUSED: _LONGEST_REFUSED}
-        held = HeldDestination(
-            endpoint=self.endpoint.name,
-            source=self.endpoint.source,
-            destination=destination,
-            reason=str(why.reason),
-            detail=why.detail,
-            tries=tries,
-            since=now if before is None else before.since,
-            next_try_at=now + min(wait_after(tries), limits.get(why.reason, self._longest_wait)),
-        )
-        self._ledger.hold(held)
-        self._held[destination] = held
-        return held
+        with self._lock:
+            before = self._held.get(destination)
+            tries = 1 if before is None else before.tries + 1
+            held = HeldDestination(
+                endpoint=self.endpoint.name,
+                source=self.endpoint.source,
+                destination=destination,
+                reason=str(why.reason),
+                detail=why.detail,
+                tries=tries,
+                since=now if before is None else before.since,
+                next_try_at=now + _wait_for(str(why.reason), tries),
+            )
+            self._ledger.hold(held)
+            self._held[destination] = held
+            self._ready.pop(destination, None)
+            return held
 
-    def note_lost(self, destination: str, why: Unreachable, *, now: datetime) -> None:
-        """Hold *destination*, and say so, unless it is left alone already.
-
-        Then it is of a batch that was claimed before, or that somebody asked for: not a new try.
-        """
-        if self.is_held(destination, now=now):
-            return
+    def _note_lost(self, destination: str, why: Unreachable, *, now: datetime) -> None:
         held = self.hold(destination, why, now=now)
         _log.warning(
-            "a destination cannot be reached; its timeouts wait in the store",
+            "a destination takes no messages; its timeouts are parked in the ledger",
             extra={
                 "action": "destination_held",
                 "endpoint": self.endpoint.name,
@@ -131,13 +202,96 @@ class HeldDestinations:
             },
         )
 
-    def free(self, destinations: Iterable[str | None]) -> None:
-        """Hold *destinations* no longer; harmless for those that are not held."""
-        found = {name for name in destinations if name is not None and name in self._held}
-        if found:
+    def judge(self, held: HeldDestination, why: Unreachable | None, *, now: datetime) -> None:
+        """Hold what was looked at for longer, or no longer, or have a message decide.
+
+        *why* it cannot be reached, as the broker says; None: there is a way to it.
+        """
+        with self._lock:
+            if self._held.get(held.destination) != held:
+                return  # another thread has tried it meanwhile
+            if why is not None:
+                self.hold(held.destination, why, now=now)
+                return
+            if held.reason in _MESSAGE_DECIDES:
+                later = replace(held, next_try_at=now + _wait_for(held.reason, held.tries))
+                if self._ledger.postpone(held, later.next_try_at):  # else another process tries it
+                    self._to_probe[held.destination] = None
+                self._held[held.destination] = later
+                return
+            self.free([held.destination])
+        _log.info(
+            "a destination can be reached again; its timeouts go on",
+            extra={
+                "action": "destination_reached",
+                "endpoint": self.endpoint.name,
+                "destination": held.destination,
+            },
+        )
+
+    def reached(self, destinations: Collection[str], *, by: BatchId) -> None:
+        """Hold *destinations*, which took messages, no longer; not those that refused some *by* it.
+
+        One that took some and refused others is full.
+        """
+        with self._lock:
+            self._probing.discard(by)
+            self.free(name for name in destinations if self._lost_with.get(name) != by)
+
+    def free(self, destinations: Iterable[str]) -> None:
+        """Hold *destinations* no longer; harmless for those that are not held.
+
+        What is parked for them goes on.
+        """
+        with self._lock:
+            found = {name for name in destinations if name in self._held}
+            if not found:
+                return
             self._ledger.free(self.endpoint, found)
-        for name in found:
-            del self._held[name]
+            for name in found:
+                del self._held[name]
+                self._to_probe.pop(name, None)
+                self._lost_with.pop(name, None)
+            self._ready |= dict.fromkeys(sorted(found))
+        self._fault("unpark.freed")
+
+    def next_batch(self, wanted: Wanted, *, now: datetime) -> Batch | None:
+        """Claim parked rows that may go on, or one row as a probe; None: there are none now.
+
+        What is due by *now* goes ``direct``, unless all of it is dispatched.
+
+        Raises:
+            LeaseLost: The lane is somebody else's. Nothing was changed.
+        """
+        while (name := self._next_probe()) is not None:
+            batch = self._unpark(name, replace(_due(wanted, now), most_rows=1))
+            if batch is not None:
+                self.let_try(batch.id)
+                self._fault("unpark.taken")
+                return batch
+            with self._lock:  # it waits for rows that are due later: no message will tell soon
+                held = self._held.get(name)
+                if held is not None and now - held.since > LONGEST_WAIT:
+                    self.free([name])
+        while (name := next(iter(self._ready), None)) is not None:
+            batch = self._unpark(name, _due(wanted, now)) or self._unpark(name, wanted)
+            with self._lock:
+                if self._ready.pop(name, name) is None and batch is not None:
+                    self._ready[name] = None  # behind the others
+            if batch is not None:
+                self._fault("unpark.taken")
+                return batch
+        return None
+
+    def _next_probe(self) -> str | None:
+        with self._lock:
+            name = next(iter(self._to_probe), None)
+            if name is not None:
+                del self._to_probe[name]
+            return name
+
+    def _unpark(self, name: str, wanted: Wanted) -> Batch | None:
+        return self._parking.unpark(self.endpoint.source, name, wanted)
 
 
 class SqlHeldDestinations(LedgerPart):
@@ -166,10 +320,26 @@ class SqlHeldDestinations(LedgerPart):
     def _record(self, connection: Connection, held: HeldDestination) -> None:
         table = self._tables.held_destination
         values = asdict(held) | {"detail": held.detail or "-"}  # on Oracle, nothing would be NULL
+        del values["rows"]
         key = {name: values.pop(name) for name in ("source", "destination")}
         is_it = [table.c[name] == value for name, value in key.items()]
         if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
             connection.execute(insert(table).values(key | values))
+
+    def postpone(self, held: HeldDestination, until: datetime) -> bool:
+        """Record that *held* is tried now, and again *until* then; False: it has changed."""
+        table = self._tables.held_destination
+        statement = (
+            update(table)
+            .where(
+                table.c.source == held.source,
+                table.c.destination == held.destination,
+                table.c.next_try_at == held.next_try_at,
+            )
+            .values(next_try_at=until)
+        )
+        with self._writing(f"trying a destination of {held.endpoint}") as connection:
+            return connection.execute(statement).rowcount == 1
 
     def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
         """Record that destinations are reached again; repeating is harmless."""
@@ -181,12 +351,10 @@ class SqlHeldDestinations(LedgerPart):
             connection.execute(statement)
 
 
-def can_be_held(column: str | None) -> bool:
-    """Return whether the ledger has room for *column*, the text of a Destination column.
-
-    Counted as SQL Server counts, which has two for a character beyond the first 65 536.
-    """
-    return bool(column) and mssql.length(column or "") <= STORE_ID_CHARS
+def _why(held: HeldDestination) -> Unreachable:
+    # one of another release is none of ours
+    reason = next((each for each in Reason if each == held.reason), Reason.UNROUTABLE)
+    return Unreachable(reason=reason, detail=held.detail)
 
 
 def _waits(held: HeldDestination, now: datetime) -> bool:
@@ -194,16 +362,20 @@ def _waits(held: HeldDestination, now: datetime) -> bool:
     return timedelta(0) < held.next_try_at - now <= LONGEST_WAIT
 
 
-def is_over(held: HeldDestination, *, now: datetime) -> bool:
-    """Return whether a destination that has a route again need not be held any longer.
-
-    One whose messages came back, or were refused, may still do so, so its next message decides;
-    when none came for as long as the longest wait, there is none.
-    """
-    return held.reason not in _MESSAGE_DECIDES or now - held.next_try_at > LONGEST_WAIT
+def _wait_for(reason: str, tries: int) -> timedelta:
+    """Return how long a destination is left alone after *tries* vain ones, for that *reason*."""
+    most = LONGEST_WAIT if reason in _MESSAGE_DECIDES - {"refused"} else _LONGEST_LOOK_WAIT
+    return min(wait_after(tries), most)
 
 
 def wait_after(tries: int) -> timedelta:
     """Return how long a destination is left alone after *tries* vain ones: 5 s to 5 minutes."""
     doublings = min(tries - 1, 10)
     return min(_FIRST_WAIT * (1 << doublings), LONGEST_WAIT)
+
+
+def _due(wanted: Wanted, now: datetime) -> Wanted:
+    """Return the same for what is due already, or may be dispatched."""
+    if wanted.mode is Mode.DISPATCH:
+        return wanted
+    return replace(wanted, mode=Mode.DIRECT, due_until=now)

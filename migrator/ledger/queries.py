@@ -15,6 +15,7 @@ from migrator.database.portable import among, prefer_indexes
 from migrator.database.types import database_now
 from migrator.ledger.batches import batch_of
 from migrator.ledger.identity import check_identity
+from migrator.ledger.parking import parked_rows
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
@@ -92,7 +93,7 @@ class LedgerQueries(LedgerPart):
         return int(count)
 
     def held(self) -> Sequence[HeldDestination]:
-        """Return the destinations whose rows wait in the store."""
+        """Return the destinations whose rows are parked, with how many are."""
         with self._reading("reading what is held") as connection:
             return self._held(connection)
 
@@ -244,8 +245,13 @@ class LedgerQueries(LedgerPart):
         return None if oldest is None else max(now - oldest, timedelta(0))
 
     def _held(self, connection: Connection) -> Sequence[HeldDestination]:
-        table = self._tables.held_destination
-        found = [HeldDestination(**row) for row in connection.execute(select(table)).mappings()]
+        table, parked = self._tables.held_destination, Counter[tuple[str, str]]()
+        for row in connection.execute(parked_rows(self._tables.batch)):
+            parked[row.source, row.destination] += int(row.rows)
+        found = [
+            HeldDestination(**row, rows=parked[row["source"], row["destination"]])
+            for row in connection.execute(select(table)).mappings()
+        ]
         return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
 
 
@@ -353,7 +359,7 @@ class SqlHandOvers(LedgerPart):
                 )
         return [merged[name] for name in sorted(merged)]
 
-    def _renamings(self) -> Mapping[int, Mapping[str, str]]:
+    def renamings(self) -> Mapping[int, Mapping[str, str]]:
         """Return how runs renamed destinations, of those that recorded it."""
         run = self._tables.run.c
         query = select(run.id, run.options).where(run.options.like('%"map"%'))
@@ -364,7 +370,7 @@ class SqlHandOvers(LedgerPart):
         """Yield how destinations were renamed, and which batches that is true of; the rest last."""
         claimed_by = self._tables.batch.c.run_id
         runs = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
-        for run, kept in self._renamings().items():
+        for run, kept in self.renamings().items():
             runs[tuple(sorted(kept.items()))].append(run)
         for renamed, ids in runs.items():
             yield dict(renamed), [among(claimed_by, ids)]

@@ -44,6 +44,11 @@ class EndpointProgress:
         return self.count(BatchState.DISPATCHED)
 
     @property
+    def parked(self) -> int:
+        """In the ledger until their destination takes messages."""
+        return self.count(BatchState.PARKED)
+
+    @property
     def quarantined(self) -> int:
         """Kept aside with a reason."""
         return self.count(RowState.QUARANTINED)
@@ -95,12 +100,12 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDestination:
-    """A destination that could not be reached; its rows wait in the store until it is tried."""
+    """A destination that takes no messages now; its rows are parked until it is tried again."""
 
     endpoint: EndpointName
     source: str
     destination: str
-    """As in the Destination column."""
+    """The queue that messages go to."""
     reason: str
     """A code of ``conversion.Reason``."""
     detail: str
@@ -108,15 +113,17 @@ class HeldDestination:
     """How often it was tried in vain."""
     since: datetime
     next_try_at: datetime
+    rows: int = 0
+    """How many are parked, where they were counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """How many rows wait in the store for one destination that cannot be reached."""
+    """How many rows are parked for one destination."""
 
     endpoint: EndpointName
     destination: str
-    """As in the Destination column."""
+    """The queue that messages go to."""
     reason: str
     """A ``conversion.Reason`` code."""
     detail: str

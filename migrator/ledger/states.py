@@ -29,6 +29,8 @@ class BatchState(StrEnum):
     CLAIMING = "claiming"
     """Of a document store only: in the ledger, and not yet surely ours."""
     CLAIMED = "claimed"
+    PARKED = "parked"
+    """Rows of one destination that takes no messages now; they belong to no lane meanwhile."""
     STAGING = "staging"
     COMMITTING = "committing"
     PUBLISHING = "publishing"
@@ -67,6 +69,7 @@ class Event(StrEnum):
     BEGIN_RELEASE = "begin_release"
     RELEASE = "release"
     WRITE_OFF = "write_off"
+    UNPARK = "unpark"
 
 
 _S, _E = BatchState, Event
@@ -89,6 +92,8 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     (_S.COMMITTING, _E.ALL_REDELIVERED): _S.CLAIMED,
     (_S.COMMITTING, _E.GIVE_UP): _S.DOUBTFUL,
     (_S.PUBLISHING, _E.GIVE_UP): _S.DOUBTFUL,
+    # nothing of it is anywhere but in the ledger: what was not taken is moved into it row by row
+    (_S.PARKED, _E.UNPARK): _S.CLAIMED,
     (_S.CLAIMED, _E.RELEASE): _S.RELEASED,  # one transaction over store and ledger
     # of a document store: recorded before the first row goes back, and after the last is there
     (_S.CLAIMED, _E.BEGIN_RELEASE): _S.RELEASING,
@@ -114,6 +119,7 @@ RAISES_ATTEMPT: Final = frozenset(
         Event.BEGIN_RELEASE,
         Event.RELEASE,
         Event.WRITE_OFF,
+        Event.UNPARK,
     }
 )
 """Events that raise the attempt: what an older attempt left in a staging queue is waste at once."""

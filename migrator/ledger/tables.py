@@ -67,8 +67,8 @@ def names_for(engine: sa.Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
 BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""
 
-UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL})
-"""States in which somebody, the lane's owner or an operator, still has to act."""
+UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL, BatchState.PARKED})
+"""States in which a row is neither where it shall go nor back in its store."""
 
 NO_TOKEN: Final = 0
 """A token no lease ever has: whoever owns the lane takes the batch over."""
@@ -117,7 +117,7 @@ class LedgerTables:
     lease: sa.Table
     """One row per lane, of hand-over or of a dispatcher."""
     held_destination: sa.Table
-    """One row per destination that a dispatcher could not reach; its rows are in the store."""
+    """One row per destination that takes no messages; its rows wait in parked batches."""
     event: sa.Table
 
     def is_open(self, timeout: sa.FromClause, store_id: Any) -> sa.ColumnElement[bool]:
@@ -237,6 +237,8 @@ def _batch(names: LedgerNames) -> _Items:
         # of a document store only, once `db adopt` gave the ledger another id: the one by which
         # evidence of what was begun before is found
         _key("ledger_id", nullable=True),
+        # of a parked batch only: the queue that its rows wait for
+        sa.Column("destination", key_text(STORE_ID_CHARS), nullable=True),
     ]
 
 
@@ -298,6 +300,11 @@ def _add_indexes(tables: LedgerTables) -> None:
     is_open, has_state = _is_open(timeout), timeout.c.state.is_not(None)
     sa.Index(names.table("batch_lane_state"), batch.lane, batch.state)
     sa.Index(names.table("batch_run"), batch.run_id)
+    sa.Index(
+        names.table("batch_destination"),
+        batch.destination,
+        **_only(names, batch.destination.is_not(None), "mssql", "postgresql", "sqlite"),
+    )
     sa.Index(
         names.table("timeout_open"),
         *_open_key(timeout),

@@ -74,9 +74,8 @@ class Reason(StrEnum):
     )
     DESTINATION_UNKNOWN = (
         "destination-unknown",
-        "The broker has no queue of that name, and the row could not wait in the store: only its "
-        "headers name the queue, or it was claimed from a document store.",
-        "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
+        "The broker has no queue of that name; its rows are parked.",
+        "Create the queue by starting its endpoint, or run with `--map old=new`.",
     )
     DESTINATION_UNBOUND = (
         "destination-unbound",
@@ -144,9 +143,9 @@ class Reason(StrEnum):
     )
     UNROUTABLE = (
         "unroutable",
-        "It was due, was published, and came back: nothing is bound for its destination; and the "
-        "row could not wait in the store.",
-        "Repair the destination's binding; then retry.",
+        "It was due, was published, and came back: nothing is bound for its destination; its rows "
+        "are parked.",
+        "Repair the destination's binding.",
     )
     REFUSED = (
         "refused",

@@ -48,7 +48,7 @@ def destinations(context: Context) -> Iterator[Finding]:
 
     Look at each destination's queue and, for rows that enter the delays, at its binding.
 
-    Rows for what cannot be reached wait in the store. Refused is an endpoint none of whose
+    Rows for what cannot be reached are parked. Refused is an endpoint none of whose
     destinations exists, but for those held, which a run has seen missing beside others: that is
     the wrong virtual host. Rows of dispatched endpoints, which are sent when due, wait as well.
     """
@@ -108,7 +108,7 @@ def _delayed(
         elif name in unknown:
             yield warning(
                 name,
-                f"it has no queue: {counted(count, 'row')} will stay in the store until it has",
+                f"it has no queue: {counted(count, 'row')} will wait in the ledger until it has",
                 f"create it, or rename it with --map {name}=…",
             )
         elif gap:
@@ -120,7 +120,7 @@ def _delayed(
         else:
             yield warning(
                 name,
-                f"it is not bound to the delays: {counted(count, 'row')} will stay in the store "
+                f"it is not bound to the delays: {counted(count, 'row')} will wait in the ledger "
                 "until it is",
                 "start that endpoint once, or set "
                 "broker.all_endpoints_support_delayed_delivery = false",

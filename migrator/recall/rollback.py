@@ -21,6 +21,7 @@ from migrator.ledger.batches import SqlRuns
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner, evict_dead, is_surely_dead
 from migrator.ledger.leases import SqlLeases
+from migrator.ledger.parking import SqlParking
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
@@ -31,7 +32,9 @@ from migrator.recall.restore import Recalls
 from migrator.recall.rules import RecallScope
 from migrator.stores.ports import Claims
 
-RELEASABLE: Final = frozenset({BatchState.CLAIMED, BatchState.STAGING, *HALF_DONE})
+RELEASABLE: Final = frozenset(
+    {BatchState.CLAIMED, BatchState.PARKED, BatchState.STAGING, *HALF_DONE}
+)
 """States of batches of which nothing can have left migrator's own queues."""
 
 
@@ -172,6 +175,8 @@ class Rollback:
     """Called when there is something to recall; raises when no broker is named."""
     held: SqlHeldDestinations
     """Destinations for which rows wait."""
+    parking: SqlParking
+    """Those rows."""
     settle: Callable[[Collection[Lane], Collection[Batch]], int] | None
     """``handover.settle.Settlement.settle``; None: no broker is named."""
     place: BrokerPlace
@@ -263,7 +268,8 @@ class Rollback:
             detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
             self.runs.record("rolled_back", detail=detail, batch=None)
         report.doubtful = self._doubtful(scope)
-        report.is_open = any(scope.covers(batch) for batch in self.queries.open_batches())
+        left = (*self.queries.open_batches(), *self.parking.batches())
+        report.is_open = any(scope.covers(batch) for batch in left)
 
     def _recall(
         self,
@@ -355,12 +361,15 @@ class Rollback:
 
     def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:
         owner = current_owner()
-        for lane in self.leases.abandoned_lanes():
+        busy = {lane for lane, _ in self.leases.holders()}
+        parked = {batch.lane for batch in self.parking.batches() if scope.covers(batch)}
+        for lane in sorted({*self.leases.abandoned_lanes(), *(parked - busy)}):
             lease = self.leases.acquire(lane, owner, self.lease_duration)
             if lease is None:
                 continue  # taken since; it shows as busy the next time
             try:
-                for batch in self.batches.open_batches(lease):
+                waiting = self.parking.batches(lane) if lane in parked else ()
+                for batch in (*self.batches.open_batches(lease), *waiting):
                     if scope.covers(batch):
                         self.leases.renew(lease, self.lease_duration, doing="rolling back")
                         yield batch, lease
@@ -368,6 +377,10 @@ class Rollback:
                 self.leases.surrender(lease)
 
     def _release(self, batch: Batch, lease: Lease) -> int:
+        if batch.state is BatchState.PARKED:
+            if (unparked := self.parking.release(batch, lease)) is None:
+                return 0  # a daemon took it since
+            batch = unparked
         if batch.state is BatchState.CLAIMING:
             claimed = self.claims.resume(batch, lease)
             if claimed is None:
@@ -397,7 +410,7 @@ class Rollback:
         lanes = {lane for lane, _ in busy}
         batches = [
             each
-            for each in self.queries.open_batches()
+            for each in (*self.queries.open_batches(), *self.parking.batches())
             if each.lane not in lanes and scope.covers(each)
         ]
         released = [batch for batch in batches if batch.state in RELEASABLE]

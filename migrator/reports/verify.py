@@ -23,6 +23,7 @@ _STATES: Final = (
     ("handed", "handed over", "handed_over", "the broker has them, or has delivered them since"),
     ("sent", "dispatched", "dispatched", "sent by migrator when they were due"),
     ("flight", "in flight", "in_flight", "on their way to the broker, safe in the ledger"),
+    ("near", "parked", "parked", "in the ledger until their destination takes messages"),
     ("aside", "in quarantine", "quarantined", "kept with the reason, not sent"),
     ("stays", "released", "released", "given back to the table before they were handed over"),
     ("back", "recalled", "recalled", "brought back to the table after they were handed over"),

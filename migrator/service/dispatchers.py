@@ -57,8 +57,9 @@ def new_dispatchers(
 ) -> Iterator[DispatcherThread]:
     """Yield a thread for each endpoint whose stored or new timeouts we send ourselves.
 
-    An endpoint that is no longer dispatched may have rows that a kill left in flight. *ends* ends
-    the threads that a dispatcher works with; *instruments* count what is sent.
+    An endpoint that is no longer dispatched may have rows that a kill left in flight; what was
+    parked by the other kind of work is taken over. *ends* ends the threads that a dispatcher works
+    with; *instruments* count what is sent.
     """
     given = app.settings
     routes = RabbitRoutes(
@@ -71,6 +72,10 @@ def new_dispatchers(
     for endpoint, run in runs:
         is_consumed = given.endpoint(endpoint.name).mode is not EndpointMode.MIGRATE
         is_wanted = is_consumed or given.handover.near_due is NearDue.DISPATCH
+        if not is_wanted:
+            app.parking.take_over([endpoint.source], given.handover.mode)
+        elif given.endpoint(endpoint.name).mode is EndpointMode.DISPATCH:
+            app.parking.take_over([endpoint.source], Mode.DISPATCH)
         if not is_wanted and endpoint.source not in left_open:
             continue
         name, mode = str(endpoint.name), str(Mode.DISPATCH)
@@ -130,7 +135,9 @@ def _poller(app: App, endpoint: StoreEndpoint, run: RunId, routes: RabbitRoutes)
         claims=app.sql_side(wanted_for="dispatching").claims,
         batches=app.batches,
         dispatched=DispatchedBatches(app.engine, app.tables),
-        held=HeldDestinations(app.held_destinations, endpoint),
+        held=HeldDestinations(
+            app.held_destinations, app.parking, endpoint, is_dispatched=True, fault=app.fault
+        ),
         routes=routes,
         clock=app.clock,
         every=given.poll_interval,

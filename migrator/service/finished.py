@@ -83,6 +83,7 @@ class EndpointEnd:
             done += f", {grouped(now.dispatched)} sent when due"
         open_rows = [
             (now.in_flight, "in flight"),
+            (now.parked, "parked"),
             (now.doubtful, "doubtful"),
             (now.quarantined, "in quarantine"),
             (self.remaining.to_move if self.remaining else 0, "still to move"),
@@ -144,7 +145,7 @@ class FinishWatch:
                 seen.count_at_s = float("-inf")
                 moved = found.handed_over - (before.handed_over if before else 0)
                 self._has_moved = self._has_moved or (moved > 0 and self._was_polled)
-                if found.in_flight or moved:
+                if found.in_flight or found.parked or moved:
                     self._leave(name, seen)
             self._was_polled = True
 
@@ -260,7 +261,7 @@ def end_document(end: EndpointEnd) -> dict[str, object]:
     """Return one endpoint as a hook is told of it."""
     counts = {
         key: getattr(end.counts, key)
-        for key in ("handed_over", "dispatched", "in_flight", "quarantined", "doubtful")
+        for key in ("handed_over", "dispatched", "in_flight", "parked", "quarantined", "doubtful")
     }
     left = _facts(None, end.remaining) if end.remaining else {}
     return {

@@ -100,7 +100,7 @@ class RunEnd:
 
     code: ExitCode
     held: Sequence[HeldRows] = ()
-    """What waits in the store for destinations that cannot be reached."""
+    """What is parked for destinations that take no messages."""
     endpoints: Sequence[EndpointEnd] = ()
     """How each endpoint is; empty: it could not be told, or it was not *once*."""
 
@@ -303,7 +303,7 @@ class _Daemon:
         ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
         self._use_throttles(self._app.settings)
-        self._holding.begin(self._moved)
+        self._holding.begin(self._moved, self._app.hand_overs.renamings())
 
     def work(self, *, watch: Callable[[], None], load: Callable[[], Settings]) -> RunEnd:
         """Work until done (``once``) or told to stop; return how it ended."""
@@ -408,18 +408,29 @@ class _Daemon:
                 yield LimitPassed(reason.text)
 
     def _held_rows(self) -> Sequence[HeldRows] | None:
-        """Return, and log, what waits in the store; None: nobody can count it now."""
+        """Return, and log, what is parked; None: it cannot be counted now."""
+        sources = {each.source for each in self._moved}
         try:
-            found = self._holding.rows(self._app.store, self._moved)
+            found = [
+                HeldRows(
+                    endpoint=each.endpoint,
+                    destination=each.destination,
+                    reason=each.reason,
+                    detail=each.detail,
+                    rows=each.rows,
+                )
+                for each in self._app.queries.held()
+                if each.source in sources and each.rows
+            ]
         except MigratorError as exc:
             _log.warning(
-                "what waits in the store could not be counted",
+                "parked rows could not be counted",
                 extra={"action": "held_not_counted", "error": str(exc)},
             )
             return None
         for each in found:
             _log.warning(
-                "timeouts wait in the store: their destinations cannot be reached",
+                "timeouts are parked in the ledger: their destination takes no messages",
                 extra={"action": "rows_held", **asdict(each)},
             )
         return found
@@ -460,7 +471,7 @@ class _Daemon:
                 look=self._look,
                 pacer=self._pacer,
                 is_held=lambda endpoint: not self._guard.may_claim(endpoint),
-                not_for=self._holding.not_for,
+                holding=self._holding,
                 fault=app.fault,
             ),
             preparer=app.new_preparer(self._holding),

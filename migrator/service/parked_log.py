@@ -52,7 +52,7 @@ class ParkedLog:
         remedies = {str(reason): reason.remedy for reason in Reason}
         _log.log(
             logging.ERROR if first[0].reason in _FOR_AN_OPERATOR else logging.WARNING,
-            "destinations are parked; their timeouts wait in the store",
+            "destinations are parked; their timeouts wait in the ledger",
             extra={
                 "action": "destinations_parked",
                 "destinations": len(parked),

@@ -61,8 +61,6 @@ class ClaimRequest:
     """Only rows behind it; None: from the start of the range."""
     only: Collection[TimeoutId] | None = None
     """Only these ids, of whatever form; None: any."""
-    not_for: Collection[str] = ()
-    """Values of the Destination column whose rows are left where they are."""
 
 
 def trial_request(run: RunId, endpoint: StoreEndpoint) -> ClaimRequest:

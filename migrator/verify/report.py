@@ -25,6 +25,7 @@ SLACK: Final = timedelta(seconds=5)
 """What is due this soon may have left its level, or not yet; nothing is concluded from it."""
 
 STATES: Final = (
+    ("parked", BatchState.PARKED),
     ("handed over", BatchState.HANDED_OVER),
     ("dispatched", BatchState.DISPATCHED),
     ("quarantined", RowState.QUARANTINED),

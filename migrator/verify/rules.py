@@ -20,6 +20,7 @@ NOT_IN_LEVELS: Final = frozenset(
         for state in (
             BatchState.CLAIMING,
             BatchState.CLAIMED,
+            BatchState.PARKED,
             BatchState.RELEASING,
             BatchState.RELEASED,
             RowState.RECALLED,

@@ -162,6 +162,16 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure("migrator_dispatched_rows", ("endpoint",), "Sent when due, and confirmed."),
         Measure("migrator_in_flight_rows", ("endpoint",), "Claimed, and not settled yet."),
         Measure(
+            "migrator_parked_rows",
+            ("endpoint",),
+            "Parked in the ledger: their destination takes no messages.",
+        ),
+        Measure(
+            "migrator_parked_destination_rows",
+            ("endpoint", "destination", "reason"),
+            "The same by destination, of the 100 with most rows.",
+        ),
+        Measure(
             "migrator_doubtful_rows",
             ("endpoint",),
             "Rows of doubtful batches: it is not known whether the broker has them.",
@@ -178,7 +188,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_waiting_destinations",
             ("endpoint",),
-            "Destinations that cannot be reached; their rows wait in the store.",
+            "Destinations that take no messages; their rows are parked in the ledger.",
         ),
         Measure(
             "migrator_lease_alive",
@@ -212,6 +222,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BATCH_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_MOST_DESTINATIONS: Final = 100
 _LATENESS_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)
 """Fine round the second within which a dispatcher is to send, and the two of the promise."""
 
@@ -362,6 +373,11 @@ def _ledger(progress: Progress) -> _Samples:
         "migrator_handed_over_rows": [((e.endpoint,), e.handed_over) for e in endpoints],
         "migrator_dispatched_rows": [((e.endpoint,), e.dispatched) for e in endpoints],
         "migrator_in_flight_rows": [((e.endpoint,), e.in_flight) for e in endpoints],
+        "migrator_parked_rows": [((e.endpoint,), e.parked) for e in endpoints],
+        "migrator_parked_destination_rows": [
+            ((h.endpoint, h.destination, h.reason), h.rows)
+            for h in sorted(progress.held, key=lambda h: -h.rows)[:_MOST_DESTINATIONS]
+        ],
         "migrator_doubtful_rows": [((e.endpoint,), e.doubtful) for e in endpoints],
         "migrator_quarantined_rows": [
             ((q.endpoint, q.reason), q.rows) for q in progress.quarantine

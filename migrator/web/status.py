@@ -248,6 +248,7 @@ def _counts(endpoint: EndpointProgress) -> Document:
         "endpoint": endpoint.endpoint,
         "claimed_total": sum(endpoint.rows.values()),
         "in_flight": endpoint.in_flight,
+        "parked": endpoint.parked,
         "handed_over": endpoint.handed_over,
         "dispatched": endpoint.dispatched,
         "quarantined": endpoint.quarantined,

@@ -5,7 +5,7 @@ Pure. What is not known stays unknown: no number stands for it, and no bar is dr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -212,9 +212,8 @@ def _needs(snapshot: Snapshot) -> Iterator[_Need]:
     if held := _held(snapshot):
         queues = sorted({each.destination for each in held})
         what = "a destination" if len(queues) == 1 else counted(len(queues), "destination")
-        rows = _rows_that_wait(snapshot, {each.endpoint for each in held})
-        wait = "rows wait" if rows is None else counted(rows, "row waits", "rows wait")
-        yield _Need(f"{wait} for {what}", f"Cannot be reached: {listed(queues, _FEW)}")
+        wait = counted(sum(each.rows for each in held), "row is parked", "rows are parked")
+        yield _Need(f"{wait} for {what}", f"Takes no messages: {listed(queues, _FEW)}")
     unattended = [
         (view.endpoint, found)
         for view in snapshot.endpoints
@@ -230,12 +229,8 @@ def _needs(snapshot: Snapshot) -> Iterator[_Need]:
 
 def _held(snapshot: Snapshot) -> Sequence[HeldDestination]:
     """Return the destinations that rows of these endpoints wait for."""
-    may_wait = {
-        view.endpoint
-        for view in snapshot.endpoints
-        if view.phase is not Phase.FINISHED and view.in_store != 0
-    }
-    return [each for each in snapshot.progress.held if each.endpoint in may_wait]
+    names = {view.endpoint for view in snapshot.endpoints}
+    return [each for each in snapshot.progress.held if each.endpoint in names and each.rows]
 
 
 def _waiting(snapshot: Snapshot) -> set[str]:
@@ -246,22 +241,6 @@ def _waiting(snapshot: Snapshot) -> set[str]:
         for view in snapshot.endpoints
         if view.phase is Phase.WAITING and view.endpoint not in held
     }
-
-
-def _rows_that_wait(snapshot: Snapshot, endpoints: Collection[EndpointName]) -> int | None:
-    """Return how many rows of *endpoints* wait for destinations; None: it is not known.
-
-    Nobody counts them one by one. Where nothing is moved any more, all that is to be moved waits.
-    """
-    rows = 0
-    for view in snapshot.endpoints:
-        if view.endpoint not in endpoints:
-            continue
-        is_still = view.phase is Phase.WAITING and not view.holds and view.rate_per_s == 0
-        if not is_still or view.remaining is None or not view.remaining.is_exact:
-            return None
-        rows += view.remaining.to_move
-    return rows or None
 
 
 def _not_ready(reasons: Sequence[str]) -> State:
@@ -419,6 +398,7 @@ def _shares(progress: EndpointProgress | None) -> Sequence[Share]:
         Share(kind="handed", label="handed over", count=progress.handed_over),
         Share(kind="sent", label="sent when due", count=progress.dispatched),
         Share(kind="flight", label="in flight", count=progress.in_flight),
+        Share(kind="near", label="parked", count=progress.parked),
         Share(kind="aside", label="in quarantine", count=progress.quarantined),
         Share(kind="bad", label="doubtful", count=progress.doubtful),
     )

@@ -25,6 +25,7 @@ from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.operator_actions import OperatorActions
+from migrator.ledger.parking import SqlParking
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import HeldDestination
@@ -147,6 +148,7 @@ class AnySite(ABC):
         self.operators = OperatorActions(self.engine, self.tables)
         self.dispatched = DispatchedBatches(self.engine, self.tables)
         self.held = SqlHeldDestinations(self.engine, self.tables)
+        self.parking = SqlParking(self.engine, self.tables)
         self._open()
 
     @abstractmethod

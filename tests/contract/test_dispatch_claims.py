@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from migrator.errors import IllegalTransition, LeaseLost
 from migrator.ledger.report import QuarantineFilter
-from migrator.ledger.states import BatchState, Event, Mode
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
+from migrator.ledger.states import Mode
+from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
 
 LETTERS = "abcdef01-2345-6789-abcd-ef0123456789"
-
-
-def _to(destinations: Sequence[str | None]) -> list[LegacyRow]:
-    return [
-        replace(row, destination=destination)
-        for row, destination in zip(hours(len(destinations)), destinations, strict=True)
-    ]
-
-
-def _claimed(site: Site, endpoint: StoreEndpoint, lease: Lease, state: BatchState) -> Batch:
-    batch = site.claim(endpoint, lease, mode=Mode.DISPATCH).batch
-    if state is BatchState.PUBLISHING:
-        batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    return batch
 
 
 # ── only these ──────────────────────────────────────────────────────────────────────────────
@@ -85,96 +67,6 @@ def test_named_rows_the_ledger_has_stay_in_the_store(site: Site) -> None:
     site.insert(hours(1))
     request = site.request(endpoint, lease, only=[timeout_id(0)])
     assert site.claims.claim(request) is None
-
-
-# ── not for these ───────────────────────────────────────────────────────────────────────────
-
-
-def test_rows_for_some_destinations_are_left(site: Site) -> None:
-    """By the text of the column, also when they are named, and they do not fill a batch.
-
-    A row without destination is claimed all the same.
-    """
-    endpoint, lease = site.create(_to(["A", "B", None, "a", "", "A@MACHINE"])), site.lease()
-    not_for = ["A", "", "C", "\0", "\ud800"]
-    named = site.request(endpoint, lease, only=[timeout_id(0)], not_for=not_for)
-    assert site.claims.claim(named) is None
-    claim = site.claim(endpoint, lease, not_for=not_for, max_rows=4)
-    assert site.ids(claim) == [timeout_id(n) for n in (1, 2, 3, 5)]
-    assert [row.destination for row in site.legacy_rows()] == ["A", ""]
-
-
-# ── giving back ─────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.every_store
-@pytest.mark.parametrize("state", [BatchState.CLAIMED, BatchState.PUBLISHING])
-def test_rows_are_given_back_byte_for_byte(site: Site, state: BatchState) -> None:
-    """As if never claimed: the store has them as they were, the ledger knows nothing of them."""
-    odd = LegacyRow(
-        id=timeout_id(1),
-        destination="Büro@MACHINE",
-        saga_id=None,
-        body=bytes(range(256)),
-        due=due_in(timedelta(hours=2, microseconds=7)),
-        headers='{\r\n  "a": "ä€😀"\r\n}',
-        version=None,
-    )
-    empty = LegacyRow(
-        id=timeout_id(2), body=None, headers=None, destination=None, due=due_in(timedelta(hours=3))
-    )
-    endpoint, lease = site.create([*hours(1), odd, empty, *hours(2, start=3)]), site.lease()
-    batch = _claimed(site, endpoint, lease, state)
-    after = site.claims.give_back(batch, [1, 2], lease)
-    for again in ([1, 2, 17], []):  # whoever did not hear the answer asks again
-        assert site.claims.give_back(batch, again, lease) == after
-    assert site.legacy_rows() == [odd, empty]
-    assert after == replace(batch, size=3, body_bytes=21)
-    assert site.batches.find(batch.id) == after
-    assert [row.row_index for row in site.batches.rows(after)] == [0, 3, 4]
-    assert site.states() == {state: 3}
-
-
-def test_a_row_that_was_given_back_can_be_claimed_again(site: Site) -> None:
-    """Also while the rest of its first batch is still open; and given back once more."""
-    endpoint, lease = site.create(hours(2)), site.lease()
-    first = _claimed(site, endpoint, lease, BatchState.PUBLISHING)
-    first = site.claims.give_back(first, [1], lease)
-    second = _claimed(site, endpoint, lease, BatchState.CLAIMED)
-    assert [row.id for row in site.batches.rows(second)] == [timeout_id(1)]
-    site.claims.give_back(second, [0], lease)
-    assert site.legacy_rows() == hours(1, start=1)
-    first = site.batches.advance(first, Event.ALL_DISPATCHED, lease)
-    assert first.size == 1
-    with pytest.raises(IllegalTransition):  # what was sent is not put back by mistake
-        site.claims.give_back(first, [0], lease)
-
-
-def test_rows_in_quarantine_are_not_given_back(site: Site) -> None:
-    """They wait for a person, not for a destination."""
-    endpoint, lease = site.create(hours(3)), site.lease()
-    batch = _claimed(site, endpoint, lease, BatchState.CLAIMED)
-    site.set_aside(batch, lease, 1)
-    assert site.claims.give_back(batch, [0, 1], lease).size == 2
-    assert site.legacy_rows() == hours(1)
-    assert site.states() == {"claimed": 1, "quarantined": 1}
-
-
-@pytest.mark.parametrize("stale", ["lease", "attempt", "surrendered"])
-def test_without_lane_and_batch_nothing_is_given_back(site: Site, stale: str) -> None:
-    """A former owner, or an old view of the batch, changes nothing."""
-    endpoint, lease = site.create(hours(2)), site.lease()
-    batch = _claimed(site, endpoint, lease, BatchState.PUBLISHING)
-    if stale == "lease":
-        site.lease()
-    elif stale == "surrendered":
-        site.leases.surrender(lease)
-    else:
-        site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    with pytest.raises(LeaseLost):
-        site.claims.give_back(batch, [0], lease)
-    assert site.legacy_rows() == []
-    assert site.states() == {"publishing": 2}
 
 
 # ── quarantine ──────────────────────────────────────────────────────────────────────────────

@@ -98,19 +98,19 @@ def test_only_dispatched_batches_of_the_own_lane_are_folded(site: Site) -> None:
 
 
 def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
-    """Of which every row was given back, it only counts zero."""
+    """Of which every row was parked, it only counts zero."""
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
     site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
     batch = site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH, max_rows=3).batch
     batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-    batch = site.claims.give_back(batch, [0, 1, 2], lease)
+    batch = site.parking.park(batch, dict.fromkeys(range(3), "Gone"), lease)
     site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
     site.dispatched_batch(endpoint, lease, run=run, max_rows=3)
-    assert [size for _, size, _, _ in _batches(site)] == [3, 0, 3]
+    assert [size for _, size, _, _ in _batches(site)] == [3, 0, 3, 3]
     assert site.dispatched.prune(lease, older_than=LONG_AGO) == 6
-    assert [size for _, size, _, _ in _batches(site)] == [6]
-    assert len(site.legacy_rows()) == 3
+    assert [size for _, size, _, _ in _batches(site)] == [6, 3]
+    assert site.states() == {"dispatched": 6, "parked": 3}
 
 
 def test_folding_is_bounded_and_goes_on_where_it_was(

@@ -160,6 +160,16 @@ class Rig:
         query = "SELECT store_id, reason FROM migrator.timeout WHERE state = 'quarantined'"
         return {str(each): str(reason) for each, reason in self.query(query)}
 
+    def parked(self) -> dict[str, str]:
+        """Return id → reason code of everything that is parked."""
+        query = (
+            "SELECT t.store_id, h.reason FROM migrator.timeout t"
+            " JOIN migrator.batch b ON b.id = t.batch_id AND b.state = 'parked'"
+            " JOIN migrator.held_destination h"
+            " ON h.source = b.source AND h.destination = b.destination"
+        )
+        return {str(each): str(reason) for each, reason in self.query(query)}
+
     def batch_states(self) -> Counter[str]:
         """Return how many batches are in which state."""
         return Counter(dict(self.query("SELECT state, count(*) FROM migrator.batch GROUP BY 1")))
@@ -331,7 +341,8 @@ class Rig:
         self, rows: Sequence[Row], *receivers: str, settle_s: float = PATIENCE_S
     ) -> Account:
         """Count each timeout on the broker; waits until what is dead-lettered has arrived."""
-        expected = {each.id for each in rows} - self.stored_ids() - set(self.quarantined())
+        aside = self.stored_ids() | {*self.quarantined(), *self.parked()}
+        expected = {each.id for each in rows} - aside
         found: Counter[str] = Counter()
         deadline = time.monotonic() + settle_s
         while True:

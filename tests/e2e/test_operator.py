@@ -99,18 +99,17 @@ def shows(place: str) -> bool:
         page = client.get("/")
     text = text_of(page)
     print(text)
-    # how many wait is known once nothing was moved for a minute
-    headline = r"Running; (40 )?rows wait for a destination; 1 row is left and nobody sends it "
+    headline = r"Running; 40 rows are parked for a destination; 1 row is left and nobody sends it "
     is_told = re.search(headline, text) is not None and 'class="verdict care"' in page.text
     left = "1 is left to the timeout manager (cutoff 1m): all overdue, and nothing consumes"
     dispatcher = "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"
     numbers = (
-        *("6 065 of 6 106 moved", "41 still in the tables", "Sales unreadable-headers 1 1"),
+        *("6 065 of 6 106 moved", "1 still in the tables", "Sales unreadable-headers 1 1"),
         *("Sales migrate:", "60 handed over 1 in quarantine 1 in the table"),
         f"finished Done: 60 moved, 1 in quarantine. {left} {dispatcher}",
-        *("finished Done: 6 000 moved. Pause…", "Cannot be reached: Nowhere"),
+        *("finished Done: 6 000 moved. Pause…", "Takes no messages: Nowhere"),
         *("Billing.Eu migrate:", "6 000 handed over 0 in the table"),
-        *("Shipping migrate:", "5 handed over 40 in the table", "Nowhere of Shipping"),
+        *("Shipping migrate:", "5 handed over 40 parked 0 in the table", "Nowhere of Shipping"),
     )
     return is_told and all(each in text for each in numbers)
 
@@ -125,7 +124,7 @@ def test_from_the_first_look_to_the_last(rig: Rig, sites: dict[str, Rig], tmp_pa
     assert [(each["created"], each["existed"]) for each in made] == [(57, 0), (0, 57)]
     rig.must("db", "grants", "--user", "anybody", "--endpoint", "Sales", "--json")
     counts = "6 065 would be moved; 1 due too soon to be moved; 40 would wait for a destination"
-    lacking = "Nowhere: it has no queue: 40 rows will stay in the store"
+    lacking = "Nowhere: it has no queue: 40 rows will wait in the ledger"
     previews(rig, 0, counts, "1 would go to quarantine", lacking, "unreadable-headers")
     report = tmp_path / "report.html"
     rig.must("preview", *ALL, *MAP, "--exact", "--format", "html", "--output", str(report))
@@ -152,7 +151,7 @@ def test_from_the_first_look_to_the_last(rig: Rig, sites: dict[str, Rig], tmp_pa
         dispatcher,
     )
     shipping = endpoints(rig)["Shipping"]
-    assert (shipping["state"], shipping["in_store"]) == ("waiting", 40)
+    assert (shipping["state"], shipping["in_store"], shipping["parked"]) == ("waiting", 0, 40)
     assert (shipping["quarantined"], shipping["held_destinations"]) == (0, 1)
     wait_until(lambda: shows(page_of["MIGRATOR_WEB__LISTEN"]), what="the page with all numbers")
     assert [text for wrong in WRONG_FOR_A_DAEMON if (text := answers(rig, wrong, {}))] == []

@@ -15,7 +15,7 @@ from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.pace import Pacer
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations
+from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import BrokerLimits
@@ -56,7 +56,7 @@ def poller(site: Site) -> Poller:
         claims=site.claims,
         batches=site.batches,
         dispatched=DispatchedBatches(site.engine, site.tables),
-        held=HeldDestinations(SqlHeldDestinations(site.engine, site.tables), endpoint),
+        held=HeldDestinations(site.held, site.parking, endpoint, is_dispatched=True),
         routes=None,  # type: ignore[arg-type]  # nothing is held, nothing is sent
         clock=DatabaseClock(site.engine),
         every=timedelta(seconds=0.5),

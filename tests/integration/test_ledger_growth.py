@@ -138,7 +138,7 @@ def test_no_statement_reads_more_than_it_is_about(
     claim = asking(lambda: site.claim(endpoint, lease, max_rows=BATCH_ROWS))
     assert len(asking(lambda: site.batches.rows(claim.batch))) == BATCH_ROWS
     asking(lambda: site.set_aside(claim.batch, lease, 1, 2))
-    batch = asking(lambda: site.claims.give_back(claim.batch, [3], lease))
+    batch = asking(lambda: site.parking.park(claim.batch, {3: "Gone"}, lease))
     assert asking(lambda: site.batches.open_batches(lease)) == [batch]
     asking(lambda: site.batches.put_in(lease))
     asking(lambda: site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_SETTLED))

@@ -322,16 +322,6 @@ def test_a_zero_date_is_no_time(site: Site, endpoint: StoreEndpoint) -> None:
     assert site.claims.claim(site.request(endpoint, site.lease())) is None
 
 
-def test_held_destinations_are_told_apart_by_letter_case(
-    site: Site, endpoint: StoreEndpoint
-) -> None:
-    """The column's collation says they are the same queue; the broker says they are not."""
-    insert(site, 1, 2)
-    site.execute(f"UPDATE {site.quoted()} SET \"Destination\" = 'BILLING' LIMIT 1")
-    claim = site.claim(endpoint, site.lease(), not_for=("Billing",))
-    assert [row.destination for row in site.batches.rows(claim.batch)] == ["BILLING"]
-
-
 def test_a_table_without_transactions_is_refused(site: Site, endpoint: StoreEndpoint) -> None:
     """A crash between copying and removing would double its rows."""
     site.execute(f"ALTER TABLE {site.quoted()} ENGINE=MyISAM")
@@ -368,7 +358,7 @@ def test_sessions_depend_on_no_default_of_the_server(
         lease = other.lease()
         claim = other.claim(endpoint, lease)
         assert other.ids(claim) == [timeout_id(number) for number in range(20)]
-        assert other.claims.give_back(claim.batch, [0], lease).size == 19
+        assert other.parking.park(claim.batch, {0: "Gone"}, lease).size == 19
         clear = ClearTimeouts(saga_id=timeout_id(5))
         assert other.intake.apply(endpoint, [_new(), clear], lease).known == 1
         other.close()
@@ -518,20 +508,16 @@ def test_a_renewal_does_not_wait_for_a_claim_and_who_lost_the_lane_takes_nothing
     assert site.states() == ({} if is_lost else {"claimed": 2})
 
 
-@pytest.mark.parametrize("is_storing", [True, False])
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_renewal_does_not_wait_for_what_waits_for_a_row(
-    site: Site, is_storing: bool, is_lost: bool
-) -> None:
-    """Storing and giving back lock rows first and the lane last, as a claim does."""
+def test_a_renewal_does_not_wait_for_what_waits_for_a_row(site: Site, is_lost: bool) -> None:
+    """Storing locks rows first and the lane last, as a claim does."""
     endpoint, lease = site.create(hours(1)), site.lease()
-    batch, [row_id] = site.claim(endpoint, lease).batch, [timeout_id(0)]
+    site.claim(endpoint, lease)
+    row_id = timeout_id(0)
     redelivered = replace(_new(), id=TimeoutId(row_id))
 
     def work() -> object:
-        if is_storing:
-            return site.intake.apply(endpoint, [redelivered], lease).known
-        return site.claims.give_back(batch, [0], lease).size
+        return site.intake.apply(endpoint, [redelivered], lease).known
 
     insertion = f"INSERT INTO {site.quoted()} (Id, Time, Headers, PersistenceVersion)"
     with ThreadPoolExecutor(1) as pool:
@@ -549,14 +535,11 @@ def test_a_renewal_does_not_wait_for_what_waits_for_a_row(
             with pytest.raises(LeaseLost):
                 working.result(timeout=20)
         else:
-            assert working.result(timeout=20) == (1 if is_storing else 0)
-    assert len(site.legacy_rows()) == (0 if is_lost or is_storing else 1)
+            assert working.result(timeout=20) == 1
+    assert site.legacy_rows() == []
 
 
-@pytest.mark.parametrize("not_for", [(), ("Shipping", "Returns")])
-def test_claims_walk_the_index_on_time(
-    site: Site, endpoint: StoreEndpoint, not_for: tuple[str, ...]
-) -> None:
+def test_claims_walk_the_index_on_time(site: Site, endpoint: StoreEndpoint) -> None:
     """Without statistics and over a whole table: reading it all would lock it all."""
     what = Invention(
         endpoint="Sales.Orders",
@@ -567,7 +550,7 @@ def test_claims_walk_the_index_on_time(
         body_bytes=20,
     )
     insert_rows(site.engine, site.store.blank(site.source), invent(what))
-    request = site.request(endpoint, site.lease(), max_rows=400, not_for=not_for)
+    request = site.request(endpoint, site.lease(), max_rows=400)
     legacy = site.store.legacy_table(site.source)
     move = Move(legacy=legacy, ledger=site.tables, request=request, batch_id=1)
     query = MysqlDialect().picking(move, "Index_Time")
@@ -665,7 +648,7 @@ def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer
     limited.store.trial_claim(endpoint)
     lease = limited.lease()
     claim = limited.claim(endpoint, lease)
-    assert limited.claims.give_back(claim.batch, [0], lease).size == 2
+    assert limited.parking.park(claim.batch, {0: "Gone"}, lease).size == 2
     assert limited.claims.release(claim.batch, lease) == 2
     limited.queries.progress()
     limited.operators.purge(before=NOW + timedelta(days=9999))

@@ -98,6 +98,7 @@ def some_progress() -> Progress:
                 tries=3,
                 since=NOW,
                 next_try_at=NOW,
+                rows=40,
             )
         ],
     )

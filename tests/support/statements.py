@@ -122,7 +122,6 @@ def request(legacy: LegacyTable, **changes: Any) -> ClaimRequest:
         "max_rows": 200,
         "max_bytes": 10**6,
         "cursor": Cursor(due_at=NOW + timedelta(hours=1), id=ID),
-        "not_for": frozenset({"Billing"}),
     } | changes
     return ClaimRequest(**values)
 
@@ -137,8 +136,7 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
     if isinstance(store, MssqlDialect):
         by_id = seeking("PK 100 %")
         yield store.picking(move, walking("Index_Time 100 %"))
-        yield store.passing_over(move, walking("Index_Time 100 %"))
-        yield store.picking(replace(move, request=replace(named, not_for=frozenset())), by_id)
+        yield store.picking(replace(move, request=named), by_id)
         yield store.copying(move, [Copied(id=ID, row_index=0, content_hash="ab")], by_id)
         yield reading_content(legacy, [ID], keeping(by_id))
     else:

@@ -246,12 +246,7 @@ class DocumentClaims:
             at_most *= _MORE
 
     def _free(self, request: ClaimRequest, listed: Sequence[Entry]) -> Sequence[TimeoutId]:
-        fit = [
-            each.id
-            for each in listed
-            if each.destination not in request.not_for
-            and (request.only is None or each.id in request.only)
-        ]
+        fit = [each.id for each in listed if request.only is None or each.id in request.only]
         known = self._records.known(request.endpoint.source, fit)
         return [each for each in fit if each not in known]
 

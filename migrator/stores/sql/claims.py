@@ -6,7 +6,7 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -16,16 +16,14 @@ import sqlalchemy as sa
 from migrator.database import mssql
 from migrator.database.engine import reading, writing
 from migrator.database.portable import (
-    MOST_IN_LIST,
-    among,
     first_for_update,
     flag,
     prefer_indexes,
     row_by_row,
 )
-from migrator.database.types import byte_length, database_now
+from migrator.database.types import database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreLocked
-from migrator.ledger.claims import hold_batch, insert_trial_run, open_batch, under_lease
+from migrator.ledger.claims import insert_trial_run, open_batch, under_lease
 from migrator.ledger.quarantine import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
@@ -42,8 +40,6 @@ _LOOKED_AT_ONCE: Final = 50
 """Tables in one statement."""
 _LOOK_LOCKS: Final = timedelta(seconds=0.2)
 """So long a look at several tables waits for one that another transaction keeps."""
-_UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
-"""States of a batch of which single rows can be given back."""
 _COUNTED: Final = {"preserve_rowcount": True}
 _LEDGER_COLUMNS: Final = {
     "Id": "store_id",
@@ -90,7 +86,9 @@ class SqlClaims:
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         """Look without a lock or a transaction id; see ``Claims``."""
-        return [each for some in _at_once(requests) for each in self._promising(some)]
+        starts = range(0, len(requests), _LOOKED_AT_ONCE)
+        parts = (requests[start : start + _LOOKED_AT_ONCE] for start in starts)
+        return [each for some in parts for each in self._promising(some)]
 
     def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         sources = {each.endpoint.source for each in requests}
@@ -171,37 +169,6 @@ class SqlClaims:
                 raise LeaseLost(f"batch {batch.id} is no longer lane {lease.lane}'s to release")
             still_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
             return self.put_back(connection, legacy, (row.c.batch_id == batch.id) & still_here)
-
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
-
-        Returns the batch, which is smaller by them. Rows in quarantine, and those given back
-        before, are left out; repeating is harmless.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
-        if batch.state not in _UNDONE_SINGLY:
-            raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
-        legacy, row = self._table_of(batch.source), self._ledger.timeout
-        these = among(row.c.row_index, rows)
-        which = sa.and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
-        doing = f"giving back rows of batch {batch.id} to {batch.source}"
-        with (
-            writing(self._engine, StoreError, doing=doing) as connection,
-            under_lease(connection, self._ledger, lease),
-        ):
-            size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
-            measured = sa.select(sa.func.coalesce(sa.func.sum(byte_length(row.c.body)), 0)).where(
-                which
-            )
-            body_bytes -= int(connection.execute(measured).scalar_one())
-            put = self._insert(connection, legacy, which)
-            deleted = connection.execute(row_by_row(sa.delete(row).where(which))).rowcount
-            demand(legacy, "put back", put, of=deleted)
-            table, after = self._ledger.batch, {"size": size - put, "body_bytes": body_bytes}
-            connection.execute(sa.update(table).where(table.c.id == batch.id).values(after))
-        return replace(batch, size=size - put, body_bytes=body_bytes)
 
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
@@ -296,19 +263,6 @@ def putting_back(
     return sa.insert(legacy.table).from_select(
         [legacy.table.c[key] for key in values], sa.select(*values.values()).where(which)
     )
-
-
-def _at_once(requests: Sequence[ClaimRequest]) -> Iterator[Sequence[ClaimRequest]]:
-    """Yield *requests* in parts that one statement takes, with the destinations they leave out."""
-    some, names = list[ClaimRequest](), 0
-    for each in requests:
-        names += len(each.not_for)
-        if some and (len(some) == _LOOKED_AT_ONCE or names > MOST_IN_LIST):
-            yield some
-            some, names = [], len(each.not_for)
-        some.append(each)
-    if some:
-        yield some
 
 
 def trial_claim(

@@ -25,7 +25,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.types import Uuid
 
-from migrator.database.portable import not_among, row_by_row
+from migrator.database.portable import row_by_row
 from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
 from migrator.errors import StoreError
 from migrator.ledger.batches import timeouts_of
@@ -223,10 +223,6 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[
     found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
         found += _called(legacy, request.only)
-    not_for = sorted(filter(is_storable, request.not_for))
-    if not_for:
-        destination = legacy.table.c.Destination
-        found.append(destination.is_(None) | not_among(exactly(destination), not_for))
     return found
 
 

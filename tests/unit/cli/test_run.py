@@ -111,7 +111,7 @@ def test_what_is_told_is_of_the_endpoints_of_the_run(program: Program, launched:
     ]
     assert launched.told == [
         *["0 handed over, 3 in flight, 0 in quarantine; idle"] * 2,
-        "0 handed over, 7 in flight, 0 in quarantine, 1 destination held; idle",
+        "0 handed over, 7 in flight, 0 in quarantine, 1 destination parked; idle",
     ]
 
 
@@ -251,6 +251,6 @@ def test_progress_is_one_line(program: Program, launched: Launched) -> None:
 
     assert run.progress_line(PROGRESS) == "90 handed over, 6 in flight, 3 in quarantine; idle"
     assert run.progress_line(DISPATCHING) == (
-        "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destination held; "
+        "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destination parked; "
         "dispatcher public.Sales_TimeoutData: dispatching: 2 rows wait until due"
     )

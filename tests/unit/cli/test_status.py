@@ -39,7 +39,9 @@ PROGRESS = replace(
 )
 DISPATCHING = replace(
     PROGRESS,
-    endpoints=[EndpointProgress(endpoint=SALES, rows={"dispatched": 40, "publishing": 2})],
+    endpoints=[
+        EndpointProgress(endpoint=SALES, rows={"dispatched": 40, "publishing": 2, "parked": 40})
+    ],
     quarantine=[],
     doubtful=[],
     lanes=[
@@ -68,14 +70,15 @@ def test_a_dispatcher_is_told_by_its_table(capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         *("endpoint", "state", "in", "store", "moved", "done", "rows/s", "left"),
-        *("in", "flight", "quarantined", "held"),
+        *("in", "flight", "quarantined", "parked"),
     ]
     assert lines[1].split() == [
-        *("Sales", "moving", "5", "000", "40", "0", "%", "50.0", "1m", "40s", "2", "0", "1")
+        *("Sales", "moving", "5", "000", "40", "0", "%", "50.0", "1m", "40s", "2", "0", "40")
     ]
     (held,) = [line for line in lines if line.startswith("Billing")]
     assert held.split() == [
-        *("Billing", "Sales", "destination-unknown", "2026-03-10", "09:30:20", "UTC"),
+        *("Billing", "Sales", "destination-unknown", "40"),
+        *("2026-03-10", "09:30:00", "UTC", "2026-03-10", "09:30:20", "UTC"),
     ]
     assert any(line.startswith("dispatcher public.Sales_TimeoutData") for line in lines)
     assert not any("lane 1000" in line for line in lines)
@@ -175,7 +178,7 @@ def test_what_needs_a_person_has_a_colour_on_a_terminal(
 ) -> None:
     """Red where somebody has to decide, amber where somebody should look, and nothing else."""
     at_terminal(monkeypatch)
-    rows = {"claimed": 4, "handed_over": 91, "doubtful": 17, "quarantined": 23}
+    rows = {"claimed": 4, "handed_over": 91, "doubtful": 17, "quarantined": 23, "parked": 40}
     progress = replace(some_progress(), endpoints=[EndpointProgress(endpoint=SALES, rows=rows)])
     everything = told(progress)
     status.show(everything)
@@ -183,7 +186,7 @@ def test_what_needs_a_person_has_a_colour_on_a_terminal(
     assert coloured(capsys) == {
         (AMBER, "23"),
         (RED, "17"),
-        (AMBER, "1"),
+        (AMBER, "40"),
         *((AMBER, text) for text in ("Sales", "no-destination", "3")),
         *((RED, text) for text in ("7", "Sales", "10", when)),
         *((AMBER, text) for text in ("Billing", "Sales", "destination-unknown", when)),

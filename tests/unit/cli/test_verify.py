@@ -94,7 +94,7 @@ def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> Non
     verify.show(DISCREPANT)
     lines = capsys.readouterr().out.splitlines()
     words = [line.split() for line in lines]
-    assert words[1] == ["Sales", "20", "2", "15", "0", "0", "0", "1", "0", "0", "1", "1", "3"]
+    assert words[1] == ["Sales", "20", "2", "0", "15", "0", "0", "0", "1", "0", "0", "1", "1", "3"]
     assert ["Billing", "Sales", "10", "5", "0"] in words
     assert ["v2", "16", "12", "10", "2"] in words
     assert not [each for each in words if "00" in each]

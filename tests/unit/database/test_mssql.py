@@ -13,7 +13,7 @@ from sqlalchemy.dialects import mssql, oracle
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import is_passing
-from migrator.database.portable import MOST_IN_LIST, among, locked_at_once, not_among
+from migrator.database.portable import MOST_IN_LIST, among, locked_at_once
 from migrator.database.types import ColumnTime, exactly
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerError, RowRefused, StoreUnavailable
@@ -31,7 +31,6 @@ from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import has_index
 from migrator.stores.sql.intake import SqlIntake
 from migrator.stores.sql.legacy_table import LATEST
-from migrator.stores.sql.moving import Move
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from tests.support import fake_odbc, statements
 from tests.support.fake_odbc import FakeOdbc
@@ -125,7 +124,7 @@ _WROCLAW = "Wrocław.注文"
     [
         exactly(_NAMES.c.wide) == _WROCLAW,
         among(exactly(_NAMES.c.wide), [_WROCLAW]),
-        not_among(_NAMES.c.wide, [_WROCLAW]),
+        ~among(_NAMES.c.wide, [_WROCLAW]),
         sa.literal(_WROCLAW) == _NAMES.c.wide,
         sa.literal(_WROCLAW, sa.String()) == _NAMES.c.wide,
         sa.literal(_WROCLAW, sa.String(36)) == _NAMES.c.wide,
@@ -167,7 +166,7 @@ def test_text_is_bound_as_what_its_column_in_the_ledger_is(
 def test_names_that_are_written_out_are_national_text(engine: sa.Engine) -> None:
     """A list too long for parameters says N'…', with or without a type of its own."""
     names = [f"{_WROCLAW}.{n}" for n in range(MOST_IN_LIST + 1)]
-    query = sa.select(_NAMES.c.id).where(not_among(exactly(_NAMES.c.wide), names))
+    query = sa.select(_NAMES.c.id).where(~among(exactly(_NAMES.c.wide), names))
     said = str(query.compile(engine, compile_kwargs={"render_postcompile": True}))
     assert said.count(f"N'{_WROCLAW}.") == len(names) == said.count("'") // 2
     literal = sa.select(sa.literal(_WROCLAW))
@@ -385,27 +384,6 @@ def test_lengths_are_those_of_utf_16() -> None:
 # ── the locks of a claim ────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("has_key", [True, False])
-def test_a_claim_past_held_destinations_locks_only_what_it_takes(
-    has_key: bool, server: FakeOdbc, engine: sa.Engine
-) -> None:
-    """Rows passed over would stay locked, and with 5000 of them the timeout manager's table."""
-    _, legacy, ledger = statements.tables("mssql")
-    keys = [("PK", "Id")] if has_key else []
-    server.answer("sys.index_columns", [("TimeIdx", "Time"), *keys])
-    server.answer("AS id .* NOT IN", [(statements.ID,)])
-    asked = statements.request(legacy, not_for=frozenset({"Billing"}))
-    move = Move(legacy=legacy, ledger=ledger, request=asked, batch_id=9)
-    with engine.connect() as connection:
-        assert dialect_for("mssql").move(connection, move) is None
-    looked, picked = (each for each in server.statements() if "MAXDOP 1" in each)
-    assert "UPDLOCK" not in looked
-    assert "INDEX([TimeIdx]), READPAST, ROWLOCK, READCOMMITTEDLOCK" in looked
-    assert "UPDLOCK, READPAST, ROWLOCK" in picked
-    assert "NOT IN" not in picked
-    assert ("INDEX([PK]), FORCESEEK" in picked) is has_key
-
-
 def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
     server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
 ) -> None:
@@ -418,10 +396,9 @@ def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
 def test_a_look_at_many_endpoints_has_no_more_parameters_than_the_server_takes(
     server: FakeOdbc, engine: sa.Engine
 ) -> None:
-    """Each endpoint has its held destinations; with 2100 in one statement it fails (8003)."""
+    """With 2100 in one statement it fails (8003)."""
     _, legacy, ledger = statements.tables("mssql")
-    held = [frozenset(f"Billing.{n}" for n in range(many)) for many in (*[300] * 50, 0, 1000, 1001)]
-    asked = [statements.request(legacy, not_for=names) for names in held]
+    asked = [statements.request(legacy) for _ in range(300)]
     server.answer("EXISTS", lambda: [(1,) * server.statements()[-1].count("EXISTS")])
     found = SqlClaims(engine, ledger, lambda _source: legacy).promising(asked)
     assert list(found) == asked

@@ -10,7 +10,7 @@ from sqlalchemy import Column, MetaData, Table, Text, create_engine, insert, sel
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from migrator.database.portable import MOST_IN_LIST, among, not_among
+from migrator.database.portable import MOST_IN_LIST, among
 from migrator.database.types import exactly
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.tables import build_tables, names_for
@@ -35,13 +35,14 @@ def many(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("condition", [among, not_among])
+@pytest.mark.parametrize("is_left_out", [False, True])
 def test_no_list_and_no_statement_is_longer_than_a_database_takes(
-    kind: str, condition: Any
+    kind: str, *, is_left_out: bool
 ) -> None:
     """Oracle takes 1000 in a list, SQL Server 2100 parameters; one more is another list."""
     for count, parameters, lists in ((1000, 1000, 1), (1001, 0, 2), (5_000, 0, 5)):
-        query = select(TABLE).where(condition(exactly(TABLE.c.name), many(count)))
+        condition = among(exactly(TABLE.c.name), many(count))
+        query = select(TABLE).where(~condition if is_left_out else condition)
         compiled = query.compile(dialect=KINDS[kind], compile_kwargs={"render_postcompile": True})
         found = re.findall(r" IN \((.*?)\)(?= OR| AND|$|\))", str(compiled), re.DOTALL)
         assert (len(compiled.params), len(found)) == (parameters, lists)
@@ -57,7 +58,7 @@ def test_odd_names_are_found_in_long_lists(count: int) -> None:
         TABLE.create(connection)
         connection.execute(insert(TABLE), [{"name": name} for name in [*ODD, "other"]])
         one = select(TABLE.c.name).where(among(TABLE.c.name, wanted))
-        other = select(TABLE.c.name).where(not_among(TABLE.c.name, wanted))
+        other = select(TABLE.c.name).where(~among(TABLE.c.name, wanted))
         found, left = set(connection.scalars(one)), set(connection.scalars(other))
     engine.dispose()
     assert (found, left) == ((set(ODD), {"other"}) if count else (set(), {*ODD, "other"}))

@@ -100,7 +100,7 @@ def test_a_lost_answer_of_the_store_makes_no_second_row() -> None:
 
 
 @pytest.mark.parametrize("is_unbound", [False, True], ids=["missing", "leads nowhere"])
-def test_a_lost_destination_keeps_its_rows_in_the_store(*, is_unbound: bool) -> None:
+def test_a_lost_destination_keeps_its_rows_parked(*, is_unbound: bool) -> None:
     """Others go on; the rows leave as soon as the destination is there."""
     world = World()
     if is_unbound:  # the broker returns the message
@@ -108,7 +108,7 @@ def test_a_lost_destination_keeps_its_rows_in_the_store(*, is_unbound: bool) -> 
     lost = world.store(1, 0.0, to="Gone")
     world.store(2, 0.0)
     process = world.run(30.0)
-    assert set(world.ledger.stored) == {lost}
+    assert [row.id for row in world.ledger.parked["Gone"]] == [lost]
     assert world.delivered() == {"m-2": 1}
     assert 3 <= world.ledger.held.now["Gone"].tries <= 5
     assert not world.delivered("error")
@@ -127,8 +127,9 @@ def test_an_exchange_that_was_just_deleted_stops_nobody_else() -> None:
         world.store(number, 0.1)
     world.send(12, 0.0, to="Gone")
     world.run(10.0)
-    assert lost in world.ledger.stored
-    assert len(world.ledger.stored) == 2  # what is delivered again is stored
+    parked = [row.id for row in world.ledger.parked["Gone"]]
+    assert lost in parked
+    assert len(parked) == 2  # what is delivered again is stored
     assert world.delivered() == {f"m-{number}": 1 for number in range(2, 12)}
 
 
@@ -175,7 +176,7 @@ def test_without_an_error_queue_a_message_waits(retries: Sequence[str]) -> None:
 
 
 def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
-    """What the broker refuses goes back to the table; others are sent, and draining ends."""
+    """What the broker refuses is parked; others are sent, and draining ends."""
     world = World()
     world.broker.full.add("Full")
     world.broker.destinations.add("Full")
@@ -201,10 +202,10 @@ def test_a_destination_we_may_not_write_to_holds_its_own_rows_and_no_others() ->
     world.store(1, 0.0, to="Secret")
     for number in range(2, 7):
         world.store(number, 0.0)
-    world.run(20.0)
+    world.run(14.0)
     assert world.delivered() == {f"m-{number}": 1 for number in range(2, 7)}
     assert world.ledger.held.now["Secret"].reason == "refused"
-    assert len(world.ledger.stored) == 1
+    assert len(world.ledger.parked["Secret"]) == 1
 
 
 def test_a_row_the_broker_never_takes_goes_to_quarantine() -> None:

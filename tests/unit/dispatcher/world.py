@@ -25,7 +25,7 @@ from migrator.errors import (
 )
 from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.states import BatchState
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
@@ -82,10 +82,6 @@ class DispatchLedger(MemoryLedger):
     def claim(self, request: ClaimRequest) -> Claim | None:
         self._up()
         return super().claim(request)
-
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        self._up()
-        return super().give_back(batch, rows, lease)
 
     def apply(
         self,
@@ -353,7 +349,9 @@ class World:
             claims=self.ledger,  # type: ignore[arg-type]  # only what is asked
             batches=self.ledger,
             dispatched=self.ledger,  # type: ignore[arg-type]  # only what is asked
-            held=HeldDestinations(self.ledger.held, ENDPOINT),
+            held=HeldDestinations(
+                self.ledger.held, self.ledger.parking, ENDPOINT, is_dispatched=True
+            ),
             routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,
             every=timedelta(milliseconds=500),

@@ -21,6 +21,7 @@ from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
 from migrator.handover.ports import Delayed, Held
 from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.parking import ParkedRows, SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
@@ -81,6 +82,56 @@ class MemoryHeld(SqlHeldDestinations):
         for name in destinations:
             del self.now[name]
 
+    def postpone(self, held: HeldDestination, until: datetime) -> bool:
+        self.now[held.destination] = dataclasses.replace(held, next_try_at=until)
+        return True
+
+
+class MemoryParking(SqlParking):
+    """Parked rows of a ledger in memory, by destination."""
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self.ledger = ledger
+
+    def park(self, batch: Batch, rows: Mapping[int, str], lease: Lease) -> Batch:
+        ledger = self.ledger
+        ledger.fence(lease)
+        mine = ledger.batch_rows[batch.id]
+        for row in mine:
+            if row.row_index in rows:
+                ledger.parked.setdefault(rows[row.row_index], []).append(row)
+        left = [row for row in mine if row.row_index not in rows]
+        ledger.batch_rows[batch.id] = left
+        ledger.batches[batch.id] = dataclasses.replace(batch, size=len(left))
+        return ledger.batches[batch.id]
+
+    def unpark(self, source: str, destination: str, wanted: Wanted) -> Batch | None:
+        ledger = self.ledger
+        ledger.fence(wanted.lease)
+        until = wanted.due_until or datetime.max.replace(tzinfo=UTC)
+        waiting = sorted(ledger.parked.get(destination, ()), key=lambda row: row.due_at)
+        taken = [row for row in waiting if row.due_at <= until][: wanted.most_rows]
+        if not taken:
+            return None
+        ids = {row.id for row in taken}
+        ledger.parked[destination] = [row for row in waiting if row.id not in ids]
+        if not ledger.parked[destination]:
+            del ledger.parked[destination]
+        return ledger.add_batch(taken, wanted.run, ENDPOINT, wanted.lease, wanted.mode)
+
+    def rows(
+        self, sources: Collection[str], *, is_dispatched: bool | None = None
+    ) -> Sequence[ParkedRows]:
+        return [
+            ParkedRows(
+                endpoint=ENDPOINT.name, source=ENDPOINT.source, destination=name, rows=len(rows)
+            )
+            for name, rows in self.ledger.parked.items()
+        ]
+
+    def destinations_of_runs(self, source: str) -> Collection[tuple[RunId, str]]:
+        return [(RunId(1), name) for name in self.ledger.parked]
+
 
 class MemoryLedger:
     """Store and ledger: rows are in the store or in a batch, never in both."""
@@ -91,6 +142,8 @@ class MemoryLedger:
         self.batch_rows: dict[BatchId, list[StoredTimeout]] = {}
         self.quarantined: dict[BatchId, set[int]] = {}
         self.held = MemoryHeld()
+        self.parked: dict[str, list[StoredTimeout]] = {}
+        self.parking = MemoryParking(self)
         self.token = LEASE.token
         self.claims_in_vain = 0
 
@@ -107,24 +160,37 @@ class MemoryLedger:
             row
             for row in sorted(self.stored.values(), key=lambda each: (each.due_at, each.id))
             if floor < row.due_at <= request.due_until
-            and row.destination not in request.not_for
             and (request.only is None or row.id in request.only)
             and (row.due_at, row.id) > (cursor.due_at, cursor.id)
         ][: request.max_rows]
 
     def claim(self, request: ClaimRequest) -> Claim | None:
-        self._fence(request.lease)
+        self.fence(request.lease)
         rows = self._wanted(request)
         if not rows:
             self.claims_in_vain += 1
             return None
+        batch = self.add_batch(rows, request.run, request.endpoint, request.lease, request.mode)
+        for row in rows:
+            del self.stored[row.id]
+        batch = dataclasses.replace(batch, fresh=tuple(self.batch_rows[batch.id]))
+        return Claim(batch=batch, cursor=Cursor(due_at=rows[-1].due_at, id=rows[-1].id))
+
+    def add_batch(
+        self,
+        rows: Sequence[StoredTimeout],
+        run: RunId,
+        endpoint: StoreEndpoint,
+        lease: Lease,
+        mode: Mode,
+    ) -> Batch:
         batch = Batch(
             id=BatchId(len(self.batches) + 1),
-            run=request.run,
-            endpoint=request.endpoint.name,
-            source=request.endpoint.source,
-            lane=request.lease.lane,
-            mode=request.mode,
+            run=run,
+            endpoint=endpoint.name,
+            source=endpoint.source,
+            lane=lease.lane,
+            mode=mode,
             state=BatchState.CLAIMED,
             attempt=0,
             size=len(rows),
@@ -134,32 +200,20 @@ class MemoryLedger:
         self.batch_rows[batch.id] = [
             dataclasses.replace(row, row_index=index) for index, row in enumerate(rows)
         ]
-        for row in rows:
-            del self.stored[row.id]
-        batch = dataclasses.replace(batch, fresh=tuple(self.batch_rows[batch.id]))
-        return Claim(batch=batch, cursor=Cursor(due_at=rows[-1].due_at, id=rows[-1].id))
-
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        self._fence(lease)
-        mine = self.batch_rows[batch.id]
-        back = [row for row in mine if row.row_index in rows]
-        self.stored |= {row.id: row for row in back}
-        self.batch_rows[batch.id] = [row for row in mine if row.row_index not in rows]
-        self.batches[batch.id] = dataclasses.replace(batch, size=batch.size - len(back))
-        return self.batches[batch.id]
+        return batch
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         raise NotImplementedError
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
-        self._fence(lease)
+        self.fence(lease)
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
     def put_in(self, lease: Lease, *, not_of: Collection[RunId] = ()) -> Sequence[Batch]:
         return []
 
     def pass_on(self, batch: Batch, lease: Lease) -> None:
-        self._fence(lease)  # there is one lane, which finds it again
+        self.fence(lease)  # there is one lane, which finds it again
 
     def find(self, batch: BatchId) -> Batch | None:
         return self.batches.get(batch)
@@ -169,7 +223,7 @@ class MemoryLedger:
         return [row for row in self.batch_rows[batch.id] if row.row_index not in gone]
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
-        self._fence(lease)
+        self.fence(lease)
         known = self.batches[batch.id]
         if (known.state, known.attempt) != (batch.state, batch.attempt):
             raise LeaseLost(f"batch {batch.id} is {known.state}, attempt {known.attempt}")
@@ -181,10 +235,10 @@ class MemoryLedger:
         return after
 
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
-        self._fence(lease)
+        self.fence(lease)
         self.quarantined.setdefault(batch.id, set()).update(f.row_index for f in findings)
 
-    def _fence(self, lease: Lease) -> None:
+    def fence(self, lease: Lease) -> None:
         if lease.token != self.token:
             raise LeaseLost("stale token")
 

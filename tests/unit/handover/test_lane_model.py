@@ -40,7 +40,7 @@ from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import QueueName, StoredTimeout
 from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.endpoints import Selection
 from tests.unit.handover.memory import (
@@ -90,7 +90,6 @@ class World:
         self.broker = MemoryBroker(self.clock, random.Random(seed))
         self.destinations = MemoryDestinations()
         self.link: MemoryLink | None = None
-        self.gives_back = True
         self.unroutable: frozenset[str] = frozenset()
         self.full: frozenset[str] = frozenset()
         self.pacer = Pacer()
@@ -103,8 +102,7 @@ class World:
         """Start a process: everything but ledger and broker is new."""
         self.holding = Holding(
             ledger=self.ledger.held,
-            batches=self.ledger,
-            claims=self.ledger if self.gives_back else None,  # type: ignore[arg-type]  # the same
+            parking=self.ledger.parking,
             look_for=self.destinations.unreachable,
             forget=lambda _names: None,
             clock=self.clock,
@@ -123,7 +121,7 @@ class World:
                 max_bytes=1 << 20,
                 look=Look(self.ledger, self.clock),  # type: ignore[arg-type]  # as above
                 pacer=self.pacer,
-                not_for=self.holding.not_for,
+                holding=self.holding,
             ),
             preparer=Preparer(
                 batches=self.ledger,
@@ -149,6 +147,10 @@ class World:
             handed_over=self._count,
         )
         return *self.session(parts), parts
+
+    def parked(self) -> list[StoredTimeout]:
+        """Return the rows that wait for their destination."""
+        return [row for rows in self.ledger.parked.values() for row in rows]
 
     def session(
         self,
@@ -192,7 +194,8 @@ class World:
         pytest.fail("no end in sight")
 
     def lost(self) -> list[str]:
-        return [i for i in self.ids if not self.broker.delivered[i] and i not in self.ledger.stored]
+        kept = {*self.ledger.stored, *(row.id for row in self.parked())}
+        return [i for i in self.ids if not self.broker.delivered[i] and i not in kept]
 
     def doubled(self) -> list[str]:
         return [i for i in self.ids if self.broker.delivered[i] > 1]
@@ -442,13 +445,13 @@ def half_lost(due_in_s: float = 3600.0) -> World:
 
 @pytest.mark.parametrize("mode", FAULTS)
 @pytest.mark.parametrize("due_in_s", [3600.0, -60.0], ids=["to come", "overdue"])
-def test_rows_for_a_lost_destination_wait_in_the_store(mode: Mode, due_in_s: float) -> None:
+def test_rows_for_a_lost_destination_are_parked(mode: Mode, due_in_s: float) -> None:
     """The others go on; once it can be reached, they do, too, and nobody has to do anything."""
     world = half_lost(due_in_s)
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(mode)
-    assert {row.destination for row in world.ledger.stored.values()} == {"Gone"}
-    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert {name: len(rows) for name, rows in world.ledger.parked.items()} == {"Gone": 10}
+    assert (world.ledger.stored, len(world.broker.delivered)) == ({}, 10)
     assert list(world.ledger.held.now) == ["Gone"]
     assert not world.ledger.quarantined
     world.run_to_the_end(mode)  # what the ledger knows, nobody claims first
@@ -459,23 +462,22 @@ def test_rows_for_a_lost_destination_wait_in_the_store(mode: Mode, due_in_s: flo
 
 
 def test_a_lost_destination_is_looked_at_again_within_seconds() -> None:
-    """First after 5 s, never less often than every 15 s; then its rows may be claimed."""
+    """First after 5 s, never less often than every 15 s; then its rows go on."""
     world = half_lost()
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
     for _ in range(5):
         world.clock.elapsed += 15
         assert not world.holding.look()
-    assert not world.holding.look()  # it is not its time
     world.destinations.lost = {}
+    assert not world.holding.look()  # it is not its time
     world.clock.elapsed += 15
-    assert world.holding.not_for(ENDPOINT) == ["Gone"]
     assert world.holding.look()
-    assert not world.holding.not_for(ENDPOINT)
+    assert not world.ledger.held.now
 
 
 def test_a_destination_that_vanishes_holds_what_is_claimed_already() -> None:
-    """Killed between the claim and the look, the next process gives back the same rows."""
+    """Killed between the claim and the look, the next process parks the same rows."""
     world = half_lost()
     session, _, _ = world.process(Mode.STAGED, kill_at("staged.begun", 1))
     with pytest.raises(Killed):
@@ -483,22 +485,22 @@ def test_a_destination_that_vanishes_holds_what_is_claimed_already() -> None:
     world.die()
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
-    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert (len(world.ledger.parked["Gone"]), len(world.broker.delivered)) == (10, 10)
     assert world.lost() == []
 
 
 def test_overdue_rows_that_come_back_hold_their_destination_until_one_arrives() -> None:
-    """An exchange may be there and lead nowhere: what came back is tried less and less often."""
+    """An exchange may be there and lead nowhere: one row tries it, less and less often."""
     world = half_lost(-60.0)
     world.unroutable = frozenset({"Gone"})
     world.run_to_the_end(Mode.DIRECT)
-    assert (len(world.ledger.stored), len(world.broker.delivered), world.counted) == (10, 10, 10)
-    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    assert (len(world.parked()), len(world.broker.delivered), world.counted) == (10, 10, 10)
+    batches = len(world.ledger.batches)
     world.clock.elapsed += 5
-    assert not world.holding.not_for(ENDPOINT)
     world.run_to_the_end(Mode.DIRECT)
     (held,) = world.ledger.held.now.values()
-    assert (held.reason, held.tries, len(world.ledger.stored)) == (Reason.UNROUTABLE, 2, 10)
+    assert (held.reason, held.tries, len(world.parked())) == (Reason.UNROUTABLE, 2, 10)
+    assert len(world.ledger.batches) == batches + 1
     world.unroutable = frozenset()
     world.clock.elapsed += 10
     world.run_to_the_end(Mode.DIRECT)
@@ -510,8 +512,7 @@ def test_overdue_rows_that_their_queue_refuses_wait_for_it_alone() -> None:
     world = half_lost(-60.0)
     world.full = frozenset({"Gone"})
     world.run_to_the_end(Mode.DIRECT)
-    assert (len(world.ledger.stored), len(world.broker.delivered), world.counted) == (10, 10, 10)
-    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    assert (len(world.parked()), len(world.broker.delivered), world.counted) == (10, 10, 10)
     (held,) = world.ledger.held.now.values()
     assert (held.reason, held.tries) == (Reason.REFUSED, 1)
     assert world.clock.elapsed < 4 * 0.21
@@ -521,28 +522,16 @@ def test_overdue_rows_that_their_queue_refuses_wait_for_it_alone() -> None:
     assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
 
 
-def test_a_row_that_no_claim_could_leave_out_is_quarantined() -> None:
-    """Only its header says where it goes; given back, it would be claimed again at once."""
+def test_a_row_is_parked_by_where_its_headers_send_it() -> None:
+    """No column says so."""
     world = World(rows=0)
     headers = '{"NServiceBus.Timeout.RouteExpiredTimeoutTo": "Gone"}'
     row = replace(timeout(1, 3600.0), destination=None, headers_text=headers)
     world.ledger.stored[row.id] = row
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
-    assert (world.ledger.stored, world.ledger.held.now) == ({}, {})
-    assert sum(map(len, world.ledger.quarantined.values())) == 1
-
-
-def test_a_store_that_takes_no_single_rows_keeps_all_but_the_first() -> None:
-    """What is claimed already goes to quarantine; the destination is held all the same."""
-    world = half_lost()
-    world.gives_back = False
-    world.destinations.lost = dict(GONE)
-    world.run_to_the_end(Mode.STAGED)
-    assert world.ledger.held.now.keys() == {"Gone"}
-    aside = sum(map(len, world.ledger.quarantined.values()))
-    assert 0 < aside < 10
-    assert len(world.ledger.stored) == 10 - aside
+    assert (world.ledger.stored, len(world.parked())) == ({}, 1)
+    assert not world.ledger.quarantined
 
 
 def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> None:

@@ -31,7 +31,7 @@ def prepared(endpoint: EndpointName, *, claimed: int, quarantined: int) -> Prepa
         body_bytes=0,
     )
     now = datetime(2026, 3, 10, tzinfo=UTC)
-    return Prepared(batch=batch, messages=(), columns={}, prepared_at=now, quarantined=quarantined)
+    return Prepared(batch=batch, messages=(), prepared_at=now, quarantined=quarantined)
 
 
 @pytest.mark.parametrize(

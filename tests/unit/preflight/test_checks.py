@@ -288,10 +288,10 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(OK, "Billing", "`migrator run` binds it"), (OK, "Sales", "`migrator run` binds it")]),
     "unless that is forbidden": (
         "destinations", {"previews": TWO, "may_bind": False, **broker(probes=BOTH)},
-        [(WARNING, "Billing", "2 rows will stay in the store"), (WARNING, "Sales", "")]),
+        [(WARNING, "Billing", "2 rows will wait in the ledger"), (WARNING, "Sales", "")]),
     "rows for an unknown destination wait": (
         "destinations", {"previews": TWO[1:], **broker(probes={"Sales": queue()})},
-        [(WARNING, "Billing", "it has no queue: 2 rows will stay in the store until it has"),
+        [(WARNING, "Billing", "it has no queue: 2 rows will wait in the ledger until it has"),
          (OK, "Sales", "")]),
     "an endpoint without any destination is in the wrong virtual host": (
         "destinations", {"previews": TWO[:1], "vhost": "shop"},

@@ -302,6 +302,7 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
         "handed over": each["handed_over"],
         "dispatched": each["dispatched"],
         "in flight": each["in_flight"],
+        "parked": each["parked"],
         "in quarantine": each["quarantined"],
         "released": each["released"],
         "recalled": each["recalled"],

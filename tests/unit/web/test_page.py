@@ -53,13 +53,14 @@ def calm(**changes: Any) -> Snapshot:
     )
 
 
-def holding(*, in_store: int = 40, **changes: Any) -> Snapshot:
+def holding(*, rows: int = 40, **changes: Any) -> Snapshot:
     """Return a look at a daemon whose only endpoint has rows for a queue that is not there."""
     snapshot = some_snapshot()
-    (one, _) = snapshot.endpoints
-    given = {"phase": Phase.WAITING, "rate_per_s": 0.0, "remaining": some_remaining(in_store)}
+    (one, _), (held,) = snapshot.endpoints, snapshot.progress.held
+    given = {"phase": Phase.WAITING, "rate_per_s": 0.0, "remaining": some_remaining(0)}
     view = replace(one, **{**given, **changes})
-    return calm(progress=replace(snapshot.progress, doubtful=()), endpoints=[view])
+    progress = replace(snapshot.progress, doubtful=(), held=[replace(held, rows=rows)])
+    return calm(progress=progress, endpoints=[view])
 
 
 def unready(*reasons: str) -> State:
@@ -96,7 +97,7 @@ def test_every_mode_has_words() -> None:
         (
             state_of(some_snapshot(), ALIVE, READY),
             Tone.CARE,
-            "Running, with doubtful batches; rows wait for a destination",
+            "Running, with doubtful batches; 40 rows are parked for a destination",
         ),
         (state(hold(Signal.PAUSED)), Tone.CARE, "Paused"),
         (state(hold(Signal.ALARM)), Tone.CARE, "Waiting"),
@@ -118,23 +119,24 @@ def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -
     [
         (
             holding(),
-            "Running; 40 rows wait for a destination",
-            "Cannot be reached: Billing",
+            "Running; 40 rows are parked for a destination",
+            "Takes no messages: Billing",
         ),
-        (holding(in_store=1), "Running; 1 row waits for a destination", ""),
-        # while others go on, nobody knows how many of the rows wait
-        (holding(phase=Phase.MOVING), "Running; rows wait for a destination", ""),
-        (holding(rate_per_s=3.0), "Running; rows wait for a destination", ""),
-        (holding(rate_per_s=None), "Running; rows wait for a destination", ""),
-        (holding(remaining=None), "Running; rows wait for a destination", ""),
+        (holding(rows=1), "Running; 1 row is parked for a destination", ""),
         (
-            holding(holds=[hold(Signal.ALARM, SALES)]),
-            "Running; rows wait for a destination",
+            holding(phase=Phase.MOVING, rate_per_s=3.0),
+            "Running; 40 rows are parked for a destination",
             "",
         ),
         (
-            holding(remaining=some_remaining(40, left=863, overdue=800)),
-            "Running; 40 rows wait for a destination; 800 rows are left and nobody sends them",
+            holding(holds=[hold(Signal.ALARM, SALES)], remaining=None),
+            "Running; 40 rows are parked for a destination",
+            "",
+        ),
+        (
+            holding(remaining=some_remaining(0, left=863, overdue=800)),
+            "Running; 40 rows are parked for a destination; "
+            "800 rows are left and nobody sends them",
             "Sales: 863 are left to the timeout manager (cutoff 1m): 800 overdue, and nothing "
             "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`",
         ),
@@ -146,8 +148,8 @@ def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -
         (calm(age_s=90.4), "Running; these numbers are 90 s old", ""),
         (
             replace(holding(), age_s=61.0, holds=[hold(Signal.PAUSED, NASTY)]),
-            "Running; these numbers are 61 s old; some endpoints wait; 40 rows wait for a "
-            "destination",
+            "Running; these numbers are 61 s old; some endpoints wait; 40 rows are parked for "
+            "a destination",
             f"Waiting: {NASTY}",
         ),
     ],
@@ -166,13 +168,13 @@ def test_the_headline_is_no_good_one_while_rows_need_somebody(
     [
         calm(),
         calm(age_s=15.0),
-        holding(in_store=0, phase=Phase.FINISHED),
+        holding(rows=0, phase=Phase.FINISHED),
         replace(holding(), endpoints=calm().endpoints[1:]),  # somebody else's
-        holding(phase=Phase.MOVING, remaining=some_remaining(0)),
+        holding(rows=0),
     ],
 )
 def test_the_headline_is_a_good_one_while_nothing_needs_anybody(snapshot: Snapshot) -> None:
-    """What is held of others, or of tables without rows, is nothing to be told first."""
+    """What is held of others, or without a row, is nothing to be told first."""
     assert state_of(snapshot, ALIVE, READY).tone is Tone.GOOD
 
 

@@ -39,12 +39,15 @@ LEDGER, LEVELS = FOUND["ledger"], FOUND["levels"]
         (LEDGER, "taken_at endpoints quarantine doubtful held oldest_open_age_s lanes"),
         (
             LEDGER["endpoints"][0],
-            "endpoint claimed_total in_flight handed_over dispatched quarantined doubtful released "
-            "rows",
+            "endpoint claimed_total in_flight parked handed_over dispatched quarantined doubtful "
+            "released rows",
         ),
         (LEDGER["quarantine"][0], "endpoint reason rows"),
         (LEDGER["doubtful"][0], "batch endpoint lane mode attempt size since"),
-        (LEDGER["held"][0], "endpoint source destination reason detail tries since next_try_at"),
+        (
+            LEDGER["held"][0],
+            "endpoint source destination reason detail tries since next_try_at rows",
+        ),
         (LEDGER["lanes"][0], "lane serves owner doing is_alive until renewed_at open_batches"),
         (LEVELS, "delays not_known levels total"),
         (

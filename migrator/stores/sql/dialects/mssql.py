@@ -13,7 +13,6 @@ Source: SQL Server documentation, "Table hints", "DELETE", "Table value construc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -39,7 +38,6 @@ from migrator.stores.sql.moving import (
     Copied,
     Move,
     Moved,
-    id_text,
     ledger_values,
     move_rows,
     picking,
@@ -100,12 +98,6 @@ class MssqlDialect(LookingDialect):
         due = [legacy.table.c[key].name for key in due_order(legacy)]
         in_order, by_id = walking(beginning_with(indexes, due)), _by_id(indexes, legacy.table)
         how = in_order if move.request.only is None else by_id
-        if move.request.not_for:
-            ids = connection.scalars(self.passing_over(move, how)).all()
-            if not ids:
-                return None
-            named = replace(move.request, only=frozenset(ids), not_for=frozenset())
-            move, how = replace(move, request=named), by_id
         picked = connection.execute(self.picking(move, how)).all()
 
         def copy(rows: Sequence[Copied]) -> int:
@@ -113,15 +105,6 @@ class MssqlDialect(LookingDialect):
             return connection.execute(copying, execution_options=_COUNTED).rowcount
 
         return move_rows(connection, move, picked, copy, hint=keeping(by_id))
-
-    def passing_over(self, move: Move, how: str = "") -> sa.Select[Any]:
-        """Return what finds the ids that are wanted, soonest first, and locks nothing for long.
-
-        Rows that are passed over, because their destination is held, would otherwise stay locked
-        until the end of the claim; from 5000 locks on, the whole table would be.
-        """
-        found = self._first(move).with_only_columns(id_text(move.legacy).label("id"))
-        return found.with_hint(move.legacy.table, f"WITH ({how}{_SKIM})", _NAME)
 
     def picking(self, move: Move, how: str = "") -> sa.Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes.

@@ -93,7 +93,7 @@ class PostgresqlDialect(Dialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
-        if move.request.only is not None or move.request.not_for:
+        if move.request.only is not None:
             return moved(connection.execute(self.statement(move)))
         values = parameters(move)
         statement = self._statement_with(

@@ -1,28 +1,22 @@
 SELECT CASE WHEN (EXISTS (SELECT * 
 FROM dbo.[Sales_Orders_TimeoutData] 
-WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_1_1))))) THEN 1 ELSE 0 END AS anon_1;
+WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME))) THEN 1 ELSE 0 END AS anon_1;
 
 SELECT TOP 200 lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[Sales_Orders_TimeoutData].[Time] AS due, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[Headers]), 0) AS headers_bytes 
 FROM dbo.[Sales_Orders_TimeoutData] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[Sales_Orders_TimeoutData].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[Sales_Orders_TimeoutData].[Time] AS due, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[Headers]), 0) AS headers_bytes 
 FROM dbo.[Sales_Orders_TimeoutData] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Id] IN (:Id_1_1) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[Sales_Orders_TimeoutData].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id, dbo.[Sales_Orders_TimeoutData].[Time] AS due, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[Sales_Orders_TimeoutData].[Headers]), 0) AS headers_bytes 
 FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([Index_Time 100 %]), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
-FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[Sales_Orders_TimeoutData].[Time] OPTION (MAXDOP 1);
-
-SELECT TOP 200 lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AS id 
-FROM dbo.[Sales_Orders_TimeoutData] WITH (INDEX([Index_Time 100 %]), READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[Sales_Orders_TimeoutData].[Destination] IS NULL OR (dbo.[Sales_Orders_TimeoutData].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[Sales_Orders_TimeoutData].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[Sales_Orders_TimeoutData].[Time] >= CAST(:Time_3 AS DATETIME) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[Sales_Orders_TimeoutData].[Time] OPTION (MAXDOP 1);
 

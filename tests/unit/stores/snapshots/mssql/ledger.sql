@@ -62,6 +62,7 @@ CREATE TABLE migrator.batch (
     lease_token BIGINT NOT NULL,
     claiming_at DATETIME2(6) NULL,
     claimed_at DATETIME2(6) NULL,
+    parked_at DATETIME2(6) NULL,
     staging_at DATETIME2(6) NULL,
     committing_at DATETIME2(6) NULL,
     publishing_at DATETIME2(6) NULL,
@@ -71,6 +72,7 @@ CREATE TABLE migrator.batch (
     releasing_at DATETIME2(6) NULL,
     released_at DATETIME2(6) NULL,
     ledger_id NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
+    destination NVARCHAR(500) COLLATE Latin1_General_100_BIN2 NULL,
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator.run (id)
 );
@@ -82,6 +84,10 @@ CREATE INDEX batch_lane_state ON migrator.batch (lane, state);
 GO
 
 CREATE INDEX batch_run ON migrator.batch (run_id);
+
+GO
+
+CREATE INDEX batch_destination ON migrator.batch (destination) WHERE destination IS NOT NULL;
 
 GO
 

@@ -6,29 +6,23 @@ WHERE probe.owner = :owner_1;
 
 SELECT CASE WHEN (EXISTS (SELECT * 
 FROM dbo.[TimeoutEntity] 
-WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_1_1))))) THEN 1 ELSE 0 END AS anon_1;
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME))) THEN 1 ELSE 0 END AS anon_1;
 
 SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
 FROM dbo.[TimeoutEntity] WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[TimeoutEntity].[Id] IN (:Id_1_1) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND dbo.[TimeoutEntity].[Id] IN (:Id_1_1) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 
 SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id, dbo.[TimeoutEntity].[Time] AS due, coalesce(DATALENGTH(dbo.[TimeoutEntity].[State]), 0) AS body_bytes, coalesce(DATALENGTH(dbo.[TimeoutEntity].[Headers]), 0) AS headers_bytes 
 FROM dbo.[TimeoutEntity] WITH (INDEX([Index_Time 100 %]), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
-FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
-
-SELECT TOP 200 lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36))) AS id 
-FROM dbo.[TimeoutEntity] WITH (INDEX([Index_Time 100 %]), READPAST, ROWLOCK, READCOMMITTEDLOCK) 
-WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (dbo.[TimeoutEntity].[Destination] IS NULL OR (dbo.[TimeoutEntity].[Destination] COLLATE Latin1_General_100_BIN2 NOT IN (:param_2_1))) AND (SELECT TOP 1 1 
+WHERE dbo.[TimeoutEntity].[Endpoint] = :Endpoint_1 AND dbo.[TimeoutEntity].[Time] <= CAST(:Time_1 AS DATETIME) AND dbo.[TimeoutEntity].[Time] > CAST(:Time_2 AS DATETIME) AND dbo.[TimeoutEntity].[Time] >= CAST(:Time_3 AS DATETIME) AND (SELECT TOP 1 1 
 FROM migrator.timeout AS known 
 WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[TimeoutEntity].[Id] AS CHAR(36)))) IS NULL ORDER BY dbo.[TimeoutEntity].[Time] OPTION (MAXDOP 1);
 

@@ -48,6 +48,7 @@ CREATE TABLE migrator_batch (
     lease_token NUMBER(19) NOT NULL,
     claiming_at TIMESTAMP,
     claimed_at TIMESTAMP,
+    parked_at TIMESTAMP,
     staging_at TIMESTAMP,
     committing_at TIMESTAMP,
     publishing_at TIMESTAMP,
@@ -57,6 +58,7 @@ CREATE TABLE migrator_batch (
     releasing_at TIMESTAMP,
     released_at TIMESTAMP,
     ledger_id VARCHAR2(255 CHAR),
+    destination VARCHAR2(500 CHAR),
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator_run (id)
 )
@@ -68,6 +70,10 @@ CREATE INDEX migrator_batch_lane_state ON migrator_batch (lane, state)
 /
 
 CREATE INDEX migrator_batch_run ON migrator_batch (run_id)
+
+/
+
+CREATE INDEX migrator_batch_destination ON migrator_batch (destination)
 
 /
 
