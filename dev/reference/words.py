@@ -82,9 +82,12 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "dispatcher_standby": "another process is the dispatcher; this one waits to take over",
     "dispatcher_work_failed": "background work of a dispatcher failed because its connection was "
     "lost",
+    "endpoint_admitted": "no check refuses an endpoint any more; it is served from now on",
     "endpoint_finished": "nothing of an endpoint is left to move; the text says what stays in the "
     "store and who sends it, a warning if nobody does or rows are in quarantine",
     "endpoint_not_finished": "an endpoint that was finished has rows to move again",
+    "endpoint_refused": "a check of the start refuses an endpoint; it waits, the others are "
+    "served; once a minute as long as it lasts",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "error_queue_missing": "the error queue does not exist; a failed message stays where it is",
     "evidence_left": "what a document store kept for recovery could not be removed; harmless",
@@ -139,6 +142,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "receipt_late": "a receipt takes long: the line names the batch, since when and until when it "
     "is awaited, and the levels are bound again",
     "recheck_changed": "repeating the broker's checks gave another result; the line says what",
+    "refused_not_checked": "refused endpoints could not be checked now; it is tried again",
     "reload_refused": "the settings that were reloaded are wrong; nothing was changed",
     "reloaded": "the settings were reloaded; the line names what changed, and what needs a restart",
     "remains_left": "a blob or an entry of a claimed timeout could not be removed; harmless",

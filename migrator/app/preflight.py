@@ -14,7 +14,7 @@ from migrator.ledger.lease_keeper import is_surely_dead
 from migrator.ledger.report import OpenCommit
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import BITS, Lane, QueueName
-from migrator.preflight.context import Context, Satellites
+from migrator.preflight.context import Context, Finding, Satellites
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks
 from migrator.rabbitmq.names import (
@@ -37,10 +37,12 @@ def check_context(
     previews: Sequence[EndpointPreview] | None,
     *,
     asks_broker: bool = True,
+    unreadable: Sequence[Finding] = (),
 ) -> Context:
     """Return what checks are to ask, by the settings of *app*.
 
-    Without *asks_broker* there is none to ask, and none need be named; ``STORE_CHECKS`` do not.
+    *unreadable* says of endpoints why their rows could not be read. Without *asks_broker* there is
+    none to ask, and none need be named; ``STORE_CHECKS`` do not.
     """
     given = app.settings
     own_queues = _own_queues(app)
@@ -65,6 +67,7 @@ def check_context(
         satellites=satellites(given, names),
         sends_near_due=given.handover.near_due is NearDue.DISPATCH,
         due_times=app.due_times,
+        unreadable=frozenset(each.endpoint or "" for each in unreadable),
         vhost=_vhost(app),
         held=_held(app),
         other_commits=_other_commits(app),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
@@ -14,17 +14,31 @@ from migrator.config import EndpointMode
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED
-from migrator.errors import LedgerError, MigratorError, PreflightRefused, StoreError
+from migrator.errors import LedgerError, MigratorError, PreflightRefused, StoreError, StoreLocked
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.checks_store import due_times_of
-from migrator.preflight.context import MOVING, Finding, Level, destination_rows, refuse, verdict
+from migrator.preflight.checks_store import UNREADABLE, due_times_of, unreadable
+from migrator.preflight.context import (
+    MOVING,
+    Finding,
+    Level,
+    by_check,
+    destination_rows,
+    refusals,
+    refuse,
+    verdict,
+)
 from migrator.preflight.registry import STORE_CHECKS, run_checks
 from migrator.preview.count import scan
 from migrator.preview.forecast import dues_per_s, forecast
 from migrator.preview.report import Preview, preview_document
-from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
+from migrator.stores.endpoints import (
+    EndpointPreview,
+    Selection,
+    chosen_endpoints,
+    present_endpoints,
+)
 
 CAUTIOUS_RATES: Final = {Mode.STAGED: 2_000.0, Mode.DIRECT: 4_000.0}
 """Messages per second and process: about half of what was measured on two cores."""
@@ -34,6 +48,17 @@ _UNTOLD: Final = ("destinations", Level.NOT_CHECKED, "destinations")
 """The same, where nobody could be asked; bindings alone may be unknown, too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """What would become of the rows of endpoints."""
+
+    previews: Sequence[EndpointPreview]
+    unreadable: Sequence[Finding]
+    """Of each endpoint whose rows cannot be read now: a refusal that says why."""
+    locked: StoreError | None = None
+    """The last of the reasons that passes by itself; None: there is none."""
+
+
 def count_rows(
     app: App,
     endpoints: Sequence[StoreEndpoint],
@@ -41,29 +66,39 @@ def count_rows(
     progress: Callable[[str, int], None],
     max_rows: int | None = None,
     is_exact: bool = True,
-) -> Sequence[EndpointPreview]:
+) -> RowCounts:
     """Return what would become of the rows of *endpoints*, or of their first *max_rows* or so.
 
-    In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
+    A table that cannot be read keeps no other from being counted. In mode dispatch all rows count
+    as chosen: neither cutoff nor horizon keeps one back.
     *progress* is told the endpoint and how many rows more were read or counted. Without *is_exact*
     the database counts, where it can.
     """
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
     moved = {e.name for e in endpoints if app.settings.endpoint(e.name).mode in MOVING}
-    return [
-        scan(
-            app.store,
-            endpoint,
-            selection=app.selection if endpoint.name in moved else all_rows,
-            rules=app.rules_of(endpoint.name),
-            now=now,
-            progress=partial(progress, endpoint.name),
-            max_rows=max_rows,
-            is_exact=is_exact,
-        )
-        for endpoint in endpoints
-    ]
+    previews, unread = list[EndpointPreview](), list[Finding]()
+    locked: StoreError | None = None
+    for endpoint in endpoints:
+        try:
+            previews.append(
+                scan(
+                    app.store,
+                    endpoint,
+                    selection=app.selection if endpoint.name in moved else all_rows,
+                    rules=app.rules_of(endpoint.name),
+                    now=now,
+                    progress=partial(progress, endpoint.name),
+                    max_rows=max_rows,
+                    is_exact=is_exact,
+                )
+            )
+        except StoreError as exc:
+            if not exc.is_of_source:
+                raise
+            unread.append(unreadable(endpoint, exc))
+            locked = exc if isinstance(exc, StoreLocked) else locked
+    return RowCounts(previews=previews, unreadable=unread, locked=locked)
 
 
 def take_preview(
@@ -73,24 +108,32 @@ def take_preview(
     progress: Callable[[str, int], None],
     rate: float | None = None,
     is_exact: bool = False,
-) -> Preview:
-    """Return the preview of the endpoints called *names*; *rate* is what the estimate assumes.
+) -> tuple[Preview, Sequence[Finding]]:
+    """Return the preview of the endpoints called *names*, and which could not be read, and why.
 
-    With *is_exact* every row is converted, in place of a sample.
+    Left out are those whose due times are of another zone than they are read in: no count of when
+    their rows are due would be true. *rate* is what the estimate assumes. With *is_exact* every row
+    is converted, in place of a sample.
 
     Raises:
-        PreflightRefused: Due times are of another zone than they are read in: no count of when
-            rows are due would be true.
+        PreflightRefused, UnknownEndpoint: None is left.
     """
-    given, endpoints = app.settings.handover, chosen_endpoints(app.store, names)
-    refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
+    given, endpoints = app.settings.handover, present_endpoints(app.store, names)
+    if names and not endpoints:
+        chosen_endpoints(app.store, names)
+    seen = [*due_times_of(app.store, endpoints, app.clock, app.due_times)]
+    endpoints = [each for each in endpoints if each.name not in refusals(seen)]
+    if not endpoints:
+        refuse(seen)
+    unread = [finding for finding in seen if finding.check == UNREADABLE]
     taken_at = app.clock.now()
-    found = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
+    counted = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
+    found = counted.previews
     modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
     sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
     moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
     exchange_cost_s = _exchange_cost_s(app)
-    return Preview(
+    preview = Preview(
         taken_at=taken_at,
         cutoff=app.selection.cutoff,
         horizon=app.selection.horizon,
@@ -104,6 +147,7 @@ def take_preview(
         keeps_to_levels=given.pace is HandOverPace.LEVELS,
         bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
     )
+    return preview, [*unread, *counted.unreadable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +159,12 @@ class Plan:
     findings: Sequence[Finding]
     asks_broker: bool
     """Whether checks that ask the broker are among them."""
+
+    @property
+    def served(self) -> Collection[str]:
+        """The endpoints that a run would serve, unless something refuses it as a whole."""
+        counted = () if self.preview is None else self.preview.modes
+        return counted.keys() - refusals(self.findings).keys() if counted else ()
 
     @property
     def waiting(self) -> Mapping[QueueName, int] | None:
@@ -159,14 +209,15 @@ def take_plan(
     """
     found: Preview | None = None
     problem: MigratorError | None = None
+    unread: Sequence[Finding] = ()
     try:
-        found = take_preview(app, names, progress=progress, rate=rate, is_exact=is_exact)
+        found, unread = take_preview(app, names, progress=progress, rate=rate, is_exact=is_exact)
     except (StoreError, LedgerError, PreflightRefused) as exc:
         problem = exc
     previews = None if found is None else [*found.endpoints, *found.dispatched]
     only = None if asks_broker else STORE_CHECKS
-    context = check_context(app, names, previews, asks_broker=asks_broker)
-    findings = run_checks(context, only=only)
+    context = check_context(app, names, previews, asks_broker=asks_broker, unreadable=unread)
+    findings = by_check([*run_checks(context, only=only), *unread])
     if problem is not None and verdict(findings) is not Level.REFUSED:
         raise problem
     return Plan(preview=found, findings=findings, asks_broker=asks_broker)

@@ -36,6 +36,8 @@ class Phase(StrEnum):
     MOVING = "moving"
     WAITING = "waiting"
     """Something keeps its rows: a reason to claim nothing, or destinations."""
+    REFUSED = "refused"
+    """A check of the start refuses it, until its cause is gone."""
     FINISHED = "finished"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.cli.output import AMBER, RED
 from migrator.errors import ExitCode
-from migrator.preflight.context import Finding, Level, verdict
+from migrator.preflight.context import Finding, Level, refusals, verdict
 from migrator.preflight.registry import UNREACHABLE
 from migrator.text import counted
 
@@ -56,9 +56,14 @@ def findings_document(findings: Sequence[Finding]) -> dict[str, object]:
     return {"verdict": verdict(findings), "findings": [asdict(each) for each in findings]}
 
 
-def exit_code(findings: Iterable[Finding]) -> ExitCode:
-    """Return what the process tells its caller about *findings*."""
-    refused = {f.check for f in findings if f.level is Level.REFUSED}
-    if refused & UNREACHABLE:
+def exit_code(findings: Iterable[Finding], served: Collection[str] = ()) -> ExitCode:
+    """Return what the process tells its caller about *findings*.
+
+    *served* are endpoints that nothing refuses by themselves.
+    """
+    found = refusals(findings)
+    if {f.check for some in found.values() for f in some} & UNREACHABLE:
         return ExitCode.UNREACHABLE
-    return ExitCode.PREFLIGHT_REFUSED if refused else ExitCode.DONE
+    if not found:
+        return ExitCode.DONE
+    return ExitCode.PARTIAL if served and None not in found else ExitCode.PREFLIGHT_REFUSED

@@ -10,7 +10,7 @@ from migrator.app.preview import Plan
 from migrator.cli.findings import STYLES, drawn_findings
 from migrator.cli.output import drawn_table
 from migrator.config import EndpointMode
-from migrator.preflight.context import Level, destination_rows, verdict
+from migrator.preflight.context import Level, destination_rows, refusals, verdict
 from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
 from migrator.stores.endpoints import EndpointPreview
 from migrator.text import about, counted, grouped, rate_words, size_words, span_text, span_words
@@ -41,8 +41,14 @@ def _headline(plan: Plan) -> RenderableType:
         [] if plan.preview is None else [*_sums(plan.preview, sum((plan.waiting or {}).values()))]
     )
     if worst is Level.REFUSED:
-        refused = sum(f.level is Level.REFUSED for f in plan.findings)
-        parts.insert(0, f"a run would be refused for {refused} reason{'s' * (refused > 1)}")
+        found = refusals(plan.findings)
+        reasons = counted(sum(map(len, found.values())), "reason")
+        if plan.served and None not in found:
+            served = counted(len(plan.served), "endpoint")
+            others = ", ".join(sorted(name for name in found if name is not None))
+            parts.insert(0, f"a run would serve {served}, and refuse {others} for {reasons}")
+        else:
+            parts.insert(0, f"a run would be refused for {reasons}")
     if plan.waiting is None:
         parts.append("the broker was not asked" + " everything" * plan.asks_broker)
     is_fine = worst is Level.OK and plan.asks_broker and not _is_odd(plan)

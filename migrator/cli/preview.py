@@ -66,7 +66,8 @@ def preview(
       migrator preview --offline --json --output preview.json
       migrator preview --endpoint Sales --format html --output preview.html
 
-    Exit codes: 0 a run would start; 3 it would be refused; 4 store or broker unreachable.
+    Exit codes: 0 a run would start; 3 it would be refused; 4 store or broker unreachable;
+      7 it would serve some of the endpoints, and others once they are refused no more.
     """
     from migrator.app.preview import take_plan
     from migrator.cli.findings import exit_code
@@ -90,7 +91,7 @@ def preview(
             write_drawn(drawn, stream=stream, width=_WIDTH)
         if stream is not None:
             write_result(stream.getvalue().rstrip("\n"), output)
-    raise typer.Exit(exit_code(plan.findings))
+    raise typer.Exit(exit_code(plan.findings, plan.served))
 
 
 def _page(plan: Plan, text: str, about: About) -> str:

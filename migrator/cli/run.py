@@ -41,9 +41,12 @@ def run(
       dispatch  be its timeout manager: store what arrives in .Timeouts, send when due
       forward   migrate, and put what arrives in .Timeouts straight into the native delays
 
-    Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
+    An endpoint that a check refuses waits, and joins once none does; the others are served.
+
+    Exit codes: 0 done; 3 a check refused all; 4 store or broker unreachable;
       5 done, but rows are in quarantine, or are parked in the ledger for a destination that
-      cannot be reached; 6 the outcome of a batch is doubtful.
+      cannot be reached; 6 the outcome of a batch is doubtful; 7 with --once: done, but for
+      endpoints that a check refuses, or whose table fails.
     """
     from migrator.cli.running import work
 

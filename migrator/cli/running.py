@@ -13,29 +13,25 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from migrator.app import App
-from migrator.app.preflight import check_context, new_rechecks
-from migrator.app.preview import count_rows
+from migrator.app.preflight import new_rechecks
 from migrator.app.remaining import needs_attention
+from migrator.app.start import StartChecks, check_start
 from migrator.cli.output import AMBER, progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
-from migrator.preflight.context import Level, refuse
-from migrator.preflight.registry import run_checks
+from migrator.preflight.context import Level
 from migrator.service.finished import end_document
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import RunEnd
 from migrator.service.launch import run as launch
-from migrator.stores.endpoints import chosen_endpoints
 from migrator.text import counted, grouped
 from migrator.web.status import endpoint_documents
 
 _log = logging.getLogger(__name__)
 
-PREFLIGHT_ROWS: Final = 20_000
-"""Rows looked at before starting: a restart must not wait for a scan of millions."""
 _LOOK_EVERY_S: Final = 2.0
 _AT_END: Final = ("is_finished", "left", "overdue", "later", "sent_by", "text")
 """What ``migrator/run/1`` has of each endpoint besides its counts; null: not known."""
@@ -51,8 +47,8 @@ def work(
     """
     with session.opened() as app, hooked(app.settings.hooks) as hooks:
         names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
-        endpoints = chosen_endpoints(app.store, names)
-        _preflight(app, names, endpoints)
+        checked = _preflight(app, names)
+        endpoints = checked.endpoints
         with _watching(app, endpoints) as watch:
             end = launch(
                 app,
@@ -63,6 +59,7 @@ def work(
                 load=lambda: session.load().settings,
                 fire=hooks.fire,
                 checks=new_rechecks(app, names),
+                refused=checked.refused,
             )
         if once:
             _summarise(app, endpoints, end, session)
@@ -70,21 +67,18 @@ def work(
     return end.code
 
 
-def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint]) -> None:
-    """Refuse what would go wrong; say what may.
+def _preflight(app: App, names: Sequence[str]) -> StartChecks:
+    """Refuse what would go wrong for all; say what may, and which endpoints have to wait.
 
     Raises:
-        PreflightRefused: Nothing was changed.
+        PreflightRefused: No endpoint can be served; nothing was changed.
     """
     app.ledger_facts.verify()
     app.broker_facts.server()
     with rows_read() as advance:
-        previews = count_rows(
-            app, endpoints, progress=advance, max_rows=PREFLIGHT_ROWS, is_exact=False
-        )
-    findings = run_checks(check_context(app, names, previews))
-    refuse(findings)
-    for finding in findings:
+        checked = check_start(app, names, progress=advance)
+    checked.refuse()
+    for finding in checked.findings:
         level = logging.WARNING if finding.level is Level.WARNING else logging.INFO
         if finding.level is not Level.OK:
             _log.log(
@@ -98,6 +92,7 @@ def _preflight(app: App, names: Sequence[str], endpoints: Sequence[StoreEndpoint
                     "text": finding.text,
                 },
             )
+    return checked
 
 
 @contextmanager
@@ -176,12 +171,16 @@ def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, sessio
             document.update({key: facts.get(key) for key in _AT_END})
         outcome = {"exit_code": int(end.code), "outcome": end.code.name.lower()}
         rows = [asdict(each) for each in end.held]
-        write_json("run", {**outcome, "endpoints": documents, "held": rows})
+        left_out = [each.facts for each in end.left_out]
+        found_all = {"endpoints": documents, "held": rows, "left_out": left_out}
+        write_json("run", {**outcome, **found_all})
         return
     write_endpoints(documents)
     for one in ends:
         style = AMBER if needs_attention(one.progress, one.remaining) else ""
         write_text(f"{one.endpoint}: {one.text}", style=style)
+    for reason in end.left_out:
+        write_text(f"{reason.endpoint} was left: {reason.text}", style=AMBER)
     if end.held:
         columns = ("parked destination", "endpoint", "reason", "rows")
         rows_held = [(h.destination, h.endpoint, h.reason, h.rows) for h in end.held]

@@ -29,7 +29,7 @@ from migrator.cli.output import (
     write_text,
 )
 from migrator.cli.session import Session, duration, session_of
-from migrator.errors import ConfigError
+from migrator.errors import ConfigError, ExitCode
 from migrator.reports import plain
 from migrator.text import counted, grouped, span_text
 
@@ -90,6 +90,9 @@ def status(
       migrator status --endpoint Sales --watch --interval 5s
       migrator status --daemon
       migrator status --json
+
+    Exit codes: 0 all is shown; 4 the ledger cannot be read; 7 a table cannot be read now, and what
+      is in it is not shown.
     """
     session = session_of(context)
     pause_s = _USUAL_S  # what is given is read by what reads settings: that takes a while
@@ -105,6 +108,7 @@ def status(
                 _clear(is_repeated=watch)
                 _show_daemon(found)
         return
+    told: dict[str, Any] | None = None
     with ExitStack() as ends:
         reader: LedgerReader | None = None
         for _ in _looks(pause_s, is_repeated=watch):
@@ -119,6 +123,8 @@ def status(
             else:
                 _clear(is_repeated=watch)
                 show(told)
+    if told is not None and told.get("not_counted"):
+        raise typer.Exit(ExitCode.PARTIAL)
 
 
 def _only(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +135,7 @@ def _only(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """
     _demand_known(names, found["endpoints"])
     of_all: dict[str, Any] = {"rollback": None, "oldest_open_age_s": None} if names else {}
-    return found | of_all | _of(names, found, (*_LEDGER_PARTS, "holds"))
+    return found | of_all | _of(names, found, (*_LEDGER_PARTS, "holds", "not_counted"))
 
 
 def _only_working_on(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -151,7 +157,7 @@ def _of(names: Sequence[str], found: Mapping[str, Any], parts: Sequence[str]) ->
     """Return of *parts* what is of one of *names* or of everybody; nothing if none is named."""
     wanted = (*names, None)
     return {
-        part: [each for each in found[part] if each["endpoint"] in wanted]
+        part: [each for each in found.get(part, ()) if each["endpoint"] in wanted]
         for part in (parts if names else ())
     }
 
@@ -237,6 +243,8 @@ def _write_tables(found: Mapping[str, Any]) -> None:
     for hold in found["holds"]:
         whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
         write_text(f"{whom} has waited since {_time(hold['since'])}: {hold['text']}")
+    for each in found.get("not_counted", ()):
+        write_text(f"rows of {each['endpoint']}: not counted: {each['text']}", style=AMBER)
     if found["quarantine"]:
         reasons = [(q["endpoint"], q["reason"], q["rows"]) for q in found["quarantine"]]
         write_table(("in quarantine", "reason", "rows"), reasons, style=AMBER)

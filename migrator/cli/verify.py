@@ -84,7 +84,7 @@ def verify(
 
     Exit codes: 0 balanced; 3 a recall or another scan is under way; 4 store or broker
       unreachable; 5 balanced, but rows are in quarantine; 6 something does not agree, or batches
-      are doubtful.
+      are doubtful; 7 what could be read is balanced, and a table was locked.
     """
     from migrator.app.commands import new_verify
     from migrator.delays.scan import ScanLimits
@@ -119,6 +119,8 @@ def exit_code(found: Verification) -> ExitCode:
     """Return what the process tells its caller."""
     if found.verdict is not Verdict.BALANCED:
         return ExitCode.DOUBTFUL
+    if found.unread:
+        return ExitCode.PARTIAL
     quarantined = sum(each.count(RowState.QUARANTINED) for each in found.endpoints)
     return ExitCode.QUARANTINED if quarantined else ExitCode.DONE
 

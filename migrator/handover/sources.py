@@ -8,7 +8,7 @@ asks it meanwhile is no lane. A database that does not answer at all is no matte
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,6 +44,7 @@ class FailingSources:
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, FailingSource] = {}
+        self._refused = frozenset[str]()
 
     def all(self) -> Sequence[FailingSource]:
         """Return those that failed and were not claimed from since, by their sources."""
@@ -57,7 +58,15 @@ class FailingSources:
     def is_left_out(self, source: str) -> bool:
         """Return whether nothing is to be asked of *source* now."""
         failing = self._failing.get(source)
-        return failing is not None and failing.is_left_out
+        return self.is_refused(source) or (failing is not None and failing.is_left_out)
+
+    def is_refused(self, source: str) -> bool:
+        """Return whether a check refuses *source*, so that nothing of it is worked on."""
+        return source in self._refused
+
+    def refuse(self, sources: Collection[str]) -> None:
+        """Leave out *sources*, and no other one for a check's sake, until told otherwise."""
+        self._refused = frozenset(sources)
 
     def is_any_awaited(self) -> bool:
         """Return whether one failed so lately that a run to the end waits for it."""

@@ -252,9 +252,12 @@ class Signal(StrEnum):
     HTTP = "throttle_http", "The throttle URL says no"
     FLAG_FILE = "flag_file", "The flag file exists"
     TIME_ZONE = "time_zone", "Due times are in another time zone"
+    REFUSED = "endpoint_refused", "A check of the start refuses the endpoint"
     TABLE = "table_failing", "The table fails or is locked"
 
 
+LEAVING: Final = (Signal.REFUSED, Signal.TABLE)
+"""For these a run to the end leaves the endpoint; what they say is true of its next run as well."""
 LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)
 """What only ``migrator resume`` ends, also after a restart."""
 

@@ -370,6 +370,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
         store,
         f"it does not exist: {wanted.endpoint} sends no timeouts there",
         "name its input queue as queue in [[endpoints]], or use mode migrate",
+        endpoint=wanted.endpoint,
     )
     yield _alone(dispatcher, found[dispatcher]) or ok(
         dispatcher, "it does not exist: no control messages are read"
@@ -381,6 +382,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
             f"the error queue of {wanted.endpoint} does not exist",
             "create it, or set the right name: dispatch.error_queue, or error_queue in "
             "[[endpoints]]",
+            endpoint=wanted.endpoint,
         )
     else:
         yield ok(wanted.error_queue, f"the error queue of {wanted.endpoint} exists")

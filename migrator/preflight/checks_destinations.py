@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import suffix_collisions as colliding
@@ -21,6 +22,7 @@ from migrator.preflight.context import (
     MOVING,
     Context,
     Finding,
+    Level,
     destination_rows,
     not_checked,
     ok,
@@ -59,11 +61,13 @@ def destinations(context: Context) -> Iterator[Finding]:
     delayed, sent = destination_rows(moved), destination_rows(dispatched)
     queues = context.broker.queues(sorted({*delayed, *sent}))
     unknown = {name for name, queue in queues.items() if queue is None}
-    for finding, some in ((refused, moved), (warning, dispatched)):
-        for each in some:
-            names = sorted(each.destinations)
-            if names and all(n in unknown and n not in context.held for n in names):
-                yield finding(each.endpoint, *_elsewhere(names, context.vhost))
+    for each in (*moved, *dispatched):
+        names = sorted(each.destinations)
+        if names and all(n in unknown and n not in context.held for n in names):
+            finding = warning(each.endpoint, *_elsewhere(names, context.vhost))
+            is_moved = each in moved
+            level = Level.REFUSED if is_moved else Level.WARNING
+            yield replace(finding, level=level, endpoint=each.endpoint if is_moved else None)
     silent = {name for name, queue in queues.items() if queue is not None and queue.is_silent}
     if delayed:
         yield from _delayed(context, delayed, unknown, silent)
@@ -181,7 +185,13 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
     elif previews is None:
         yield not_checked("destinations", "the rows were not looked at")
     else:
-        yield from collisions_among(context, frozenset(destination_rows(previews)))
+        for finding in collisions_among(context, frozenset(destination_rows(previews))):
+            if finding.level is not Level.REFUSED:
+                yield finding
+                continue
+            for each in previews:  # those without rows for it go on
+                if finding.subject in each.destinations:
+                    yield replace(finding, endpoint=each.endpoint)
 
 
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:

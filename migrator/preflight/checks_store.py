@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from migrator.errors import (
     LedgerCloned,
     LedgerMissing,
     StoreError,
+    StoreLocked,
     StoreUnavailable,
     UnknownEndpoint,
 )
@@ -26,7 +28,7 @@ from migrator.preflight.context import (
     warning,
 )
 from migrator.stores.due_times import DueTimeRules, read_due_times
-from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
+from migrator.stores.endpoints import EndpointPreview, present_endpoints
 from migrator.stores.ports import Store
 from migrator.text import counted
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 SKEW_TOLERATED: Final = timedelta(seconds=2)
 SKEW_REFUSED: Final = timedelta(minutes=1)
 STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
+_NONE_READ: Final = not_checked("store", "no table of the endpoints could be read")
+UNREADABLE: Final = "legacy-table"
+"""The check of what is found unreadable by no check."""
 _FINISH: Final = "finish that run, or abort it with the vendor's tool"
 
 
@@ -63,7 +68,8 @@ def due_times(context: Context) -> Iterator[Finding]:
 
     Compare a sample of each endpoint's due column with the rows' own headers.
     """
-    endpoints = chosen_endpoints(context.store, context.endpoint_names)
+    if not (endpoints := _readable(context)):
+        yield _NONE_READ
     yield from due_times_of(context.store, endpoints, context.clock, context.due_times)
 
 
@@ -72,10 +78,18 @@ def due_times_of(
 ) -> Iterator[Finding]:
     """Compare a sample of the due column of *endpoints* with the rows' own headers."""
     for endpoint in endpoints:
-        reading = read_due_times(store, endpoint, clock, rules)
-        if reading.shifted:
-            finding = refused if reading.is_refused else warning
-            yield finding(endpoint.source, reading.text, reading.remedy)
+        try:
+            reading = read_due_times(store, endpoint, clock, rules)
+        except StoreError as exc:
+            if not exc.is_of_source:
+                raise
+            yield unreadable(endpoint, exc)
+            continue
+        if reading.is_refused:
+            text, remedy = reading.text, reading.remedy
+            yield refused(endpoint.source, text, remedy, endpoint=endpoint.name)
+        elif reading.shifted:
+            yield warning(endpoint.source, reading.text, reading.remedy)
         else:
             unknown = f"no row shows its time zone; due times are read as {rules.time_zone}"
             known = counted(
@@ -84,6 +98,22 @@ def due_times_of(
                 "sampled rows are due when their headers say",
             )
             yield ok(endpoint.source, known if reading.comparable else unknown)
+
+
+def _readable(context: Context) -> Sequence[StoreEndpoint]:
+    found = present_endpoints(context.store, context.endpoint_names)
+    return [each for each in found if each.name not in context.unreadable]
+
+
+def unreadable(endpoint: StoreEndpoint, why: StoreError) -> Finding:
+    """Return that the table of *endpoint* cannot be read now; a check gives it its own name."""
+    remedy = (
+        "find the transaction that keeps the table, and end it"
+        if isinstance(why, StoreLocked)
+        else "restore the table and its rights; `migrator db grants` prints what the user needs"
+    )
+    found = refused(endpoint.source, str(why), remedy, endpoint=endpoint.name)
+    return replace(found, check=UNREADABLE)
 
 
 def endpoints(context: Context) -> Iterator[Finding]:
@@ -99,8 +129,9 @@ def endpoints(context: Context) -> Iterator[Finding]:
     for name in unknown:
         yield refused(
             name,
-            f"the store has no such endpoint; it has: {known}",
-            "correct the name, or set its table in [[endpoints]]",
+            f"the store has no such endpoint: {_why_unknown(context.store, name)}; it has: {known}",
+            "restore the table, correct the name, or set its table in [[endpoints]]",
+            endpoint=name,
         )
     if not unknown:
         yield ok("store", f"it has timeouts of {known or 'nobody'}")
@@ -111,7 +142,18 @@ def _has(store: Store, name: str) -> bool:
         store.find(name)
     except UnknownEndpoint:
         return False
+    except StoreError as exc:
+        if not exc.is_of_source:
+            raise
     return True
+
+
+def _why_unknown(store: Store, name: str) -> str:
+    try:
+        store.read_anew(store.expected(name))
+    except StoreError as exc:
+        return str(exc)
+    return "nothing there is called so"
 
 
 def ledger(context: Context) -> Iterator[Finding]:
@@ -193,14 +235,18 @@ def rights(context: Context) -> Iterator[Finding]:
 
     Claim one row of each endpoint and roll back.
     """
-    for endpoint in chosen_endpoints(context.store, context.endpoint_names):
+    if not (endpoints := _readable(context)):
+        yield _NONE_READ
+    for endpoint in endpoints:
         try:
             context.store.trial_claim(endpoint)
+        except StoreLocked as exc:
+            yield unreadable(endpoint, exc)
         except StoreUnavailable:
             raise
         except StoreError as exc:
             remedy = "let `migrator db grants` print what the user needs"
-            yield refused(endpoint.source, str(exc), remedy)
+            yield refused(endpoint.source, str(exc), remedy, endpoint=endpoint.name)
         else:
             yield ok(endpoint.source, "a claim went through and was rolled back")
 

@@ -123,6 +123,8 @@ class Context(DelaysContext):
     """Keeps what was in our queues and is not ours; empty: without a ledger it has no name."""
     due_times: DueTimeRules = field(default_factory=DueTimeRules)
     vhost: str = "/"
+    unreadable: Collection[str] = ()
+    """Endpoints whose rows could not be read just now: a refusal says why, so others need not."""
     held: Collection[QueueName] = ()
     """Destinations that an earlier run could not reach, and whose rows it left in the store."""
     other_commits: Sequence[OpenCommit] = ()
@@ -212,6 +214,8 @@ class Finding:
     """What is true now, lower case."""
     remedy: str = ""
     """What to do about it; empty when there is nothing to do."""
+    endpoint: str | None = None
+    """The one endpoint that a refusal refuses; None: all of them."""
 
 
 def ok(subject: str, text: str) -> Finding:
@@ -224,9 +228,11 @@ def warning(subject: str, text: str, remedy: str = "") -> Finding:
     return Finding(level=Level.WARNING, subject=subject, text=text, remedy=remedy)
 
 
-def refused(subject: str, text: str, remedy: str = "") -> Finding:
-    """Return why *subject* keeps a run from starting."""
-    return Finding(level=Level.REFUSED, subject=subject, text=text, remedy=remedy)
+def refused(subject: str, text: str, remedy: str = "", *, endpoint: str | None = None) -> Finding:
+    """Return why *subject* keeps a run from starting, or from serving *endpoint*."""
+    return Finding(
+        level=Level.REFUSED, subject=subject, text=text, remedy=remedy, endpoint=endpoint
+    )
 
 
 def not_checked(subject: str, text: str) -> Finding:
@@ -288,15 +294,40 @@ def _unseen(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(each.subject for each in findings if each.level is Level.NOT_CHECKED)
 
 
+def by_check(findings: Iterable[Finding]) -> Sequence[Finding]:
+    """Return *findings* in the order of their checks' names."""
+    return sorted(findings, key=lambda each: each.check)
+
+
+def refusals(findings: Iterable[Finding]) -> Mapping[str | None, Sequence[Finding]]:
+    """Return what refuses, by endpoint; that of None refuses all."""
+    found: defaultdict[str | None, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.level is Level.REFUSED:
+            found[finding.endpoint].append(finding)
+    return dict(found)
+
+
 def refuse(findings: Iterable[Finding]) -> None:
     """Stop here when any of *findings* is a refusal.
 
     Raises:
         PreflightRefused: Names each refusal with its remedy. Nothing was changed.
     """
-    refusals = [f for f in findings if f.level is Level.REFUSED]
-    if refusals:
-        told = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in refusals)
+    found = [f for f in findings if f.level is Level.REFUSED]
+    if found:
+        told = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in found)
         error = PreflightRefused("preflight refused: " + "\n  ".join(told))
-        error.remedy = "\n".join(f.remedy for f in refusals if f.remedy) or None
+        error.remedy = "\n".join(f.remedy for f in found if f.remedy) or None
         raise error
+
+
+def refuse_all(findings: Iterable[Finding], endpoints: Collection[str]) -> None:
+    """Stop here when something refuses all *endpoints*, or each of them is refused by itself.
+
+    Raises:
+        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
+    """
+    found = refusals(findings)
+    if None in found or found.keys() >= {*endpoints}:
+        refuse(each for some in found.values() for each in some)

@@ -25,6 +25,7 @@ from migrator.dispatcher.link import RabbitRoutes
 from migrator.dispatcher.loop import Dispatcher, DispatcherPlan, DispatcherSession
 from migrator.dispatcher.receive import DelayedMessageHandler, Forwarding, Storing
 from migrator.errors import LeaseLost, LedgerAdopted, MigratorError
+from migrator.handover.sources import FailingSources
 from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.lease_keeper import HeldLease
 from migrator.ledger.states import Mode
@@ -54,12 +55,13 @@ def new_dispatchers(
     *,
     ends: ExitStack,
     instruments: Instruments,
+    failing: FailingSources,
 ) -> Iterator[DispatcherThread]:
     """Yield a thread for each endpoint whose stored or new timeouts we send ourselves.
 
     An endpoint that is no longer dispatched may have rows that a kill left in flight; what was
     parked by the other kind of work is taken over. *ends* ends the threads that a dispatcher works
-    with; *instruments* count what is sent.
+    with; *instruments* count what is sent; *failing* knows which endpoints a check refuses.
     """
     given = app.settings
     routes = RabbitRoutes(
@@ -94,6 +96,7 @@ def new_dispatchers(
         yield DispatcherThread(
             dispatcher,
             context,
+            failing=failing,
             critical_s=given.dispatch.critical_after.total_seconds(),
             exits=given.dispatch.on_critical is OnCritical.EXIT,
         )
@@ -186,13 +189,20 @@ class DispatcherThread(Worker):
     trouble_word = "degraded"
 
     def __init__(
-        self, dispatcher: Dispatcher, context: WorkerContext, *, critical_s: float, exits: bool
+        self,
+        dispatcher: Dispatcher,
+        context: WorkerContext,
+        *,
+        failing: FailingSources,
+        critical_s: float,
+        exits: bool,
     ) -> None:
         """Prepare a thread; ``start`` lets it run.
 
         Args:
             dispatcher: What it does.
             context: What it shares with others.
+            failing: Knows whether a check refuses the endpoint; it waits until none does.
             critical_s: An outage that lasts longer is critical.
             exits: The process ends once an outage is critical.
         """
@@ -201,6 +211,7 @@ class DispatcherThread(Worker):
         self.log_facts = {"endpoint": endpoint}
         self._dispatcher = dispatcher
         self._endpoint = endpoint
+        self._failing = failing
         self._critical_s = critical_s
         self._exits = exits
         self._finishes_only = dispatcher.plan.finishes_only
@@ -218,9 +229,15 @@ class DispatcherThread(Worker):
 
     def _acquire(self) -> HeldLease | None:
         """Wait for the endpoint's lease as a standby; None when there is no need to."""
-        lane = self._leases.dispatcher_lane(self._dispatcher.plan.endpoint)
+        endpoint = self._dispatcher.plan.endpoint
+        lane = self._leases.dispatcher_lane(endpoint)
         while not self.is_ending:
             self.beat()
+            if self._failing.is_refused(endpoint.source):
+                if self._once:
+                    return None
+                self._stop.draining.wait(_STANDBY_LOOK_S)
+                continue
             owner = self._leases.owner_of(lane)
             if owner is not None and self._context.is_surely_dead(owner):
                 self._leases.evict(lane, owner)

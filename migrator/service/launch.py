@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from migrator.handover.pace import Pacer
 from migrator.handover.prepare import QuarantineLimit
 from migrator.handover.runs import OtherRuns
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
-from migrator.ledger.report import LASTING, HeldRows, PauseReason, Signal
+from migrator.ledger.report import LASTING, LEAVING, HeldRows, PauseReason, Signal
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
@@ -43,7 +43,12 @@ from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import Job, scheduled
-from migrator.service.sources import FailingSourcesTask, log_left
+from migrator.service.sources import (
+    FailingSourcesTask,
+    Refusals,
+    RefusedEndpoints,
+    log_left,
+)
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
@@ -101,6 +106,8 @@ class RunEnd:
     code: ExitCode
     held: Sequence[HeldRows] = ()
     """What is parked for destinations that take no messages."""
+    left_out: Sequence[PauseReason] = ()
+    """Why endpoints were left: their table fails, or a check refuses them."""
     endpoints: Sequence[EndpointEnd] = ()
     """How each endpoint is; empty: it could not be told, or it was not *once*."""
 
@@ -115,6 +122,7 @@ def run(
     load: Callable[[], Settings],
     fire: Fire,
     checks: Rechecks,
+    refused: Refusals,
 ) -> RunEnd:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return how it ended.
 
@@ -130,6 +138,7 @@ def run(
         load: Reads the settings anew when a signal asks for it.
         fire: Runs hooks.
         checks: Made again at intervals.
+        refused: Those of *endpoints* that wait until the checks of the start refuse them no more.
 
     Raises:
         ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
@@ -150,6 +159,7 @@ def run(
                 describe=describe,
                 fire=fire,
                 checks=checks,
+                refused=refused,
             )
             daemon.prepare()
         except MigratorError:
@@ -192,6 +202,7 @@ class _Daemon:
         describe: Callable[[], str],
         fire: Fire,
         checks: Rechecks,
+        refused: Refusals,
     ) -> None:
         given = app.settings
         self._app = app
@@ -235,6 +246,13 @@ class _Daemon:
             app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
         )
         self._failing = FailingSourcesTask(app.store, self._look.failing, self._throttle)
+        self._refused = RefusedEndpoints(
+            app,
+            self._endpoints,
+            refused,
+            failing=self._look.failing,
+            throttle=self._throttle,
+        )
         self._guard = ClaimGuard(
             self._throttle,
             self._stop,
@@ -281,6 +299,7 @@ class _Daemon:
             context,
             ends=self._ends,
             instruments=self._instruments,
+            failing=self._look.failing,
         )
         pool = WorkerPool(
             [*dispatchers, *filter(None, [adopter])],
@@ -303,6 +322,7 @@ class _Daemon:
         ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
         self._use_throttles(self._app.settings)
+        self._refused.begin()
         self._holding.begin(self._moved, self._app.hand_overs.renamings())
 
     def work(self, *, watch: Callable[[], None], load: Callable[[], Settings]) -> RunEnd:
@@ -347,6 +367,7 @@ class _Daemon:
 
     def _end(self) -> RunEnd:
         """Return how it ended, and tell the ledger and whoever has a hook."""
+        self._failing.look()  # what failed last is told, too
         code = self._failure_code()
         held: Sequence[HeldRows] | None = ()
         if code is None:
@@ -362,7 +383,8 @@ class _Daemon:
                 if code in _IS_DONE:
                     self._hook_events.polled(progress)
                     self._hook_events.finished(ends)
-        return RunEnd(code=code, held=held or (), endpoints=ends)
+        left_out = [each for each in self._throttle.reasons() if each.signal in LEAVING]
+        return RunEnd(code=code, held=held or (), left_out=left_out, endpoints=ends)
 
     def _failure_code(self) -> ExitCode | None:
         """Return why it ended before all was done that can be; None: it did not."""
@@ -378,7 +400,7 @@ class _Daemon:
             failures += self._batches_elsewhere()
             failures += self._limits_passed()
         codes = {failure.exit_code for failure in failures}
-        if self._once and (left := self._look.failing.all()):
+        if self._once and (left := self._left_out()):
             log_left(self._look.failing)
             is_all = len(left) == len(self._endpoints)
             codes.add(ExitCode.UNREACHABLE if is_all else ExitCode.PARTIAL)
@@ -395,6 +417,10 @@ class _Daemon:
                 extra={"action": "batch_left", "batch": batch, "error": str(why)},
             )
             yield why
+
+    def _left_out(self) -> Collection[str]:
+        """Return the endpoints that fail, or that a check refuses."""
+        return {each.endpoint.name for each in self._look.failing.all()} | {*self._refused.names()}
 
     def _limits_passed(self) -> Iterator[LimitPassed]:
         """Yield, and log, why an endpoint was left before all of it was moved."""
@@ -439,10 +465,10 @@ class _Daemon:
         status = _RUN_STATUS.get(code, "failed")
         if status == "done" and not self._once:
             status = "stopped"
-        failing = {each.endpoint for each in self._look.failing.all()}
+        left_out = self._left_out()
         for endpoint, run in self._runs:
             try:
-                self._app.runs.end(run, "failed" if endpoint in failing else status)
+                self._app.runs.end(run, "failed" if endpoint.name in left_out else status)
             except MigratorError as exc:
                 _log.warning(
                     "the end of the run could not be recorded",
@@ -513,6 +539,7 @@ class _Daemon:
             *self._poller.jobs,
             *([self._finish.job] if self._moved and not self._once else []),
             self._signals.job,
+            self._refused.job,
             *([self._failing.job, self._capacity.job] if self._moved else []),
         ]
         if (every := app.settings.broker.recheck_interval) is not None:

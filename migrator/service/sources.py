@@ -1,25 +1,29 @@
-"""Tables that fail or are locked: asked by a job until they answer, shown and logged meanwhile.
+"""Endpoints that wait by themselves: their table fails, or a check of the start refuses them.
 
-Lanes leave such a table out (``handover.sources``), so what it costs to find out that it answers
-again is paid here, by nobody who hands over.
+Both are asked again by a job until that has gone, and shown and logged once a minute meanwhile.
+Lanes leave them out (``handover.sources``), so no lane pays for finding it out.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from migrator.errors import StoreError, StoreLocked
+from migrator.app import App
+from migrator.app.start import StartChecks, check_start
+from migrator.errors import MigratorError, StoreError, StoreLocked
 from migrator.handover.sources import (
     LONGEST_WAIT_S,
     FailingSource,
     FailingSources,
 )
 from migrator.ledger.report import Signal
+from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.preflight.context import Finding, refusals
 from migrator.service.schedule import Job
 from migrator.service.throttle import Throttle
 from migrator.stores.ports import Store
@@ -30,7 +34,13 @@ _EVERY: Final = timedelta(seconds=1)
 _LOG_EVERY_S: Final = 60.0
 _ASKED_FOR: Final = timedelta(seconds=0.2)
 """So long a table that is locked is waited for."""
+_CHECK_EVERY_S: Final = 10.0
+_SHARE: Final = 20
+"""A check that took a second is not made again within so many."""
 _TRIED_AGAIN: Final = f"tried again at least every {LONGEST_WAIT_S:g} s"
+
+Refusals = Mapping[str, Sequence[Finding]]
+"""Why endpoints may not be served, by name."""
 
 
 class FailingSourcesTask:
@@ -93,6 +103,88 @@ class FailingSourcesTask:
                 self._throttle.resume(Signal.TABLE, reason.endpoint)
         for endpoint in self._logged_s.keys() - failing:
             del self._logged_s[endpoint]
+
+
+class RefusedEndpoints:
+    """The endpoints that the checks of the start refuse: checked again until they may be served."""
+
+    def __init__(
+        self,
+        app: App,
+        endpoints: Sequence[StoreEndpoint],
+        refused: Refusals,
+        *,
+        failing: FailingSources,
+        throttle: Throttle,
+    ) -> None:
+        """Prepare; *refused* are those of *endpoints* that the start refused."""
+        self._app = app
+        self._endpoints = {each.name: each for each in endpoints}
+        self._failing = failing
+        self._throttle = throttle
+        self._refused = refused
+        self._log_at_s = self._check_at_s = float("-inf")
+        failing.refuse([self._endpoints[EndpointName(name)].source for name in refused])
+        self.job = Job("refused-endpoints", _EVERY, self.look, may_lag=True)
+
+    def names(self) -> Collection[str]:
+        """Return those that are refused now."""
+        return self._refused.keys()
+
+    def begin(self) -> None:
+        """Tell of them for the first time."""
+        self._check_at_s = time.monotonic() + _CHECK_EVERY_S
+        self._tell()
+
+    def look(self) -> None:
+        """Check them again now and then, and no longer than a share of the time."""
+        began_s = time.monotonic()
+        if not self._refused or began_s < self._check_at_s:
+            return
+        try:
+            checked = check_start(self._app, [*self._refused], progress=lambda _name, _rows: None)
+        except MigratorError as exc:
+            _log.info(
+                "refused endpoints could not be checked now",
+                extra={"action": "refused_not_checked", "error": str(exc)},
+            )
+        else:
+            self._use(checked)
+        took_s = time.monotonic() - began_s
+        self._check_at_s = time.monotonic() + max(_CHECK_EVERY_S, took_s * _SHARE)
+        self._tell()
+
+    def _use(self, checked: StartChecks) -> None:
+        if None in refusals(checked.findings):
+            return  # it is no matter of these endpoints; the recheck of the broker says so
+        admitted = self._refused.keys() - checked.refused.keys()
+        self._refused = checked.refused
+        self._failing.refuse([self._endpoints[EndpointName(n)].source for n in self._refused])
+        for name in sorted(admitted):
+            _log.info(
+                "no check refuses the endpoint any more; it is served",
+                extra={"action": "endpoint_admitted", "endpoint": name},
+            )
+            self._throttle.resume(Signal.REFUSED, EndpointName(name))
+
+    def _tell(self) -> None:
+        is_time = time.monotonic() >= self._log_at_s
+        for name, findings in self._refused.items():
+            text = "; ".join(f"{each.subject}: {each.text}" for each in findings)
+            remedy = "; ".join({each.remedy: None for each in findings if each.remedy})
+            self._throttle.pause(Signal.REFUSED, EndpointName(name), text, remedy)
+            if is_time:
+                _log.warning(
+                    "a check refuses an endpoint; it waits, the others are served",
+                    extra={
+                        "action": "endpoint_refused",
+                        "endpoint": name,
+                        "text": text,
+                        "remedy": remedy,
+                    },
+                )
+        if is_time:
+            self._log_at_s = time.monotonic() + _LOG_EVERY_S
 
 
 def log_left(failing: FailingSources) -> None:

@@ -27,6 +27,7 @@ from migrator.ledger.report import (
     Progress,
     QuarantinedTimeout,
     QuarantineFilter,
+    Signal,
 )
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -73,6 +74,8 @@ class StatusSnapshot:
     counts: Mapping[EndpointName, Remaining] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     """What → why it could not be read the last time."""
+    not_counted: Mapping[EndpointName, str] = field(default_factory=dict)
+    """The same of the rows of endpoints."""
 
 
 class StatusPoller:
@@ -197,17 +200,15 @@ class StatusPoller:
     def _counts(self) -> Mapping[str, object]:
         """Count each table that can be; of another, what was counted last stays, and why."""
         chosen, found = self._selection(), dict(self._seen.counts)
+        failed: dict[EndpointName, str] = {}
         for each in self._endpoints:
-            what = f"rows of {each.name}"
             try:
                 found[each.name] = self._reader.read(each, chosen)
             except StoreError as exc:
                 if not exc.is_of_source:
                     raise
-                self._gaps[what] = str(exc)
-            else:
-                self._gaps.pop(what, None)
-        return {"counts": found}
+                failed[each.name] = str(exc)
+        return {"counts": found, "not_counted": failed}
 
     def _read(self, what: str, read: Callable[[], Mapping[str, Any]]) -> None:
         """Read *what* if it is time; note what goes wrong, and how long it took."""
@@ -308,6 +309,7 @@ class DaemonStatus:
                 told_by="daemon",
                 views=[self._view(served, seen) for served in self.control.served.values()],
                 holds=self.control.throttle.reasons(),
+                not_counted=seen.not_counted,
             )
         except MigratorError:
             return None
@@ -334,7 +336,11 @@ class DaemonStatus:
     def _view(self, served: Served, seen: StatusSnapshot) -> EndpointView:
         known = [seen.counts.get(served.name), self.finish.remaining(served.name)]
         found = max((e for e in known if e), key=lambda each: each.counted_at, default=None)
-        holds = self.control.throttle.reasons_for(served.name) if served.moves else ()
+        holds = [
+            each
+            for each in self.control.throttle.reasons_for(served.name)
+            if served.moves or each.signal is Signal.REFUSED
+        ]
         return EndpointView(
             endpoint=served.name,
             mode=served.mode,
@@ -347,6 +353,8 @@ class DaemonStatus:
     def _phase(self, served: Served, seen: StatusSnapshot, holds: Sequence[PauseReason]) -> Phase:
         if self.finish.is_finished(served.name):
             return Phase.FINISHED
+        if any(each.signal is Signal.REFUSED for each in holds):
+            return Phase.REFUSED
         mine = [each for each in seen.progress.endpoints if each.endpoint == served.name]
         is_held = any(each.endpoint == served.name for each in seen.progress.held)
         waits = bool(holds) or (is_held and not any(each.in_flight for each in mine))
@@ -372,6 +380,8 @@ def _gaps(seen: StatusSnapshot) -> Iterator[str]:
     """Yield what could not be read, and what is not exact."""
     for what, why in sorted(seen.gaps.items()):
         yield f"{what}: {why}"
+    for name, why in sorted(seen.not_counted.items()):
+        yield f"rows of {name}: {why}"
     for name, counted in sorted(seen.counts.items()):
         if not counted.is_exact:
             yield f"rows of {name}: too many to be counted; estimated"

@@ -20,7 +20,7 @@ from typing import Final
 
 from migrator.errors import LimitPassed
 from migrator.handover.prepare import QuarantineLimit
-from migrator.ledger.report import PauseReason, Signal
+from migrator.ledger.report import LEAVING, PauseReason, Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.audit_log import AuditLog
@@ -33,7 +33,7 @@ BEGAN: Final = "hold_began"
 ENDED: Final = "hold_ended"
 CRITICAL: Final = "critical_load"
 
-_LEFT_AT_THE_END: Final = (Signal.QUARANTINE, Signal.TABLE)
+_LEFT_AT_THE_END: Final = (Signal.QUARANTINE, *LEAVING)
 """A run to the end does not wait for them, or not by the throttle."""
 QUARANTINE_LIMIT: Final = "handover.max_quarantined, or 1 % if that is more"
 AGAIN_S: Final = 600.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from migrator.delays.routing import LONGEST_DELAY
+from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, QueueName
@@ -45,6 +46,37 @@ def chosen_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoi
         return store.endpoints()
     found = {endpoint.source: endpoint for endpoint in map(store.find, names)}
     return tuple(found.values())
+
+
+def expected_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoint]:
+    """Return the same, and each of *names* whether or not the store has a table for it.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached.
+    """
+    found = {e.source: e for e in (_found(store, name) or store.expected(name) for name in names)}
+    return tuple(found.values()) if names else store.endpoints()
+
+
+def present_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoint]:
+    """Return the same without those that the store has no table for.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached.
+    """
+    found = {e.source: e for e in (_found(store, name) for name in names) if e is not None}
+    return tuple(found.values()) if names else store.endpoints()
+
+
+def _found(store: Store, name: str) -> StoreEndpoint | None:
+    try:
+        return store.find(name)
+    except UnknownEndpoint:
+        return None
+    except StoreError as exc:
+        if not exc.is_of_source:
+            raise
+        return store.expected(name)  # it is there, and cannot be looked at
 
 
 @dataclass(slots=True, kw_only=True)

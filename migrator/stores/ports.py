@@ -213,6 +213,14 @@ class Store(Protocol):
         """
         ...
 
+    def expected(self, name: str) -> StoreEndpoint:
+        """Return where the rows of the endpoint *name* would be, whether or not they are there.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached.
+        """
+        ...
+
     def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         """Yield all rows in chunks, in no promised order, by keyset; takes no locks.
 

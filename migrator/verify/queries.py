@@ -238,6 +238,8 @@ class Verifications(ABC):
         self._engine = self._dialect.read_only(engine)
         self._ledger = ledger
         self._queries = AuditQueries(ledger, self._dialect)
+        self.unread: dict[str, str] = {}
+        """Sources of which rows could not be read, and why: what is in them was not compared."""
 
     # ── balances ────────────────────────────────────────────────────────────────────────────
 

@@ -189,6 +189,8 @@ class Verification:
     doubtful: Sequence[BatchId]
     not_checked: Sequence[str]
     """What nobody could look at, and why."""
+    unread: Sequence[str] = ()
+    """Tables that could not be read, so that the ledger was not compared with them."""
 
     @property
     def verdict(self) -> Verdict:

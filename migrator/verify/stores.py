@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, func, or_, select
 
 from migrator.database.portable import among
-from migrator.errors import SourceGone, StoreError, StoreUnavailable
+from migrator.errors import SourceGone, StoreError, StoreLocked, StoreUnavailable
 from migrator.ledger.states import HALF_DONE, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
@@ -58,12 +58,19 @@ class SqlVerifications(Verifications):
         return self._read("comparing legacy tables with the ledger", read, is_long=True)
 
     def _legacy(self, source: str) -> LegacyTable | None:
+        if source in self.unread:
+            return None
         try:
-            return self._store.legacy_table(source)
+            legacy = self._store.legacy_table(source)
+            self._store.demand_readable(source)
+        except StoreLocked as exc:
+            self.unread[source] = str(exc)
+            return None
         except StoreUnavailable:
             raise
-        except StoreError:
+        except StoreError:  # it is gone
             return None
+        return legacy
 
     def _in_store(self, connection: Connection, source: str) -> int | None:
         legacy = self._legacy(source)

@@ -157,6 +157,8 @@ class Verifier:
         changes |= self._both_places(look)
         if parts.evidence is not None and changes:
             parts.evidence.amend(changes)
+        unread = sorted(parts.queries.unread.items())
+        findings.not_checked += [f"rows in {source}: {why}" for source, why in unread]
         doubtful = parts.ledger.progress().doubtful
         return Verification(
             taken_at=taken_at,
@@ -169,6 +171,7 @@ class Verifier:
             counts=dict(findings.counts),
             doubtful=tuple(each.batch for each in doubtful if plan.covers(each.endpoint)),
             not_checked=tuple(findings.not_checked),
+            unread=tuple(source for source, _ in unread),
         )
 
     def _tell_gaps(self, found: Generations) -> None:

@@ -13,7 +13,7 @@ from migrator.app import App
 from migrator.app.remaining import Phase, Remaining, RemainingReader, is_finished
 from migrator.config.work import EndpointMode
 from migrator.delays.routing import PROBED
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, StoreLocked
 from migrator.ledger.queries import LatestRun
 from migrator.ledger.report import PauseReason, Progress
 from migrator.nservicebus.timeouts import EndpointName
@@ -42,6 +42,7 @@ class LedgerReader:
         self._remaining = RemainingReader(app)
         self._counted_s = -math.inf
         self._counted: Mapping[EndpointName, Remaining] = {}
+        self._not_counted: Mapping[EndpointName, str] = {}
 
     def document(
         self,
@@ -49,6 +50,7 @@ class LedgerReader:
         told_by: str,
         views: Sequence[EndpointView] | None = None,
         holds: Sequence[PauseReason] = (),
+        not_counted: Mapping[EndpointName, str] | None = None,
     ) -> Document:
         """Return the fields of ``migrator/status/1``, as of now.
 
@@ -56,6 +58,7 @@ class LedgerReader:
             told_by: ``daemon`` or ``ledger``.
             views: How far each endpoint is, as a daemon knows it; None: the store is asked.
             holds: Why nothing is claimed, as a daemon knows it.
+            not_counted: Why tables could not be read; None: the store is asked.
 
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be read.
@@ -72,6 +75,10 @@ class LedgerReader:
         return {
             "told_by": told_by,
             **status_document(progress, views, holds),
+            "not_counted": [
+                {"endpoint": name, "text": text}
+                for name, text in sorted((self._not_counted or not_counted or {}).items())
+            ],
             "rollback": rollback and rollback.document,
             "probe": probe and {**probe.detail, "at": probe.at},
         }
@@ -81,14 +88,18 @@ class LedgerReader:
         with self._lock:
             if time.monotonic() - self._counted_s >= _SELDOM_S:
                 found: dict[EndpointName, Remaining] = {}
+                locked: dict[EndpointName, str] = {}
                 for run in runs:
                     try:
                         found[run.endpoint.name] = self._remaining.read(
                             run.endpoint, _selection(run)
                         )
+                    except StoreLocked as exc:
+                        locked[run.endpoint.name] = str(exc)
                     except MigratorError:  # a table may be gone for good
                         continue
-                self._counted, self._counted_s = found, time.monotonic()
+                self._counted, self._not_counted = found, locked
+                self._counted_s = time.monotonic()
             return self._counted
 
     def _views(

@@ -87,6 +87,10 @@ class DocumentStoreView:
             raise UnknownEndpoint(name, tuple(each.name for each in known))
         return endpoint
 
+    def expected(self, name: str) -> StoreEndpoint:
+        """Return the endpoint called *name*, whether or not it has a timeout; see ``Store``."""
+        return self._endpoint(name)
+
     def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
         """Yield all timeouts without their bodies; see ``Store``.
 

@@ -31,6 +31,7 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
 from migrator.stores.sql.dialects import Dialect, dialect_for
+from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, demand, ids_for, wanted
 
@@ -272,6 +273,7 @@ def trial_claim(
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with writing(engine, StoreError, doing=doing) as connection:
+        dialect_for(connection.dialect.name).bound_locks(connection, CLAIM_LOCKS)
         _check_rights(connection, legacy)
         request = trial_request(insert_trial_run(connection, ledger, endpoint), endpoint)
         claim = claims.claim_within(connection, legacy, request)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from datetime import timedelta
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import NoSuchTableError
 
-from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
+from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.headers import (
@@ -44,6 +45,8 @@ from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE
 T = TypeVar("T")
 
 SUFFIX: Final = "TimeoutData"
+_LOCKS: Final = timedelta(seconds=0.5)
+"""So long it is waited for what a locked table is made of."""
 _SAMPLED: Final = 50
 """Rows of a table that are asked for its endpoint's name."""
 
@@ -200,10 +203,10 @@ class SqlStore(TableStore):
             StoreError: It is gone, or no timeouts table.
         """
         if source not in self._tables:
-            found = self._table_at(source)
-            if found is None:
-                raise StoreError(f"{source} is not a timeouts table, or no longer exists")
-            self._tables[source] = found
+            try:
+                self._tables[source] = self._inspected(partial(self._table_in, source=source))
+            except NotATimeoutsTable as exc:
+                raise StoreError(f"{source} is not a timeouts table: {exc}") from exc
         return self._tables[source]
 
     def read_anew(self, endpoint: StoreEndpoint) -> None:
@@ -244,16 +247,18 @@ class SqlStore(TableStore):
         return replace(blank_table(self._engine, source), time_zone=self._options.time_zone)
 
     def _table_at(self, source: str) -> LegacyTable | None:
+        try:
+            return self._inspected(partial(self._table_in, source=source))
+        except NotATimeoutsTable:
+            return None
+
+    def _table_in(self, inspector: sa.Inspector, *, source: str) -> LegacyTable:
         schema, name = parse_source(source)
-
-        def look(inspector: sa.Inspector) -> LegacyTable | None:
-            try:
-                found = inspector.get_columns(name, schema=schema)
-                return self._timeouts_table(schema, name, found)
-            except (NoSuchTableError, NotATimeoutsTable):
-                return None
-
-        return self._inspected(look)
+        try:
+            columns = inspector.get_columns(name, schema=schema)
+        except NoSuchTableError as exc:
+            raise NotATimeoutsTable(f"{name} does not exist") from exc
+        return self._timeouts_table(schema, name, columns)
 
     def _discovered(self) -> list[LegacyTable]:
         suffix = self._dialect.spelled(self._dialect.table_suffix)
@@ -284,17 +289,21 @@ class SqlStore(TableStore):
         return LegacyTable(source=build_source(schema, name), table=table)
 
     def _inspected(self, look: Callable[[sa.Inspector], T]) -> T:
-        return self._asked("looking for timeouts tables", lambda c: look(sa.inspect(c)))
+        def inspect(connection: sa.Connection) -> T:
+            self._dialect.bound_locks(connection, _LOCKS)
+            return look(sa.inspect(connection))
+
+        return self._asked("looking for timeouts tables", inspect)
 
 
 def _if_allowed(read: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """Return what *read* returns; nothing, if the database refuses that."""
+    """Return what *read* returns; nothing, if the table refuses that, or is locked."""
     try:
         return read()
-    except StoreUnavailable:
-        raise
-    except StoreError:  # a check says which right is missing
-        return ()
+    except StoreError as exc:
+        if not exc.is_of_source:
+            raise
+        return ()  # a check says which right is missing
 
 
 def _own_name(destination: str | None, headers_text: str | None) -> str | None:

@@ -23,6 +23,7 @@ from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import expires_at
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ports import (
     DUE_SPANS,
     NEVER,
@@ -48,7 +49,8 @@ CHUNK_ROWS: Final = 2000
 MOST_ROWS: Final = 200_000
 """Rows that are counted; a larger table is told by the database's own estimate."""
 _SAMPLED: Final = 40
-_SAMPLE_LOCKS: Final = timedelta(seconds=0.2)
+_LOCKS: Final = timedelta(seconds=0.5)
+"""So long a question waits for a table that another transaction keeps."""
 _NEVER: Final = sa.literal_column("1") == sa.literal_column("0")
 """In words that each database takes for a condition; Oracle knows no ``false``."""
 
@@ -123,6 +125,10 @@ class TableStore(ABC):
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, and what else is to be known; see ``Store``."""
 
+    def expected(self, name: str) -> StoreEndpoint:
+        """Return where the rows of *name* would be; see ``Store``."""
+        return StoreEndpoint(name=EndpointName(name), source=self.source_of(name))
+
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
     def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
@@ -153,6 +159,7 @@ class TableStore(ABC):
         engine = self._dialect.read_only(self._engine) if is_one_moment else self._engine
         with reading(engine, StoreError, doing=f"counting the rows of {legacy.source}") as found:
             self._dialect.allow_long(found)
+            self._dialect.bound_locks(found, _LOCKS)
             self._dialect.prefer_hashing(found)
             yield TableSummary(found, legacy, ledger, request)
 
@@ -174,7 +181,7 @@ class TableStore(ABC):
         )
         found: list[DueTime] = []
         for part in parts:
-            rows = self._sample(legacy, part.limit(_SAMPLED))
+            rows = self._read(legacy, part.limit(_SAMPLED))
             if not rows and not found:
                 break
             found += [
@@ -184,15 +191,6 @@ class TableStore(ABC):
                 for row in rows
             ]
         return found
-
-    def _sample(self, legacy: LegacyTable, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        """Read a few rows before a claim, which waits for no lock for long."""
-
-        def read(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
-            self._dialect.bound_locks(connection, _SAMPLE_LOCKS)
-            return connection.execute(statement).all()
-
-        return self._asked(f"reading {legacy.source}", read)
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Claim one row and roll back; see ``Store``."""
@@ -217,6 +215,7 @@ class TableStore(ABC):
         doing = f"counting the rows of {source}"
         ends = sorted({*(now + span for _, span in DUE_SPANS), *limits})
         with reading(self._engine, StoreError, doing=doing) as connection:
+            self._dialect.bound_locks(connection, _LOCKS)
             found = _by_end(connection, legacy, ends, most)
             rows = sum(found.values())
             is_all = rows <= most
@@ -245,6 +244,15 @@ class TableStore(ABC):
             return max(time.monotonic() - asked_s, patience.total_seconds())
         return time.monotonic() - asked_s
 
+    def demand_readable(self, source: str) -> None:
+        """Return when rows of *source* can be read now, or wait for a lock for a moment.
+
+        Raises:
+            StoreError, StoreLocked: They cannot.
+        """
+        legacy = self.legacy_table(source)
+        self._read(legacy, sa.select(legacy.table.c.Id).where(_NEVER))
+
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     def _asked(self, doing: str, work: Callable[[sa.Connection], T]) -> T:
@@ -266,7 +274,11 @@ class TableStore(ABC):
         return self._kept_names[schema, table]
 
     def _read(self, legacy: LegacyTable, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        return self._asked(f"reading {legacy.source}", lambda c: c.execute(statement).all())
+        def read(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+            self._dialect.bound_locks(connection, _LOCKS)
+            return connection.execute(statement).all()
+
+        return self._asked(f"reading {legacy.source}", read)
 
     def _has_ledger(self) -> bool:
         table = self._ledger.timeout

@@ -284,7 +284,10 @@ def test_a_refusal_ends_with_3_and_a_broker_that_is_gone_with_4(program: Program
     shown = program("preview", codes=[3]).out
     assert "migrator delays create --delays v2" in shown
     assert "migrator db upgrade" in shown
-    assert "no endpoint 'Nobody'" in program("preview", "--endpoint", "Nobody", codes=[3]).out
+    assert (
+        "the store has no such endpoint"
+        in program("preview", "--endpoint", "Nobody", codes=[3]).out
+    )
     program.broker.failure = TargetUnavailable("gone")
     document = program("preview", "--json", codes=[4]).document
     assert (document["verdict"], document["waiting"]) == ("refused", None)

@@ -80,6 +80,7 @@ def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code
         "schema": "migrator/run/1",
         "exit_code": int(code),
         "outcome": code.name.lower(),
+        "left_out": [],
     }
     shown = program(*once, codes=[code]).out
     assert ("handed over" in shown, "Gone" in shown) == (True, True)

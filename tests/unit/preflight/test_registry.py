@@ -14,6 +14,7 @@ from migrator.errors import (
     LedgerError,
     LedgerMissing,
     PreflightRefused,
+    StoreLocked,
     StoreUnavailable,
     TargetUnavailable,
 )
@@ -24,7 +25,9 @@ from migrator.preflight.context import (
     Context,
     Finding,
     Level,
+    refusals,
     refuse,
+    refuse_all,
     standing,
     verdict,
 )
@@ -292,3 +295,29 @@ def test_what_was_called_back_needs_no_way() -> None:
     (found,) = Rechecks(context(broker=broker), known.known, tuple).ways()
     assert found.level is Level.OK
     assert known.asked[-1] is None
+
+
+def test_what_refuses_one_endpoint_leaves_the_others_to_be_served() -> None:
+    """All are refused by what is no endpoint's, or when each is refused by itself."""
+    sales, shop = (replace(BAD, endpoint=name) for name in ("Sales", "Shop"))
+    refuse_all([sales, FINE, CARE], ["Sales", "Shop"])
+    assert refusals([sales, FINE, BAD]) == {"Sales": [sales], None: [BAD]}
+    for findings, endpoints in (([sales, BAD], ["Sales", "Shop"]), ([shop, sales], ["Shop"])):
+        with pytest.raises(PreflightRefused):
+            refuse_all(findings, endpoints)
+
+
+def test_a_table_that_is_gone_refuses_its_endpoint_and_the_others_are_checked() -> None:
+    """What a check cannot ask of one is no gap in what it says of another."""
+    asked = context(endpoint_names=("Sales", "Gone"), store=FakeStore(expected=SALES))
+    found = run_checks(asked, only=["due-times", "endpoints", "rights"])
+    assert {each.endpoint for each in found if each.level is Level.REFUSED} == {"Gone"}
+    assert [each.check for each in found if each.level is Level.OK] == ["due-times", "rights"]
+
+
+def test_a_locked_table_refuses_its_endpoint_with_what_to_do() -> None:
+    """It may be free a moment later; nobody waits for it meanwhile."""
+    locked = FakeStore(trial_claim=StoreLocked("waited too long for a lock"))
+    (found,) = run_checks(context(store=locked), only=["rights"])
+    assert (found.level, found.endpoint) == (Level.REFUSED, "Sales")
+    assert "end it" in found.remedy

@@ -28,6 +28,7 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.handover.prepare import QuarantineLimit
+from migrator.handover.sources import FailingSources
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.leases import OpenBatch
 from migrator.ledger.report import Signal
@@ -49,6 +50,7 @@ from migrator.service.launch import obeying_signals
 from migrator.service.throttle import ClaimGuard, Throttle
 from migrator.service.worker import Stop, WorkerContext, WorkerPool
 from migrator.stores.due_times import DueTimeReading
+from tests.unit.handover.memory import MemoryClock
 from tests.unit.service.conftest import Lines, WaitFor
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -553,6 +555,7 @@ class Dispatching:
         self.thread = DispatcherThread(
             self,  # type: ignore[arg-type]  # only what is asked
             context_of(leases, self.stop, once=how.get("once", False)),
+            failing=FailingSources(MemoryClock()),
             critical_s=how.get("critical_s", 120),
             exits=how.get("exits", False),
         )

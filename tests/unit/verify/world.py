@@ -264,6 +264,11 @@ class World:
         for name in sorted({row.endpoint for row in self.table}):
             yield name, [row for row in self.table if row.endpoint == name]
 
+    @property
+    def unread(self) -> dict[str, str]:
+        """Each table can be read."""
+        return {}
+
     def balances(self) -> Sequence[EndpointBalance]:
         return [
             EndpointBalance(
