@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.routing import Unreachable
+from migrator.delays.routing import Unreachable, no_answer
 from migrator.dispatcher.failures import new_backoff
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.link import Delivery, RabbitRoutes, Route
@@ -48,6 +48,7 @@ from migrator.nservicebus.timeouts import (
     StoredTimeout,
     TimeoutId,
 )
+from migrator.rabbitmq.late import LateAnswers, Sent
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
@@ -154,6 +155,8 @@ class Poller:
         """Until the next look, by what the last one saw."""
         self.sending: dict[BatchId, Sending] = {}
         """Batches that are being sent, by what this process knows; the broker's thread has it."""
+        self.late = LateAnswers[str]()
+        """Rows that were sent to destinations that answer nothing; links listen on."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""
@@ -186,6 +189,7 @@ class Poller:
         What is due already never shares a batch with what is not: the batch would stay open for
         as long, and a crash would send all of it again.
         """
+        self.held.free(self.late.take_heard())
         found = self._unparked(lease)
         now = self.clock.now()
         if not self._is_any_due(lease, now):
@@ -531,8 +535,19 @@ class DueRows:
         self._active.add(claimed.batch.id)
         for row in claimed.rows:
             if row.row.row_index in sending.waiting:
-                self.context.outbox.add(row, due_at=row.message.due_at)
+                self._send_unless_sent(row, sending)
         self._settle_if_answered(sending)
+
+    def _send_unless_sent(self, row: StoredRow, sending: Sending) -> None:
+        """Put *row* into the outbox, unless it was sent before and a queue has it, or may have."""
+        match self.poller.late.sent(row.row.id):
+            case Sent.NOT:
+                self.context.outbox.add(row, due_at=row.message.due_at)
+            case Sent.SURELY:
+                sending.note_sent(row)
+                self.poller.late.forget([row.row.id])
+            case Sent.MAYBE:
+                sending.note_returned(row, no_answer(row.message.destination))
 
     def _settle_if_answered(self, sending: Sending) -> None:
         batch = sending.batch.id

@@ -8,9 +8,18 @@ numbers of our own. The link dies as a whole, and all that was not acknowledged 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -72,6 +81,11 @@ class SatelliteLink(Protocol):
         ...
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing; asked by the same thread."""
+        ...
+
+    @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
@@ -88,8 +102,13 @@ class SatelliteLink(Protocol):
         """Return what was delivered since the last call, in the order of each queue."""
         ...
 
-    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+    def publish(
+        self, messages: Iterable[Routed], answers: PublishResult, *, silence_s: float = math.inf
+    ) -> Collection[int]:
         """Publish *messages*, drawn as the window allows; return once each was answered.
+
+        With *silence_s*, for messages that go straight to queues, those without an answer for so
+        long are returned, while the broker answers otherwise; *answers* is filled later, too.
 
         *answers* names them by their positions. It is filled meanwhile, so that it tells what was
         answered before an error; what is in no set is unknown.
@@ -234,6 +253,11 @@ class RabbitSatelliteLink:
         return self._publishing.frame_max_bytes
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing."""
+        return self._loop.silent_s
+
+    @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._publishing.blocked_reason
@@ -279,12 +303,14 @@ class RabbitSatelliteLink:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+    def publish(
+        self, messages: Iterable[Routed], answers: PublishResult, *, silence_s: float = math.inf
+    ) -> Collection[int]:
         """Publish *messages*; see ``SatelliteLink``."""
         alike: dict[Hashable, set[int]] = {}
         try:
             encoded = in_chunks(_encoded(messages, alike), bytes_of=encoded_bytes)
-            self._publisher.publish(_NO_ATTEMPT, encoded, answers)
+            return self._publisher.publish(_NO_ATTEMPT, encoded, answers, silence_s=silence_s)
         finally:
             _doubt_alike(answers, alike)
 
@@ -308,6 +334,7 @@ class RabbitSatelliteLink:
             for connection in (self._publishing, self._consuming):
                 connection.abandon()
         self._loop.close()
+        self._publisher.end_listening()
 
     def _on_wake(self) -> None:
         """Note it in the thread that waits: set by another, it could be lost between two waits."""

@@ -248,6 +248,11 @@ class DispatcherSession:
         return self._context.link.blocked_reason
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing."""
+        return self._context.link.silent_s
+
+    @property
     def doing(self) -> str:
         """What is going on, in a few words."""
         if (blocked := self._context.link.blocked_reason) is not None:

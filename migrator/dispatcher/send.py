@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import (
@@ -12,6 +13,7 @@ from migrator.delays.routing import (
     Unreachable,
     address,
     delay_s,
+    no_answer,
     refused,
     unroutable,
 )
@@ -25,9 +27,16 @@ from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.recoverability import Failure
 from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.publisher import LISTEN_S, SILENCE_S, SLOW_S
 
+_HEARD_S: Final = 1.0
+"""After an answer, a queue is sent several messages at once for so long."""
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""
+
+
+_Unanswered = tuple[Item, PublishResult, int]
+"""What was sent, and where its answer will be: by which key."""
 
 
 @dataclass(kw_only=True)
@@ -41,6 +50,11 @@ class Sender:
     version: DelaysVersion
     sent: Callable[[float], None]
     """Told of each stored row that the broker took: how many seconds after its due time."""
+    late: list[_Unanswered] = field(default_factory=list)
+    """Sent for a delivery that stays in hand until the queue answers, each with where its answer
+    will be."""
+    heard_s: dict[str, float] = field(default_factory=dict)
+    """When each queue last took a message."""
 
     def send(self) -> None:
         """Publish what is due and deal with each answer.
@@ -49,25 +63,99 @@ class Sender:
             LeaseLost, Interrupted: Nothing more may be sent.
             TargetError: The link is gone.
         """
-        items = self._chosen(self.context.outbox.take(self.context.time.now()))
+        if self.late:
+            self.late = [*self._left(self.late)]
+        now = self.context.time.now()
+        items = self._chosen(self.context.outbox.take(now))
         if not items:
             return
+        to_levels = [item for item in items if _has_delay(item, now)]
+        if to_levels:
+            self._send(to_levels)
+        straight = [item for item in items if not _has_delay(item, now)]
+        self._send_straight(straight)
+        self.rows.settle_answered(items)
+
+    def _send_straight(self, items: Sequence[Item]) -> None:
+        """Publish *items*, which go straight to their queues; leave out queues without an answer.
+
+        Of several for a queue the first goes alone, so that not more of them wait for an answer.
+        """
+        silent = {*self.rows.poller.late.waiting()}
+        silent |= {_where(item) for item, *_ in self.late}
+        begun: set[int] = set()
+        slow: list[_Unanswered] = []
+        for choose in (self._first_of_each, list[Item]):
+            rest = [item for item in items if id(item) not in begun]
+            some = choose([item for item in rest if _where(item) not in silent])
+            slow += self._send(some, silence_s=SLOW_S)
+            silent |= {_where(item) for item, *_ in slow}
+            begun |= {id(item) for item in some}
+        self._listen(slow)
+        for item in items:
+            if id(item) not in begun:
+                self._not_taken(item, no_answer(_where(item)))
+
+    def _listen(self, slow: Sequence[_Unanswered]) -> None:
+        """Wait a little for the answers of *slow* items; those that still have none are late."""
+        if not slow:
+            return
+        link, monotonic_s = self.context.link, self.context.time.monotonic_s
+        ends_s = monotonic_s() + SILENCE_S - SLOW_S
+        left = slow
+        while left and (link.blocked_reason or monotonic_s() < ends_s):
+            link.idle(LISTEN_S)
+            left = self._left(left)
+        for item, answers, key in left:
+            if isinstance(item, StoredRow):
+                late: dict[Hashable, int] = {item.row.id: key}
+                self.rows.poller.late.note(late, answers, item.message.destination)
+                self._not_taken(item, no_answer(_where(item)))
+            else:
+                self.late.append((item, answers, key))
+
+    def _left(self, waiting: Sequence[_Unanswered]) -> Sequence[_Unanswered]:
+        """Deal with answers that came meanwhile; return what has none."""
+        left: list[_Unanswered] = []
+        for item, answers, key in waiting:
+            sent = _sorted_out({key: item}, answers)
+            self._note(sent)
+            self._answered(sent)
+            left += [(item, answers, key) for key, item in sent.unanswered]
+        return left
+
+    def _send(self, items: Sequence[Item], *, silence_s: float = math.inf) -> Sequence[_Unanswered]:
+        """Publish *items* and deal with each answer; return what has none."""
+        if not items:
+            return ()
         answers = PublishResult()
         try:
-            self.context.link.publish(self._routed(items), answers)
+            self.context.link.publish(self._routed(items), answers, silence_s=silence_s)
         except TargetError as exc:
             self._look_for_poison(items, answers, exc)
             raise
         finally:
-            self._note(items, answers)
+            self._note(_sorted_out(items, answers))
         self.detector.clear(items)
         sent = _sorted_out(items, answers)
+        self._answered(sent)
+        heard = map(_where, sent.confirmed)
+        self.heard_s |= dict.fromkeys(heard, self.context.time.monotonic_s())
+        return [(item, answers, key) for key, item in sent.unanswered]
+
+    def _answered(self, sent: _Sent) -> None:
         self._confirmed(sent.confirmed)
         for item in sent.returned:
             self._not_taken(item, unroutable(_where(item)))
         for item in sent.refused:
             self._not_taken(item, refused(_where(item)))
-        self.rows.settle_answered(items)
+
+    def _first_of_each(self, items: Sequence[Item]) -> list[Item]:
+        """Return the first item for each queue that has not taken any lately."""
+        now_s = self.context.time.monotonic_s()
+        heard = {name for name, heard_s in self.heard_s.items() if now_s - heard_s < _HEARD_S}
+        first = {_where(item): item for item in reversed(items) if _where(item) not in heard}
+        return [*reversed(first.values())]
 
     def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return what may be sent together; put aside what ended a channel when it was alone."""
@@ -89,7 +177,7 @@ class Sender:
         self, items: Sequence[Item], answers: PublishResult, error: TargetError
     ) -> None:
         """Find out which message it was; an exchange may be gone, so routes are asked for anew."""
-        unanswered = _sorted_out(items, answers).refused
+        unanswered = [item for _, item in _sorted_out(items, answers).unanswered]
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
         self.rows.poller.routes.forget(names)
@@ -119,10 +207,10 @@ class Sender:
             case PassedOn():
                 return item.route, item.message
 
-    def _note(self, items: Sequence[Item], answers: PublishResult) -> None:
+    def _note(self, sent: _Sent) -> None:
         """Remember which rows were sent, also when the link is gone."""
-        confirmed, now = _sorted_out(items, answers).confirmed, self.context.time.now()
-        for item in confirmed:
+        now = self.context.time.now()
+        for item in sent.confirmed:
             if isinstance(item, StoredRow):
                 self.rows.sending(item).note_sent(item)
                 self.sent((now - item.message.due_at).total_seconds())
@@ -184,19 +272,28 @@ class _Sent:
     returned: list[Item] = field(default_factory=list)
     """Unroutable."""
     refused: list[Item] = field(default_factory=list)
-    """The broker said no (nack), or the connection went away before it said anything."""
+    """The broker said no (nack)."""
+    unanswered: list[tuple[int, Item]] = field(default_factory=list)
+    """The queue said nothing, or the connection went away before; each with its key."""
 
 
-def _sorted_out(items: Sequence[Item], answers: PublishResult) -> _Sent:
+def _sorted_out(items: Sequence[Item] | Mapping[int, Item], answers: PublishResult) -> _Sent:
     sent = _Sent()
-    for key, item in enumerate(items):
+    for key, item in items.items() if isinstance(items, Mapping) else enumerate(items):
         if key in answers.returned:
             sent.returned.append(item)
         elif key in answers.confirmed:
             sent.confirmed.append(item)
-        else:
+        elif key in answers.refused:
             sent.refused.append(item)
+        else:
+            sent.unanswered.append((key, item))
     return sent
+
+
+def _has_delay(item: Item, now: datetime) -> bool:
+    """Return whether *item* goes into a level; all others go straight to a queue."""
+    return isinstance(item, Forwarded) and item.message.due_at > now
 
 
 def _step(item: PassedOn | Forwarded | Copy) -> str:

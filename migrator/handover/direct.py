@@ -3,28 +3,33 @@
 Used for rows that were already due when they were claimed, and for every row in ``direct``
 mode. A crash publishes the batch again, with fresh delays and the same message ids; within a
 living process only rows without an answer are published again. What goes without a delay passes
-no level, so whoever refuses it is its destination: that is parked, and the batch goes on. What a
-level refuses stays with the batch. Source: design section 5.1.
+no level, so whoever refuses it, or answers nothing, is its destination: that is parked, and the
+batch goes on. Of several messages for a destination the first goes alone, so that not more of them
+wait for an answer; what has none is not sent again as long as one may come. What a level refuses
+stays with the batch. Source: design section 5.1.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from migrator.delays.routing import refused, unroutable
+from migrator.delays.routing import Unreachable, no_answer, refused, unroutable
 from migrator.errors import TargetUnavailable
-from migrator.handover.holding import Holding, Lost
+from migrator.handover.holding import Holding, LateDestination, Lost
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
+from migrator.rabbitmq.late import Sent
 from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.publisher import LISTEN_S, SILENCE_S, SLOW_S
 from migrator.text import counted
 
 _log = logging.getLogger(__name__)
@@ -38,6 +43,8 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _NEW_LINK_EVERY: Final = 6
 """So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
+_HEARD_S: Final = 1.0
+"""After an answer, a destination is sent several messages at once for so long."""
 _REMEMBERED: Final = 8
 """Batches that a broken link left half-answered; one that is due goes while another waits."""
 
@@ -52,6 +59,8 @@ class DirectHandOver:
     clock: Clock
     fault: FaultPoint
     _answered: dict[Attempt, tuple[PublishResult, _Refusals]] = field(default_factory=dict)
+    _heard_s: dict[QueueName, float] = field(default_factory=dict)
+    """When each destination last took a message."""
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* that the broker has answered to this process, if any."""
@@ -76,12 +85,19 @@ class DirectHandOver:
         prepared = replace(prepared, batch=self._begin(prepared.batch, lease))
         settled, refusals = self._answered[prepared.batch.current_attempt]
         tell(f"publishing batch {prepared.batch.id}")
+        prepared = self._without_late(prepared, settled, lease)
         while rest := _unanswered(prepared, settled):
-            at_once = self._publish(prepared.batch, rest, link, settled)
+            now = self.clock.now()
+            at_once = {each.row_index for each in rest if each.due_at <= now}
+            if at_once:
+                prepared = self._publish_due(prepared, at_once, link, settled, lease)
+            later = [m for m in _unanswered(prepared, settled) if m.row_index not in at_once]
+            self._publish(prepared.batch, later, link, settled)
             left = _unanswered(prepared, settled)
             in_vain = refusals.note_at_once(each for each in left if each.row_index in at_once)
             if in_vain:
-                prepared = self._set_aside(prepared, in_vain, lease)
+                names = {each.destination for each in left if each.row_index in in_vain}
+                prepared = self._set_aside(prepared, settled, lease, {n: refused(n) for n in names})
                 left = _unanswered(prepared, settled)
             if left:
                 link.idle(refusals.pause_s(prepared.batch, left, at_once, tell))
@@ -89,19 +105,102 @@ class DirectHandOver:
         batch = self._settle(prepared, settled, lease)
         return batch, wanted - settled.confirmed
 
+    def _publish_due(
+        self,
+        prepared: Prepared,
+        rows: Collection[int],
+        link: Link,
+        settled: PublishResult,
+        lease: Lease,
+    ) -> Prepared:
+        """Publish *rows*, which go straight to their destinations; park those that do not answer.
+
+        Returns the batch without what is parked.
+        """
+        slow: set[int] = set()
+        skipped: set[QueueName] = set()
+        for choose in (self._first_of_each, list[EncodedTimeout]):
+            rest = [m for m in _unanswered(prepared, settled) if m.row_index in rows]
+            due = choose([m for m in rest if m.destination not in skipped])
+            slow.update(self._publish(prepared.batch, due, link, settled, silence_s=SLOW_S))
+            not_taken = slow | settled.refused
+            skipped |= {m.destination for m in due if m.row_index in not_taken}
+            heard = {m.destination for m in due if m.row_index in settled.confirmed}
+            self._heard_s |= dict.fromkeys(heard, self.clock.monotonic_s())
+        names = self._note_late(prepared, self._silent(slow, link, settled), settled)
+        return self._set_aside(prepared, settled, lease, {name: no_answer(name) for name in names})
+
+    def _silent(self, slow: Collection[int], link: Link, settled: PublishResult) -> Collection[int]:
+        """Wait a little for the answers of *slow* rows; return those that still have none."""
+        left = {*slow} - settled.answered - settled.refused
+        ends_s = self.clock.monotonic_s() + SILENCE_S - SLOW_S
+        while left and (link.blocked_reason or self.clock.monotonic_s() < ends_s):
+            link.idle(LISTEN_S)
+            left -= settled.answered | settled.refused
+        return left
+
+    def _first_of_each(self, messages: Sequence[EncodedTimeout]) -> list[EncodedTimeout]:
+        """Return the first message for each destination that has not taken any lately."""
+        now_s = self.clock.monotonic_s()
+        heard = {name for name, heard_s in self._heard_s.items() if now_s - heard_s < _HEARD_S}
+        first = {m.destination: m for m in reversed(messages) if m.destination not in heard}
+        return [*reversed(first.values())]
+
     def _publish(
-        self, batch: Batch, rest: Sequence[EncodedTimeout], link: Link, settled: PublishResult
+        self,
+        batch: Batch,
+        messages: Sequence[EncodedTimeout],
+        link: Link,
+        settled: PublishResult,
+        *,
+        silence_s: float = math.inf,
     ) -> Collection[int]:
-        """Publish *rest*; return which of them surely had no delay."""
-        now = self.clock.now()
+        """Publish *messages*; return rows without an answer, see ``Link.publish``.
+
+        With *silence_s* they are due; all others enter a level, even if they get due meanwhile.
+        """
+        if not messages:
+            return ()
         chunks = with_delays(
-            rest,
+            messages,
             clock=self.clock,
-            least_delay_s=0,
+            least_delay_s=int(silence_s == math.inf),
             halfway=lambda: self.fault("direct.publishing"),
         )
-        link.publish(batch.current_attempt, chunks, settled)
-        return {each.row_index for each in rest if each.due_at <= now}
+        return link.publish(batch.current_attempt, chunks, settled, silence_s=silence_s)
+
+    # ── destinations that answer nothing ────────────────────────────────────────────────────
+
+    def _without_late(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Prepared:
+        """Return the batch without rows for destinations that still owe us an answer.
+
+        A row of which it came meanwhile is settled as if it had been sent now.
+        """
+        late = self.holding.late
+        if not late:
+            return prepared
+        sent = {m.row_index: late.sent(_key(prepared.batch, m)) for m in prepared.messages}
+        settled.confirmed.update(row for row, known in sent.items() if known is Sent.SURELY)
+        waiting = {each.queue for each in late.waiting()}
+        return self._set_aside(prepared, settled, lease, {n: no_answer(n) for n in waiting})
+
+    def _note_late(
+        self, prepared: Prepared, rows: Collection[int], settled: PublishResult
+    ) -> Collection[QueueName]:
+        """Remember that *rows* may still be answered; return their destinations."""
+        by_destination: dict[QueueName, list[EncodedTimeout]] = {}
+        if not rows:
+            return ()
+        for each in prepared.messages:
+            if each.row_index in rows:
+                by_destination.setdefault(each.destination, []).append(each)
+        for name, messages in by_destination.items():
+            self.holding.late.note(
+                {_key(prepared.batch, each): each.row_index for each in messages},
+                settled,
+                LateDestination(prepared.batch.source, name),
+            )
+        return by_destination.keys()
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
         """Start an attempt, unless this process is still in the middle of one."""
@@ -114,16 +213,25 @@ class DirectHandOver:
         self.fault("direct.begun")
         return batch
 
-    def _set_aside(self, prepared: Prepared, rows: Collection[int], lease: Lease) -> Prepared:
-        """Park the destinations of *rows*, and return the batch without them."""
+    def _set_aside(
+        self,
+        prepared: Prepared,
+        settled: PublishResult,
+        lease: Lease,
+        unreachable: Mapping[QueueName, Unreachable],
+    ) -> Prepared:
+        """Park destinations, and return the batch without what they have not answered."""
         lost = [
-            Lost(message=each, why=refused(each.destination))
-            for each in prepared.messages
-            if each.row_index in rows
+            Lost(message=each, why=unreachable[each.destination])
+            for each in _unanswered(prepared, settled)
+            if each.destination in unreachable
         ]
+        if not lost:
+            return prepared
         batch = self.holding.set_aside(prepared.batch, lost, lease)
-        messages = [each for each in prepared.messages if each.row_index not in rows]
-        return replace(prepared, batch=batch, messages=tuple(messages))
+        gone = {each.message.row_index for each in lost}
+        messages = tuple(each for each in prepared.messages if each.row_index not in gone)
+        return replace(prepared, batch=batch, messages=messages)
 
     def _settle(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Batch:
         batch = prepared.batch
@@ -138,6 +246,8 @@ class DirectHandOver:
         self.holding.reached(batch, _arrived(prepared, settled))
         batch = self.batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_attempt, None)
+        if self.holding.late:
+            self.holding.late.forget({_key(batch, each) for each in prepared.messages})
         self.fault("direct.handed_over")
         return batch
 
@@ -206,6 +316,11 @@ class _Refusals:
         if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
             raise TargetUnavailable(text)
         return pause_s
+
+
+def _key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
+    """Return what tells a row from others, whatever batch it is in."""
+    return batch.source, message.timeout_id
 
 
 def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[QueueName]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from migrator.delays.routing import Unreachable
 from migrator.errors import MigratorError, TargetError
@@ -27,6 +27,7 @@ from migrator.ledger.parking import SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
+from migrator.rabbitmq.late import LateAnswers
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,13 @@ class Lost:
     why: Unreachable
     column: str | None = None
     """The row's Destination column, as stored."""
+
+
+class LateDestination(NamedTuple):
+    """Where a message went that has no answer yet."""
+
+    source: str
+    queue: QueueName
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,6 +70,8 @@ class Holding:
     renamed: Mapping[str, str]
     """Old queue name to new one."""
     fault: FaultPoint = lambda _step: None
+    late: LateAnswers[LateDestination] = field(default_factory=LateAnswers)
+    """What was sent to destinations that answer nothing; the links listen on."""
 
     def __post_init__(self) -> None:
         """Hold nothing yet."""
@@ -132,6 +142,17 @@ class Holding:
     def let_try(self, batch: Batch) -> None:
         """Have *batch*, which an operator put in, sent whatever is held."""
         self._of(StoreEndpoint(name=batch.endpoint, source=batch.source)).let_try(batch.id)
+
+    def hear(self) -> bool:
+        """Free destinations whose messages were answered late; return whether there are any.
+
+        Rows that are with them are not sent again; see ``late``.
+        """
+        heard = self.late.take_heard()
+        for each in heard:
+            if held := self._held.get(each.source):
+                held.free([each.queue])
+        return bool(heard)
 
     def look(self) -> bool:
         """Look at some of what is to be tried again now; return whether parked rows may go on.

@@ -353,6 +353,7 @@ class LaneSession:
         Args:
             may_claim: False while draining: only what is already claimed is finished.
         """
+        self._hear()
         prepared = self._prefetcher.next(may_claim=may_claim)
         if prepared is None:
             return self._finish_receipts()
@@ -373,10 +374,11 @@ class LaneSession:
             self._take_up(batch)
         return bool(put_in)
 
-    def idle(self, wait_s: float) -> None:
-        """Serve the broker while there is nothing to do."""
+    def idle(self, wait_s: float) -> bool:
+        """Serve the broker while there is nothing to do; return whether there is something now."""
         self.doing = "idle"
         self._link.idle(wait_s)
+        return self._hear()
 
     def close(self) -> None:
         """Let the background finish, so that the next session sees what it claimed."""
@@ -410,6 +412,13 @@ class LaneSession:
         )
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
+
+    def _hear(self) -> bool:
+        """Take up what was answered late; return whether rows may be claimed because of that."""
+        if not self._setup.direct.holding.hear():
+            return False
+        self._setup.claimer.look.forget()
+        return True
 
     def _serve(self) -> None:
         self._link.serve()

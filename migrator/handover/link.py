@@ -9,7 +9,8 @@ does not notice the end of a connection that it does not read.)
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from migrator.delays.routing import (
@@ -153,16 +154,27 @@ class RabbitLink:
         return self._connection.frame_max_bytes
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing."""
+        return self._connection.loop.silent_s
+
+    @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._connection.blocked_reason
 
     def publish(
-        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
-    ) -> None:
+        self,
+        attempt: Attempt,
+        chunks: Iterable[Sequence[Delayed]],
+        result: PublishResult,
+        *,
+        silence_s: float = math.inf,
+    ) -> Collection[int]:
         """Publish into the native delays; see ``Link``."""
         tag = tag_of_rows(self._settings.ledger_id, attempt)
-        self._publisher.publish(attempt, (self._encoded(tag, chunk) for chunk in chunks), result)
+        encoded = (self._encoded(tag, chunk) for chunk in chunks)
+        return self._publisher.publish(attempt, encoded, result, silence_s=silence_s)
 
     def staging(self) -> Staging:
         """Return the lane's staging queue, declared, bound and consumed from now on."""
@@ -206,6 +218,7 @@ class RabbitLink:
         except MigratorError:
             self._connection.abandon()
         self._connection.loop.close()
+        self._publisher.end_listening()
 
     def _encoded(self, tag: str, chunk: Sequence[Delayed]) -> list[EncodedMessage]:
         # a delay of 0 is routed through by level 00's exchange; its queue would add a second

@@ -5,7 +5,8 @@ Beside the real ones there are those of the tests that kill a lane at each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,14 +39,27 @@ class Link(Protocol):
         ...
 
     @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing; asked by the same thread."""
+        ...
+
+    @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
 
     def publish(
-        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
-    ) -> None:
+        self,
+        attempt: Attempt,
+        chunks: Iterable[Sequence[Delayed]],
+        result: PublishResult,
+        *,
+        silence_s: float = math.inf,
+    ) -> Collection[int]:
         """Publish mandatory into the native delays; return once each message was answered.
+
+        With *silence_s*, for messages without a delay, rows without an answer for so long are
+        returned, while the broker answers otherwise. *result* is filled by late answers, too.
 
         A chunk is asked for once the window of unconfirmed messages has room, and then sent at
         once, so that delays are computed just before publishing.

@@ -150,7 +150,8 @@ def with_delays(
         messages: In the order in which they shall be published.
         clock: Read once for each chunk: the broker may make us wait between two, and no chunk
             takes longer to send than some milliseconds.
-        least_delay_s: 1 for staged attempts, which have no way for a delay of 0 (docs/adr/0003).
+        least_delay_s: 1 for what has to pass a level: staged attempts (docs/adr/0003), and rows
+            that are not to wait for the answer of their destination.
         halfway: Called before the middle one is yielded.
         not_before: They enter no level earlier, so their delays are those of then.
     """

@@ -364,7 +364,7 @@ def _waits(held: HeldDestination, now: datetime) -> bool:
 
 def _wait_for(reason: str, tries: int) -> timedelta:
     """Return how long a destination is left alone after *tries* vain ones, for that *reason*."""
-    most = LONGEST_WAIT if reason in _MESSAGE_DECIDES - {"refused"} else _LONGEST_LOOK_WAIT
+    most = LONGEST_WAIT if reason == Reason.UNROUTABLE else _LONGEST_LOOK_WAIT
     return min(wait_after(tries), most)
 
 

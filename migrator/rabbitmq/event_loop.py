@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import ChannelClosedByClient, ConnectionClosedByClient
-from pika.frame import Header
+from pika.frame import Header, Heartbeat
 from pika.spec import BasicProperties
 
 from migrator.errors import TargetError, TargetUnavailable
@@ -48,6 +48,8 @@ class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Begin to connect."""
         self.reader = FrameReader()
+        self.heard_s = time.monotonic()
+        """When the broker last sent anything but a heartbeat."""
         super().__init__(*args, **options)
 
     def _read_frame(self) -> tuple[int, Any]:
@@ -76,11 +78,14 @@ class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no 
         while self._frame_buffer:
             consumed = self.reader.read(self._frame_buffer)
             if consumed:
+                self.heard_s = time.monotonic()
                 self._trim_frame_buffer(consumed)
                 continue
             consumed, frame = self._read_frame()
             if not frame:
                 return
+            if not isinstance(frame, Heartbeat):
+                self.heard_s = time.monotonic()
             self._trim_frame_buffer(consumed)
             self._process_frame(frame)
 
@@ -184,6 +189,12 @@ class EventLoop:
         self.step(0.0)
         self.check()
 
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has sent nothing but heartbeats."""
+        now_s = time.monotonic()
+        return min((now_s - each.heard_s for each in self._connections), default=0.0)
+
     def adopt(self, connection: Connection) -> None:
         """Take care of closing *connection*, however often it is told to."""
         if connection not in self._connections:
@@ -278,12 +289,23 @@ class Connection:
         return int(self._pika.params.frame_max)
 
     @property
+    def heard_s(self) -> float:
+        """When the broker last sent anything but a heartbeat; monotonic."""
+        return self._pika.heard_s
+
+    @property
     def buffered_bytes(self) -> int:
         """Output that the socket has not taken yet."""
         return self._pika.buffered_bytes() if self._is_open else 0
 
     def channel(self) -> Any:
         """Open a channel; when the broker closes it, the loop fails with the broker's words."""
+        opened = self.begin_channel()
+        self._await(opened, "channel")
+        return opened[0]
+
+    def begin_channel(self) -> list[Any]:
+        """Begin to open a channel; it is in the list that is returned once the broker answered."""
         self.loop.check()
         opened: list[Any] = []
         try:
@@ -291,8 +313,7 @@ class Connection:
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._address) from exc
         channel.add_on_close_callback(self._on_channel_close)
-        self._await(opened, "channel")
-        return channel
+        return opened
 
     def close_channel(self, channel: Any) -> None:
         """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""

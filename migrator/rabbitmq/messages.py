@@ -62,7 +62,8 @@ class EncodedMessage:
 class PublishResult:
     """What the broker answered so far, by row index; in no set: not answered.
 
-    It is filled while messages are published, so it tells what was answered before an error.
+    It is filled while messages are published, so it tells what was answered before an error; and
+    later, as long as the connection is there, by answers that are late.
     """
 
     confirmed: set[int] = field(default_factory=set)
@@ -70,6 +71,8 @@ class PublishResult:
     """Unroutable, and therefore nowhere."""
     refused: set[int] = field(default_factory=set)
     """Answered with a nack when they were last published: in no queue."""
+    unknown: set[int] = field(default_factory=set)
+    """Published, and no answer can come any more: the connection is gone."""
 
     @property
     def answered(self) -> set[int]:

@@ -49,6 +49,8 @@ _LONGEST_REST_S: Final = 10.0
 """Then it is looked for batches that an operator put into the lane, in any case."""
 _LONGEST_REST_ONCE_S: Final = 1.0
 """With *once*, what is waited for is the end of others' work."""
+_LATE_ANSWER_S: Final = 5.0
+"""With *once*, so long a destination that answers nothing is waited for before the end."""
 _LOOK_EVERY_S: Final = 2.0
 """How often a lane looks for batches that an operator put into it."""
 _ADOPT_EVERY_S: Final = 4.0
@@ -114,6 +116,12 @@ class LaneWorker(Worker):
         """Why the broker makes it wait, or None."""
         link = self._link
         return None if link is None else link.blocked_reason
+
+    @property
+    def broker_silent_s(self) -> float:
+        """For how long the broker has answered nothing."""
+        link = self._link
+        return 0.0 if link is None else link.silent_s
 
     @property
     def _slice_s(self) -> float:
@@ -393,6 +401,8 @@ class LaneThread(LaneWorker):
                 extra={"action": "waiting_for_others", "lanes": sorted(others)},
             )
             return False
+        if self._setup.direct.holding.late.waiting(for_at_most_s=_LATE_ANSWER_S):
+            return False  # what is answered once nothing listens any more is sent again
         waits = self._throttle.delays_the_end(self._names)
         waits = waits or self._setup.claimer.look.failing.is_any_awaited()
         return not waits and self._throttle.changes == changes
@@ -408,7 +418,8 @@ class LaneThread(LaneWorker):
             left_s = ends_s - time.monotonic()
             if left_s <= 0:
                 break
-            session.idle(min(left_s, self._slice_s))
+            if session.idle(min(left_s, self._slice_s)):
+                break
         if self.wake.is_set():
             look.forget()
             self._look_at_s = 0.0

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.dispatcher.due import LONGEST_PAUSE
+from migrator.dispatcher.loop import DispatcherSession
 from migrator.errors import ClockInDoubt, StoreUnavailable
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.recoverability import OFTEN
@@ -192,6 +193,49 @@ def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
     world.broker.full.clear()
     world.run(90.0, process)
     assert world.delivered("Full") == {f"m-{number}": 1 for number in range(20)}
+
+
+def turns(world: World, session: DispatcherSession, seconds: float) -> None:
+    """Have a session work for a while."""
+    until = world.clock.elapsed + seconds
+    while world.clock.elapsed < until:
+        session.turn(may_take=True)
+
+
+def test_a_destination_that_answers_nothing_gets_one_row_and_no_second_copy() -> None:
+    """Others are sent; what is in hand for it stays so until it answers, and is settled then."""
+    world = World()
+    world.broker.silent.add("Hung")
+    world.broker.destinations.add("Hung")
+    for number in range(20):
+        world.store(number, number / 2, to="Hung")
+    for number in range(20, 30):
+        world.store(number, 10.0)
+    session = world.session(world.process())
+    turns(world, session, 15.0)
+    assert world.link is not None
+    assert (len(world.delivered()), len(world.delivered("Hung"))) == (10, 1)
+    assert world.ledger.held.now["Hung"].reason == "no-answer"
+    world.broker.silent.clear()
+    world.link.answer()
+    turns(world, session, 30.0)
+    assert world.delivered("Hung") == {f"m-{number}": 1 for number in range(20)}
+
+
+def test_a_message_passed_on_to_a_queue_that_answers_nothing_stays_in_hand() -> None:
+    """It is acknowledged once the answer comes."""
+    world = World()
+    world.broker.silent.add("Hung")
+    world.broker.destinations.add("Hung")
+    world.send(1, 0.0, to="Hung")
+    session = world.session(world.process())
+    turns(world, session, 15.0)
+    assert world.link is not None
+    assert (world.delivered("Hung"), len(world.link.unacked)) == ({"m-1": 1}, 1)
+    world.broker.silent.clear()
+    world.link.answer()
+    turns(world, session, 5.0)
+    assert (world.delivered("Hung"), len(world.link.unacked)) == ({"m-1": 1}, 0)
 
 
 def test_a_destination_we_may_not_write_to_holds_its_own_rows_and_no_others() -> None:

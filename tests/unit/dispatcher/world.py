@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -151,6 +152,7 @@ class Broker:
         self.seen: set[int] = set()
         self.kept: list[IncomingMessage] = []
         self.full: set[str] = set()
+        self.silent: set[str] = set()
         self.forbidden: set[str] = set()
         self.poison: set[str] = set()
         self.failure_rate = 0.0
@@ -198,12 +200,14 @@ class Link:
     """One process's connections; what it holds goes back when it dies."""
 
     frame_max_bytes = 131_072
+    silent_s = 0.0
     blocked_reason = None
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.consumed: list[str] = []
         self.unacked: dict[int, tuple[str, IncomingMessage]] = {}
+        self.unanswered: list[tuple[PublishResult, int]] = []
         self.tag = 0
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
@@ -229,7 +233,10 @@ class Link:
                 )
         return found
 
-    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+    def publish(
+        self, messages: Iterable[Routed], answers: PublishResult, *, silence_s: float = math.inf
+    ) -> Collection[int]:
+        silent: set[int] = set()
         for key, (route, message) in enumerate(messages):
             queue = route.exchange or route.routing_key
             is_delayed = route.exchange.startswith("nsb.")
@@ -244,12 +251,25 @@ class Link:
             if message.message_id in self.broker.poison:
                 raise TargetError("a property nobody may set")
             if queue in self.broker.full:
-                continue  # nacked
+                answers.refused.add(key)
+                continue
+            if queue in self.broker.silent:
+                self._arrive(route, message)  # once it gets to it
+                self.unanswered.append((answers, key))
+                silent.add(key)
+                continue
             if not is_delayed and queue not in {*self.broker.destinations, *self.broker.queues}:
                 answers.returned.add(key)
                 continue
             self._arrive(route, message)
             answers.confirmed.add(key)
+        return silent
+
+    def answer(self) -> None:
+        """What was silent answers all that it took."""
+        for answers, key in self.unanswered:
+            answers.confirmed.add(key)
+        self.unanswered.clear()
 
     def _arrive(self, route: Route, message: NativeMessage | RawMessage) -> None:
         queue = route.exchange or route.routing_key
@@ -278,6 +298,8 @@ class Link:
         for queue, message in reversed(self.unacked.values()):
             self.broker.take_back(queue, message)
         self.unacked = {}
+        for answers, key in self.unanswered:
+            answers.unknown.add(key)
         self.consumed = []
 
 

@@ -8,6 +8,7 @@ hand-overs, claims ahead) is lost when a test kills the "process".
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -264,6 +265,8 @@ class MemoryBroker:
         self.hop_s_per_row = 0.0
         self.delivered: Counter[str] = Counter()
         self.earliest: dict[str, datetime] = {}
+        self.silent: frozenset[str] = frozenset()
+        """Destinations that take messages, and answer nothing."""
         self.failure_rate = 0.0
         self.seconds_per_pass = 0.0
         self.split_rate = 0.0
@@ -301,14 +304,22 @@ class MemoryLink:
         self.unroutable = unroutable
         self.full = full
         self.frame_max_bytes = 131_072
+        self.silent_s = 0.0
         self.blocked_reason: str | None = None
         self.staged_queue: MemoryStaging | None = None
+        self.unanswered: list[tuple[PublishResult, int]] = []
         self.on_serve: Callable[[], None] = lambda: None
         """Called when the broker is served while background work is awaited."""
 
     def publish(
-        self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]], result: PublishResult
-    ) -> None:
+        self,
+        attempt: Attempt,
+        chunks: Iterable[Sequence[Delayed]],
+        result: PublishResult,
+        *,
+        silence_s: float = math.inf,
+    ) -> Collection[int]:
+        silent: set[int] = set()
         for message, delay_s in chain.from_iterable(chunks):
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
@@ -323,7 +334,18 @@ class MemoryLink:
                 result.refused.add(index)
                 continue
             self.broker.arrive(message, delay_s)
+            if delay_s == 0 and message.destination in self.broker.silent:
+                self.unanswered.append((result, index))
+                silent.add(index)
+                continue
             result.confirmed.add(index)
+        return silent
+
+    def answer(self) -> None:
+        """What was silent answers all that it took."""
+        for result, index in self.unanswered:
+            result.confirmed.add(index)
+        self.unanswered.clear()
 
     def staging(self) -> MemoryStaging:
         self.staged_queue = self.staged_queue or MemoryStaging(self.broker)
@@ -336,6 +358,8 @@ class MemoryLink:
         self.on_serve()
 
     def close(self) -> None:
+        for result, index in self.unanswered:
+            result.unknown.add(index)
         if self.staged_queue is not None:
             self.staged_queue.die()
 

@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -354,12 +354,17 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
 
 
 def _refusing(
-    link: MemoryLink, _pass: Attempt, chunks: Iterable[Sequence[Delayed]], settled: PublishResult
-) -> None:
+    link: MemoryLink,
+    _pass: Attempt,
+    chunks: Iterable[Sequence[Delayed]],
+    settled: PublishResult,
+    **_silence: float,
+) -> Collection[int]:
     for message, delay_s in chain.from_iterable(chunks):
         if not link.broker.cut():
             link.broker.arrive(message, delay_s)
             settled.confirmed.add(message.row_index)
+    return ()
 
 
 def test_nothing_arrives_early_however_slow_an_attempt_is() -> None:
@@ -520,6 +525,42 @@ def test_overdue_rows_that_their_queue_refuses_wait_for_it_alone() -> None:
     world.clock.elapsed += 5
     world.run_to_the_end(Mode.DIRECT)
     assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
+
+
+def test_a_destination_that_answers_nothing_gets_one_row_and_no_second_copy() -> None:
+    """The others are handed over; once the row is answered, the destination's rest follows."""
+    world = half_lost(-60.0)
+    world.broker.silent = frozenset({"Gone"})
+    session, link, _ = world.process(Mode.DIRECT)
+    work(session)
+    (held,) = world.ledger.held.now.values()
+    assert (held.reason, len(link.unanswered), world.counted) == (Reason.NO_ANSWER, 1, 10)
+    assert len(world.parked()) == 10
+    world.clock.elapsed += 6
+    world.holding.look()
+    work(session)
+    assert (len(link.unanswered), world.counted) == (1, 10)
+    world.broker.silent = frozenset()
+    link.answer()
+    assert session.idle(1.0)
+    work(session)
+    assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
+    assert (world.counted, len(world.parked()), bool(world.holding.late)) == (20, 0, False)
+
+
+def test_a_row_without_an_answer_is_sent_again_over_the_next_link_alone() -> None:
+    """Nothing can be known of it any more; whether it comes twice is the broker's to say."""
+    world = half_lost(-60.0)
+    world.broker.silent = frozenset({"Gone"})
+    session, link, parts = world.process(Mode.DIRECT)
+    work(session)
+    link.close()
+    world.broker.silent = frozenset()
+    world.clock.elapsed += 6
+    world.holding.look()
+    session, _ = world.session(parts)
+    work(session)
+    assert (world.lost(), len(world.doubled()), world.ledger.held.now) == ([], 1, {})
 
 
 def test_a_row_is_parked_by_where_its_headers_send_it() -> None:
