@@ -170,6 +170,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "web_login": "somebody logged in to the status page, from this address",
     "web_login_refused": "somebody gave a wrong token to the status page, from this address",
     "web_socket_missing": "the default control socket cannot be used; work continues without it",
+    "work_interrupted": "a thread ended before all was answered; the next start goes on with it",
     "worker_hangs": "a thread hangs; the systemd watchdog is no longer fed",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""

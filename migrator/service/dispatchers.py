@@ -227,6 +227,12 @@ class DispatcherThread(Worker):
         session = self._session
         return None if session is None else session.blocked_reason
 
+    @property
+    def broker_silent_s(self) -> float:
+        """For how long the broker has answered nothing."""
+        session = self._session
+        return 0.0 if session is None else session.silent_s
+
     def _acquire(self) -> HeldLease | None:
         """Wait for the endpoint's lease as a standby; None when there is no need to."""
         endpoint = self._dispatcher.plan.endpoint

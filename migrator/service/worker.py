@@ -7,6 +7,7 @@ breaks; the ``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,10 @@ from migrator.nservicebus.timeouts import BatchId, Lane
 _log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S: Final = 0.5
+_ANSWER_S: Final = 5.0
+"""Asked to stop, it waits so long for an answer of the broker; what has none is in the ledger."""
+_DRAIN_S: Final = 25.0
+"""Asked to stop, it goes on for no longer, whatever is answered; systemd waits for 60 s."""
 
 
 @dataclass(slots=True)
@@ -47,15 +52,27 @@ class Stop:
     """Why everything is to end although nobody asked; None: somebody did."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held to give the *reason*, of which only the first counts."""
+    drains_since_s: float = math.inf
+    """When a worker first saw that it is to end; monotonic."""
 
-    def check(self) -> None:
-        """Return unless everything is to stop at once.
+    def check(self, *, silent_s: float = 0.0) -> None:
+        """Return unless everything is to stop at once: when told so, or when draining takes long.
+
+        *silent_s*: for how long the broker has answered nothing.
 
         Raises:
             Interrupted: It is.
         """
         if self.at_once.is_set():
             raise Interrupted("asked twice to stop")
+        if not self.draining.is_set():
+            return
+        self.drains_since_s = min(self.drains_since_s, time.monotonic())
+        drains_s = time.monotonic() - self.drains_since_s
+        if drains_s > _DRAIN_S:
+            raise Interrupted(f"asked to stop {_DRAIN_S:g} s ago")
+        if min(drains_s, silent_s) > _ANSWER_S:
+            raise Interrupted(f"asked to stop, and no answer of the broker for {_ANSWER_S:g} s")
 
 
 def one_by_one(pools: ExitStack, name: str) -> Executor:
@@ -150,8 +167,13 @@ class Worker:
             LeaseLost: The lane is no longer ours.
         """
         self.beat()
-        self._stop.check()
+        self._stop.check(silent_s=self.broker_silent_s)
         held.check()
+
+    @property
+    def broker_silent_s(self) -> float:
+        """For how long the broker has answered nothing, in seconds; asked by its own thread."""
+        raise NotImplementedError
 
     @property
     def silent_s(self) -> float:
@@ -213,7 +235,12 @@ class Worker:
             except LeaseLost as exc:
                 self._say_lost(exc)
                 self._stop.draining.wait(_FIRST_BACKOFF_S)
-            except Interrupted:
+            except Interrupted as exc:
+                _log.info(
+                    "work was interrupted; what has no answer is in the ledger, and the next start "
+                    "goes on with it",
+                    extra={"action": "work_interrupted", "worker": self.name, "error": str(exc)},
+                )
                 return
             except LedgerAdopted:
                 raise  # trying again changes nothing

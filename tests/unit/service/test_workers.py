@@ -43,6 +43,7 @@ from migrator.nservicebus.timeouts import (
     Lane,
     RunId,
 )
+from migrator.rabbitmq.late import LateAnswers
 from migrator.service import dispatchers, lanes
 from migrator.service.dispatchers import DispatcherThread
 from migrator.service.lanes import Adopter, LaneThread, LaneWorker
@@ -246,6 +247,7 @@ class Opened:
     """A lane's session and its link: each turn that may claim does a batch."""
 
     blocked_reason: str | None = None
+    silent_s = 0.0
     doing = "idle"
     passed_on = 0
     unfinished = None
@@ -269,8 +271,9 @@ class Opened:
         self._bench.looked += 1
         return False
 
-    def idle(self, _wait_s: float) -> None:
+    def idle(self, _wait_s: float) -> bool:
         time.sleep(0.002)
+        return False
 
     def close(self) -> None:
         pass
@@ -285,6 +288,7 @@ class Bench:
         self.stop, self.throttle = Stop(), Throttle()
         look = SimpleNamespace(rest_s=60.0, forget=lambda: None)
         self.claimer = SimpleNamespace(look=look)
+        self.direct = SimpleNamespace(holding=SimpleNamespace(late=LateAnswers()))
         self.stuck: MigratorError | None = how.get("stuck")
         self.fails: Exception | None = None
         self.opened, self.closed = list[Lane](), list[str]()
@@ -546,6 +550,7 @@ class Dispatching:
     """One dispatcher's thread, and sessions that do at each turn what the test says."""
 
     doing, has_polled, problem, blocked_reason = "dispatching", True, None, None
+    silent_s = 0.0
 
     def __init__(self, leases: Leases, turn: Callable[[], None] = lambda: None, **how: Any) -> None:
         self.stop, self.leases, self.sessions = Stop(), leases, 0
@@ -677,3 +682,18 @@ def test_only_a_second_signal_stops_between_two_steps(is_draining: bool) -> None
         signal.raise_signal(signal.SIGTERM)
     assert stop.at_once.is_set()
     assert wants_reload.is_set()
+
+
+def test_a_stop_waits_for_answers_and_not_for_ever() -> None:
+    """5 seconds for the broker that answers nothing, 25 for all that it answers."""
+    stop, now_s = Stop(), time.monotonic()
+    stop.check(silent_s=60.0)
+    stop.draining.set()
+    stop.check(silent_s=60.0)
+    stop.drains_since_s = now_s - 6.0
+    stop.check(silent_s=4.0)
+    with pytest.raises(Interrupted, match="no answer of the broker"):
+        stop.check(silent_s=6.0)
+    stop.drains_since_s = now_s - 26.0
+    with pytest.raises(Interrupted, match="25 s ago"):
+        stop.check()
