@@ -20,6 +20,7 @@ from migrator.failover.settle import FailoverSettlement
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.run_terms import RunTerms
+from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.rabbitmq.names import staging_name
@@ -100,7 +101,8 @@ def _new_settlement(app: App) -> Settlement:
         open_link=app.open_lane,
         left_in=left_in,
         staged_for_others=lambda: {
-            each.batch for each in app.queries.commits_of_others(app.broker_place)
+            each.batch
+            for each in app.queries.batches_of_others(app.broker_place, BatchState.COMMITTING)
         },
         publishing=publishing,
         fault=app.fault,

@@ -11,7 +11,8 @@ from migrator.config import EndpointMode, NearDue, Settings
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
 from migrator.ledger.lease_keeper import is_surely_dead
-from migrator.ledger.report import OpenCommit
+from migrator.ledger.report import BatchElsewhere
+from migrator.ledger.states import HALF_DONE, OPEN
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import BITS, Lane, QueueName
 from migrator.preflight.context import Context, Finding, Satellites
@@ -116,9 +117,9 @@ def _held(app: App) -> Collection[QueueName]:
         return ()
 
 
-def _other_commits(app: App) -> Sequence[OpenCommit]:
+def _other_commits(app: App) -> Sequence[BatchElsewhere]:
     try:
-        commits = app.queries.commits_of_others(app.named_place)
+        commits = app.queries.batches_of_others(app.named_place, *OPEN - HALF_DONE)
         if not commits:
             return ()
         at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}

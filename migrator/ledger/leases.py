@@ -149,13 +149,6 @@ class SqlLeases(LedgerPart):
         with self._writing(f"ending the lease of lane {lane}") as connection:
             connection.execute(update(table).where(self._is_of(lane), is_whose).values(freed))
 
-    def orphaned_lanes(self) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches and no living owner, ascending.
-
-        What a dispatcher left waits for the next dispatcher: nobody else may send it.
-        """
-        return [lane for lane in self.abandoned_lanes() if lane < FIRST_DISPATCHER_LANE]
-
     def abandoned_lanes(self) -> Sequence[Lane]:
         """Return all lanes with open batches and no living owner, dispatchers' too, ascending."""
         opened = self._lanes_with_open_batches()
@@ -163,7 +156,10 @@ class SqlLeases(LedgerPart):
         return sorted(opened - {lane for lane, _ in self.holders()}) if opened else ()
 
     def open_batches(self) -> Sequence[OpenBatch]:
-        """Return the open batches in lanes of hand-over, by lane and number."""
+        """Return the open batches in lanes of hand-over, by lane and number.
+
+        What a dispatcher left waits for the next dispatcher: no other process may send it.
+        """
         batch = self._tables.batch.c
         lanes = self._lanes_with_open_batches(batch.lane < FIRST_DISPATCHER_LANE)
         if not lanes:  # at rest nothing is open, and every process asks this every few seconds

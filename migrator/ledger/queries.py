@@ -18,11 +18,11 @@ from migrator.ledger.identity import check_identity
 from migrator.ledger.parking import parked_rows
 from migrator.ledger.report import (
     AuditEvent,
+    BatchElsewhere,
     DoubtfulBatch,
     EndpointProgress,
     HeldDestination,
     LaneStatus,
-    OpenCommit,
     Progress,
     QuarantineCount,
 )
@@ -32,6 +32,7 @@ from migrator.ledger.tables import LedgerPart, LedgerTables, progress_view
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.timeouts import (
+    FIRST_DISPATCHER_LANE,
     RECALL_LANE,
     SCAN_LANE,
     BatchId,
@@ -106,24 +107,24 @@ class LedgerQueries(LedgerPart):
         query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
         return [batch_of(row) for row in self._read(query, doing="listing open batches")]
 
-    def commits_of_others(
-        self, place: BrokerPlace, state: BatchState = BatchState.COMMITTING
-    ) -> Sequence[OpenCommit]:
-        """Return the batches in *state* whose runs send them to another place than *place*."""
+    def batches_of_others(
+        self, place: BrokerPlace, *states: BatchState
+    ) -> Sequence[BatchElsewhere]:
+        """Return the batches in *states* whose runs send them to another place than *place*."""
         batch, run = self._tables.batch.c, self._tables.run.c
         query = (
             select(batch.id, batch.lane, run.options)
             .join_from(self._tables.batch, self._tables.run, run.id == batch.run_id)
-            .where(batch.state == state)
+            .where(batch.state.in_(states), batch.lane < FIRST_DISPATCHER_LANE)
             .order_by(batch.id)
         )
         found = [
-            OpenCommit(
+            BatchElsewhere(
                 batch=BatchId(row.id),
                 lane=Lane(row.lane),
                 place=read_place(json.loads(row.options)),
             )
-            for row in self._read(query, doing="listing commits under way")
+            for row in self._read(query, doing="listing batches that go elsewhere")
         ]
         return [each for each in found if not each.place.may_be(place)]
 

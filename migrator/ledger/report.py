@@ -217,8 +217,8 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCommit:
-    """A staged batch whose receipt is still wanted, on its way to another place than ours."""
+class BatchElsewhere:
+    """An open batch that goes to another place than this process is connected to."""
 
     batch: BatchId
     lane: Lane

@@ -183,11 +183,11 @@ def ledger(context: Context) -> Iterator[Finding]:
 def _committing(context: Context) -> Iterator[Finding]:
     for each in context.other_commits if context.delays is not None else ():
         yield warning(
-            f"batch in committing: {each.batch}",
-            f"it was on its way to {each.place} when its process ended, and only a run there "
-            "finds out whether it arrived; this one leaves it alone",
-            f"settle it by `migrator run --once` there (delays: `--delays {each.place.delays}`); "
-            f"if that broker is gone, by `migrator db resolve {each.batch}`",
+            f"batch {each.batch}",
+            f"its process has ended, and it goes to {each.place}: only a run there finishes it, "
+            "and this one leaves it alone",
+            f"`migrator run --once` there (`--delays {each.place.delays}`), or, if that broker is "
+            f"gone, `migrator db resolve {each.batch} --as claimed`",
         )
 
 

@@ -308,7 +308,7 @@ class Rollback:
             return ()
         meant = scope.handed_over
         publishing = BatchState.PUBLISHING
-        elsewhere = {each.batch for each in self.queries.commits_of_others(self.place, publishing)}
+        elsewhere = {each.batch for each in self.queries.batches_of_others(self.place, publishing)}
         return [
             batch
             for batch in self.queries.open_batches()

@@ -14,7 +14,7 @@ from sqlalchemy import update
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.report import OpenCommit
+from migrator.ledger.report import BatchElsewhere
 from migrator.ledger.run_terms import ANYWHERE
 from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event
 from migrator.ledger.work import Batch, Batches, Clock, Lease
@@ -78,7 +78,7 @@ def test_a_lane_has_one_owner_until_nobody_living_has_it(site: Site, how: str) -
     if how == "evicted":
         site.leases.evict(LANE, "old")
     assert site.leases.holders() == []
-    assert site.leases.orphaned_lanes() == [LANE]
+    assert [(each.lane, each.has_owner) for each in site.leases.open_batches()] == [(LANE, False)]
 
     new = site.lease(owner="new")
     site.leases.surrender(old)
@@ -108,7 +108,7 @@ def test_renewing_prolongs_and_says_what_is_being_done(site: Site) -> None:
     assert (status.owner, status.doing, status.is_alive) == ("me", "publishing batch 7", True)
 
 
-def test_orphaned_lanes_have_open_batches_and_nobody_living(site: Site) -> None:
+def test_open_batches_tell_whether_a_living_owner_has_their_lane(site: Site) -> None:
     """Those of dispatchers are left to dispatchers; a rollback sees them, and so do people."""
     endpoint = site.create(hours(4))
     of_dispatcher = site.leases.dispatcher_lane(endpoint)
@@ -129,7 +129,7 @@ def test_orphaned_lanes_have_open_batches_and_nobody_living(site: Site) -> None:
     for number in (1, 3, of_dispatcher):
         site.leases.evict(Lane(number), "dead")
     assert site.leases.owner_of(of_dispatcher) is None
-    assert site.leases.orphaned_lanes() == [1, 3]
+    assert {each.lane for each in site.leases.open_batches() if not each.has_owner} == {1, 3}
     assert site.leases.abandoned_lanes() == [1, 3, of_dispatcher]
     site.leases.evict(Lane(2), "dead")
     assert site.leases.owners_with_work() == set()
@@ -193,20 +193,22 @@ def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
 # ── runs, clock, facts ──────────────────────────────────────────────────────────────────────
 
 
-def test_commits_are_told_that_go_to_another_place(site: Site) -> None:
-    """By what their own runs recorded; one that is not committing is left out."""
+def test_batches_are_told_that_go_to_another_place(site: Site) -> None:
+    """By what their own runs recorded; one in another state is left out."""
     endpoint, lease = site.create(hours(2)), site.lease()
     run = site.runs.begin(endpoint, {"delays": "v2", "vhost": "sales"})
     v1, v2 = replace(ANYWHERE, delays="v1"), replace(ANYWHERE, delays="v2")
     batch = site.claim(endpoint, lease, run=run).batch
-    assert site.queries.commits_of_others(v1) == []
+    of_others = site.queries.batches_of_others
+    assert of_others(v1, BatchState.COMMITTING) == []
+    assert len(of_others(v1, BatchState.CLAIMED, BatchState.COMMITTING)) == 1
     batch = site.advance(batch, lease, *COMMITTING)
     site.runs.begin(endpoint, {"delays": "v1"})
     place = replace(v2, vhost="sales")
-    found = OpenCommit(batch=batch.id, lane=lease.lane, place=place)
-    assert site.queries.commits_of_others(v1) == [found]
-    assert site.queries.commits_of_others(v2) == []
-    assert site.queries.commits_of_others(replace(v2, vhost="billing")) == [found]
+    found = BatchElsewhere(batch=batch.id, lane=lease.lane, place=place)
+    assert of_others(v1, BatchState.COMMITTING) == [found]
+    assert of_others(v2, BatchState.COMMITTING) == []
+    assert of_others(replace(v2, vhost="billing"), BatchState.COMMITTING) == [found]
     assert site.runs.options_of(run) == {"delays": "v2", "vhost": "sales"}
 
 

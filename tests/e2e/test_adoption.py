@@ -33,8 +33,9 @@ LOOKED_S: Final = 2.0
 """So long after it began to rest, a daemon has looked at the lanes of the dead."""
 LEASE: Final = timedelta(seconds=5)
 """What is left of a lease of a process elsewhere, which can only be waited for."""
-AFTER_LEASE_S: Final = 2.0
-"""So soon after the end of such a lease, rows of a dead owner are handed over."""
+AFTER_LEASE_S: Final = 4.0
+"""So soon after the end of such a lease, rows of a dead owner are handed over: two seconds, and
+what a busy machine needs to open links."""
 ELSEWHERE: Final = "elsewhere-0/1/1/1/aaaaaa"
 
 

@@ -91,7 +91,7 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
             assert claimer.claim(lease, max_rows=100) is None
         assert looks.dispatched.prune(dispatching, older_than=timedelta(0)) == 0
         assert site.batches.put_in(lease) == []
-        assert site.leases.orphaned_lanes() == []
+        assert site.leases.open_batches() == []
         assert site.leases.owner_of(lease.lane) == lease.owner
         assert queries.progress().lanes
         queries.latest_events(limit=50)

@@ -21,7 +21,7 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.ledger.report import OpenCommit
+from migrator.ledger.report import BatchElsewhere
 from migrator.ledger.run_terms import ANYWHERE
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
@@ -93,7 +93,7 @@ ROWS = preview({"Sales": 1000}, bytes=10**6)
 NEEDED = FACTOR * (10**6 + 1000 * OVERHEAD_BYTES)
 LEFT_5 = [preview(left=5)]
 MINUTE: Given = {"cutoff": timedelta(minutes=1)}
-COMMITS = [OpenCommit(batch=BatchId(7), lane=Lane(0), place=replace(ANYWHERE, delays="v2"))]
+COMMITS = [BatchElsewhere(batch=BatchId(7), lane=Lane(0), place=replace(ANYWHERE, delays="v2"))]
 BOTH = {"Sales": queue(1), "Billing": queue(1)}
 TWO = [preview({"Sales": 5}), preview({"Sales": 1, "Billing": 2})]
 VENDORS = FakeStore(unfinished_vendor_runs=["a run"])
@@ -397,7 +397,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "ledger",
         {"ledger": ledger(standbys_behind=NO_API), "version": V1, "other_commits": COMMITS},
         [(OK, "ledger", ""),
-         (WARNING, "batch in committing: 7", "--delays v2"),
+         (WARNING, "batch 7", "--delays v2"),
          (UNSEEN, "ledger", "")]),
     "commits of other delays are no concern of a dispatcher": (
         "ledger", {**DISPATCHING, "other_commits": COMMITS}, [(OK, "ledger", "")]),
