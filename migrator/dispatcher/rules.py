@@ -50,7 +50,7 @@ def to_dispatch(timeout: StoredTimeout, *, rules: BrokerLimits) -> NativeMessage
             longest_name_bytes=SHORT_STRING_BYTES,
         )
         return build_message(timeout, stored, form, _undelayed(rules))
-    except ConversionError as error:
+    except Exception as error:  # one row must not stop the others
         return quarantine(timeout, error)
 
 

@@ -23,6 +23,7 @@ from migrator.nservicebus.conversion import (
     BrokerLimits,
     Quarantine,
     convert,
+    quarantine,
     refined_due,
 )
 from migrator.nservicebus.timeouts import (
@@ -35,7 +36,14 @@ from migrator.nservicebus.timeouts import (
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time, seconds_up
 from migrator.rabbitmq.messages import PERSISTENT, encode_parts, short_string
 
-_UNUSUAL: Final = (AttributeError, LookupError, TypeError, ValueError, struct.error)
+_UNUSUAL: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 """What the pass raises over a row that it is not made for: headers that are no flat object of text,
 a size that AMQP does not allow, a date that is none."""
 _UINT32: Final = struct.Struct(">I")
@@ -54,9 +62,20 @@ def encode(
         try:
             found.append(encoder.encode(row))
         except _UNUSUAL:
-            message = convert(row, rules=rules, now=now)
-            found.append(message if isinstance(message, Quarantine) else encode_message(message))
+            found.append(_converted(row, rules, now))
     return found
+
+
+def _converted(
+    row: StoredTimeout, rules: BrokerLimits, now: datetime
+) -> EncodedTimeout | Quarantine:
+    message = convert(row, rules=rules, now=now)
+    if isinstance(message, Quarantine):
+        return message
+    try:
+        return encode_message(message)
+    except Exception as error:  # one row must not stop the others
+        return quarantine(row, error)
 
 
 def encode_message(message: NativeMessage) -> EncodedTimeout:

@@ -21,7 +21,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
-from migrator.text import counted, grouped
+from migrator.text import counted, grouped, printable
 
 X_DEATH_RESERVE_BYTES: Final = 16 * 1024
 """What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""
@@ -33,6 +33,7 @@ FRAME_RESERVE_BYTES: Final = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1
 _NO_NAME_HAS: Final = frozenset("\0\r\n")
 """The broker drops line ends from a name; no parameter of a statement may hold a NUL."""
 _INT32_MAX: Final = 2**31 - 1
+_DETAIL_CHARS: Final = 500
 _ROUNDING: Final = timedelta(seconds=1)
 """Stores round the due column by up to this; a larger difference means it was edited."""
 _INTERNAL: Final = ("nsb.delay-", "nsb.v2.delay-", "amq.", "migrator.")
@@ -161,6 +162,14 @@ class Reason(StrEnum):
         "Repair the queue: bring its nodes back, or delete and create it; parked rows go on by "
         "themselves, those in quarantine after a retry.",
     )
+    UNPROCESSABLE = (
+        "unprocessable",
+        "The row cannot be read, claimed as others are, or made a message of; the detail has the "
+        "error.",
+        "Repair what the error names in the store after `migrator rollback --keep-handed-over`; if "
+        "nothing is wrong with the row, report the error and retry with a version that corrects "
+        "it.",
+    )
     BODY_MISSING = (
         "body-missing",
         "The store has the timeout, but not its body: the blob does not exist.",
@@ -244,18 +253,43 @@ def convert(
             added={h.RELATED_TO_TIMEOUT_ID: timeout.id} | delay_headers(due_at, stored, now),
         )
         return build_message(timeout, stored, form, rules)
-    except ConversionError as error:
+    except Exception as error:  # one row must not stop the others
         return quarantine(timeout, error)
 
 
-def quarantine(timeout: StoredTimeout, error: ConversionError) -> Quarantine:
-    """Return *timeout* with the reason why it cannot be sent."""
+def quarantine(timeout: StoredTimeout, error: Exception) -> Quarantine:
+    """Return *timeout* with the reason why it cannot be sent.
+
+    An *error* that is none of ours is the row's as well: others are converted without it.
+
+    Raises:
+        MemoryError: That is no row's.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    if not isinstance(error, ConversionError):
+        return unprocessable(timeout.id, timeout.row_index, error)
     return Quarantine(
         row_index=timeout.row_index,
         timeout_id=timeout.id,
         reason=error.reason,
         detail=error.detail,
     )
+
+
+def unprocessable(timeout_id: TimeoutId, row_index: int, error: Exception) -> Quarantine:
+    """Return a row that cannot be read or made a message of, with what *error* says."""
+    return Quarantine(
+        row_index=row_index,
+        timeout_id=timeout_id,
+        reason=Reason.UNPROCESSABLE,
+        detail=error_text(error),
+    )
+
+
+def error_text(error: Exception) -> str:
+    """Return what *error* says, for the detail of a row in quarantine."""
+    return printable(f"{type(error).__name__}: {error}")[:_DETAIL_CHARS]
 
 
 def build_message(

@@ -99,9 +99,11 @@ class EncodedTimeout:
     body: bytes
 
 
-def content_hash(headers_text: str | None, body: bytes | None) -> str:
+def content_hash(headers_text: str | bytes | None, body: bytes | None) -> str:
     """Return the hex SHA-256 of a timeout's content: headers text (UTF-8), one zero byte, body.
 
-    The ledger computes the same in SQL when it claims; ``verify`` compares the two.
+    The ledger computes the same in SQL when it claims; ``verify`` compares the two. Text that
+    cannot be read is given as its bytes.
     """
-    return hashlib.sha256((headers_text or "").encode() + b"\0" + (body or b"")).hexdigest()
+    text = headers_text if isinstance(headers_text, bytes) else (headers_text or "").encode()
+    return hashlib.sha256(text + b"\0" + (body or b"")).hexdigest()

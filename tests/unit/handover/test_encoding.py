@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -124,7 +124,7 @@ _VALUES: tuple[object, ...] = (
 _TEXTS = (None, "", " \n", "null", "[]", "{}", '"a"', "5", "{", "\ufeff{}", '{"a":"b",}', "{} x")
 _PLACES = (
     *(None, "", "Billing", "Old@APP01", "@APP01", "q" * 199, "q" * 200, "ä" * 100, " Two "),
-    *("N\0L", "\0", "CR\rLF", "\nTrimmed\n", "half \ud83d", "Two@\0", "\t"),
+    *(cast("Any", 5), "N\0L", "\0", "CR\rLF", "\nTrimmed\n", "half \ud83d", "Two@\0", "\t"),
     *("migrator.staging.a.0", "nsb.v2.delay-delivery"),
 )
 
@@ -202,6 +202,7 @@ def test_generated_rows_are_encoded_as_they_are_converted(count: int) -> None:
         Reason.DESTINATION_INTERNAL,
         Reason.DESTINATION_NAME_TOO_LONG,
         Reason.DESTINATION_UNUSABLE,
+        Reason.UNPROCESSABLE,
         Reason.PROPERTY_TOO_LONG,
         Reason.HEADER_KEY_TOO_LONG,
         Reason.HEADERS_TOO_LARGE,

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pika
 import pytest
@@ -270,6 +270,7 @@ PROPERTIES = (
             for character in "\0\r\n\ud83d"
         ),
         (stored(destination="\nTrimmed@\0"), None),
+        (stored(destination=cast("Any", 5)), Reason.UNPROCESSABLE),  # SQLite keeps what it is given
         (stored(destination="tab\tbed"), None),
         *((with_header(key, "a" * 255), None) for key in PROPERTIES),
         *((with_header(key, "a" * 256), Reason.PROPERTY_TOO_LONG) for key in PROPERTIES),
