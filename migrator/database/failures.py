@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from migrator.database import mssql, oracle
@@ -46,6 +46,14 @@ _PASSING_MYSQL: Final = frozenset(
     }
 )
 """Numbers of MariaDB and MySQL below 2000 and above 3000, and of the driver between."""
+_ROW_STATES: Final = frozenset({"22", "23", "38", "39", "44", "P0"})
+"""Of SQLSTATEs: data, constraints, and what functions and triggers raise."""
+_ROW_MYSQL: Final = frozenset(
+    {1267, 1300, 1366, 1442, 1644, 1690, 3140, 3141, 3819, 4025}  # text, a trigger, JSON, a check
+)
+_ROW_SQLITE: Final = re.compile("Could not decode to UTF-8|user-defined function raised")
+_ROW_ORACLE: Final = re.compile(r"ORA-(20\d{3}|0140[01]|01438|01461|01722|12899|29275|22290)")
+"""What a trigger raises, and values that are too long, too large or no text."""
 _LOCKED_STATES: Final = ("57014", "55P03")
 _LOCK_TIMEOUT_MYSQL: Final = 1205
 _TURNED_AWAY: Final = re.compile(
@@ -140,6 +148,29 @@ def is_passing(exc: DBAPIError) -> bool:
     if _TURNED_AWAY.search(str(exc.orig)):
         return False
     return type(exc.orig).__name__ in {"OperationalError", "InterfaceError", "ConnectionTimeout"}
+
+
+def is_of_row(error: BaseException) -> bool:
+    """Return True when *error* may be of what is in one row, so that others go on without it.
+
+    False: the database, a table or a right is away, or memory. What is raised beside the database
+    while rows are read (a date that is none, bytes that are no text) is of a row.
+    """
+    if isinstance(error, MigratorError):
+        cause = error.__cause__
+        return isinstance(cause, DBAPIError) and is_of_row(cause)
+    if not isinstance(error, DBAPIError):
+        return not isinstance(error, SQLAlchemyError | OSError | MemoryError)
+    if is_passing(error):
+        return False
+    if isinstance(error, DataError | IntegrityError):
+        return True
+    if isinstance(error.orig, sqlite3.Error):
+        return _ROW_SQLITE.search(str(error.orig)) is not None
+    if oracle.code_of(error) is not None:
+        return _ROW_ORACLE.fullmatch(str(oracle.code_of(error))) is not None
+    code = _mysql_code(error)
+    return code in _ROW_MYSQL if code is not None else (sqlstate(error) or "")[:2] in _ROW_STATES
 
 
 def sqlstate(exc: DBAPIError) -> str | None:

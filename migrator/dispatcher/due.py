@@ -37,7 +37,7 @@ from migrator.ledger.held_destinations import (
 )
 from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint, rows_of
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
@@ -290,9 +290,10 @@ class Poller:
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
         was_full = batch.size >= self.max_rows or batch.body_bytes >= self.max_bytes
-        rows = [row for row in rows_of(batch, self.batches) if row.row_index not in skip]
+        found, unreadable = self.batches.readable(batch)
+        rows = [row for row in found if row.row_index not in skip]
         converted = [(row, to_dispatch(row, rules=self.conversion)) for row in rows]
-        unfit = [found for _, found in converted if isinstance(found, Quarantine)]
+        unfit = [*unreadable, *(found for _, found in converted if isinstance(found, Quarantine))]
         fit = [(row, found) for row, found in converted if isinstance(found, NativeMessage)]
         names = {message.destination for _, message in fit}
         held = self.held.unreachable(names, of=batch.id)

@@ -14,7 +14,7 @@ from migrator.delays.routing import delay_s
 from migrator.handover.encoding import encode
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Delayed
-from migrator.ledger.work import Batch, Batches, Clock, Lease, rows_of
+from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.timeouts import EncodedTimeout, EndpointName, QueueName
 from migrator.rabbitmq.publisher import in_chunks
@@ -73,11 +73,12 @@ class Preparer:
             TargetError: Destinations could not be checked; nothing was changed.
             LeaseLost, StoreUnavailable: As ledger and store say.
         """
-        now, rows = self.clock.now(), rows_of(batch, self.batches)
-        batch = replace(batch, fresh=None)  # what is not sent goes, and with it what is read here
+        now, (rows, unreadable) = self.clock.now(), self.batches.readable(batch)
+        # what is not sent goes, and with it what is read here
+        size, batch = batch.size, replace(batch, fresh=None)
         rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
         encoded = encode(rows, rules=rules, now=now)
-        unfit = [found for found in encoded if isinstance(found, Quarantine)]
+        unfit = [*unreadable, *(found for found in encoded if isinstance(found, Quarantine))]
         messages = [found for found in encoded if isinstance(found, EncodedTimeout)]
         unsent = [message for message in messages if message.row_index not in answered]
         names = {each.destination for each in unsent}
@@ -92,12 +93,13 @@ class Preparer:
             self.batches.quarantine(batch, unfit, lease)
         if lost:
             batch = self.holding.set_aside(batch, lost, lease)
+        aside = size - len(rows) - len(unreadable)  # the claim itself could not read them
         gone = {each.message.row_index for each in lost}
         return Prepared(
             batch=batch,
             messages=tuple(each for each in messages if each.row_index not in gone),
             prepared_at=now,
-            quarantined=len(unfit),
+            quarantined=aside + len(unfit),
         )
 
 

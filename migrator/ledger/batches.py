@@ -12,10 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Engine, FromClause, Insert, Row, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    FromClause,
+    Insert,
+    Row,
+    Select,
+    insert,
+    select,
+    update,
+)
 
 from migrator.database.engine import writing_once
-from migrator.database.failures import translating
+from migrator.database.failures import is_of_row, translating
 from migrator.database.portable import among, for_update, row_by_row
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
@@ -31,11 +41,12 @@ from migrator.ledger.states import (
 )
 from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import SHARED_LANE, Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine
+from migrator.nservicebus.conversion import Quarantine, unprocessable
 from migrator.nservicebus.timeouts import (
     BatchId,
     RunId,
     StoredTimeout,
+    TimeoutId,
 )
 
 
@@ -110,13 +121,49 @@ class SqlBatches(LedgerPart):
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
         """Return the rows that share the batch's state; see ``work.Batches``."""
+        query = self._of(batch, *content_of(self._tables.timeout))
+        return timeouts_of(self._read(query, doing=f"reading the rows of batch {batch.id}"))
+
+    def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
+        """Return rows, and why others cannot be read; see ``work.Batches``."""
+        if batch.fresh is not None:
+            return batch.fresh, ()
+        try:
+            return self.rows(batch), ()
+        except Exception as exc:
+            if not is_of_row(exc):
+                raise
+        return self._read_apart(batch)
+
+    def _read_apart(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
+        """Read halves of halves, until each row that cannot be read is alone."""
+        row, doing = self._tables.timeout.c, f"reading a row of batch {batch.id}"
+        found = self._read(self._of(batch, row.row_index, row.store_id), doing=doing)
+        ids = {each.row_index: TimeoutId(each.store_id) for each in found}
+        content = self._of(batch, *content_of(self._tables.timeout))
+        rows, unreadable, parts = list[StoredTimeout](), list[Quarantine](), [list(ids)]
+        while parts:
+            some = parts.pop()
+            try:
+                rows += timeouts_of(
+                    self._read(content.where(among(row.row_index, some)), doing=doing)
+                )
+            except Exception as exc:
+                if not is_of_row(exc):
+                    raise
+                if len(some) > 1:
+                    parts += [some[len(some) // 2 :], some[: len(some) // 2]]
+                else:
+                    unreadable.append(unprocessable(ids[some[0]], some[0], exc))
+        return rows, unreadable
+
+    def _of(self, batch: Batch, *columns: ColumnElement[Any]) -> Select[Any]:
         row = self._tables.timeout.c
-        query = (
-            select(*content_of(self._tables.timeout))
+        return (
+            select(*columns)
             .where(row.batch_id == batch.id, row.state.is_(None))
             .order_by(row.row_index)
         )
-        return timeouts_of(self._read(query, doing=f"reading the rows of batch {batch.id}"))
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
         """Record *event*; see ``work.Batches``."""

@@ -167,7 +167,14 @@ class Batches(Protocol):
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
         """Return the rows that share the batch's state (not the quarantined), by row index.
 
-        Reads the ledger; ``rows_of`` spares that right after a claim.
+        Reads the ledger; ``readable`` spares that right after a claim.
+        """
+        ...
+
+    def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
+        """Return what ``rows`` would but for rows that cannot be read, and why those cannot.
+
+        What the claim brought along is not read again.
         """
         ...
 
@@ -190,8 +197,3 @@ class Batches(Protocol):
             LeaseLost: Nothing was changed.
         """
         ...
-
-
-def rows_of(batch: Batch, batches: Batches) -> Sequence[StoredTimeout]:
-    """Return what ``Batches.rows`` would, without reading again what the claim brought along."""
-    return batches.rows(batch) if batch.fresh is None else batch.fresh

@@ -223,6 +223,9 @@ class MemoryLedger:
         gone = self.quarantined.get(batch.id, set())
         return [row for row in self.batch_rows[batch.id] if row.row_index not in gone]
 
+    def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
+        return batch.fresh or self.rows(batch), ()
+
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
         self.fence(lease)
         known = self.batches[batch.id]
