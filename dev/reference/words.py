@@ -147,6 +147,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "reloaded": "the settings were reloaded; the line names what changed, and what needs a restart",
     "remains_left": "a blob or an entry of a claimed timeout could not be removed; harmless",
     "renew_failed": "a lease could not be renewed this time; it is tried again",
+    "row_left": "one row cannot be claimed, and stays in the store for now; the others go on",
     "rows_held": "how many timeouts wait in the store for a destination, when `--once` ends",
     "rows_refused": "the broker refuses rows of a direct batch repeatedly; is a queue full?",
     "run_end_failed": "the end of a run could not be recorded in the ledger",

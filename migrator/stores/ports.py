@@ -61,6 +61,8 @@ class ClaimRequest:
     """Only rows behind it; None: from the start of the range."""
     only: Collection[TimeoutId] | None = None
     """Only these ids, of whatever form; None: any."""
+    but_for: Collection[str] = ()
+    """Rows called so are left where they are."""
 
 
 def trial_request(run: RunId, endpoint: StoreEndpoint) -> ClaimRequest:

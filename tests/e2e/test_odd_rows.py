@@ -140,3 +140,33 @@ def test_a_destination_longer_than_the_ledgers_columns(mariadb_rig: MariadbRig) 
     )
     rig.insert([*ordinary(), row(destination=f"Billing@{machine}"), missing, long])
     moves_beside(rig, {missing.id: "destination-unknown", long.id: "destination-name-too-long"})
+
+
+KEEPER: Final = """
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD."Id" = '{}' THEN RAISE EXCEPTION 'it is kept'; END IF; RETURN OLD; END $$;
+CREATE TRIGGER keep BEFORE DELETE ON "Sales_TimeoutData" FOR EACH ROW EXECUTE FUNCTION keep()
+"""
+
+
+def test_a_row_that_the_table_does_not_give_up(rig: Rig) -> None:
+    """It stays in the store, is told of, and goes once the table gives it up."""
+    odd = row(timedelta(days=3, seconds=-1))  # the first that a claim finds
+    rig.prepare()
+    rig.insert([*ordinary(), odd])
+    with rig.sql() as connection:
+        connection.execute(KEEPER.format(odd.id).encode())
+    process = rig.start("run", "--endpoint", "Sales")
+    try:
+        wait_until(lambda: sent(rig) == ORDINARY, seconds=20, what="the ordinary")
+        is_at_rest(rig, process)
+    finally:
+        print(f"{sent(rig)} handed over, {batches(rig)} batches, {process.poll()}")
+    assert rig.stored_ids() == {odd.id}
+    log = rig.stop(process)
+    assert log.count('"row_left"') == 1
+    assert "it is kept" in log
+    with rig.sql() as connection:
+        connection.execute('DROP TRIGGER keep ON "Sales_TimeoutData"')
+    rig.migrate()
+    assert sent(rig) == ORDINARY + 1

@@ -6,7 +6,9 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -15,6 +17,7 @@ import sqlalchemy as sa
 
 from migrator.database import mssql
 from migrator.database.engine import reading, writing
+from migrator.database.failures import is_of_row
 from migrator.database.portable import (
     first_for_update,
     flag,
@@ -29,12 +32,23 @@ from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Reason, error_text
+from migrator.nservicebus.timeouts import RunId
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Move, demand, ids_for, wanted
+from migrator.stores.sql.moving import Move, candidates, demand, ids_for, wanted
 
+_log = logging.getLogger(__name__)
+
+_ODD_AT_ONCE: Final = 20
+"""Rows that one claim finds out about, of those that cannot be claimed."""
+_TRIALS: Final = 10
+"""Rows that a trial claim leaves out because they cannot be claimed; it tries the next."""
+_LEFT_S: Final = 60.0
+_LEFT_PER_MINUTE: Final = 4
+"""So many of a table's rows are tried again in a minute."""
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
 _LOOKED_AT_ONCE: Final = 50
@@ -60,30 +74,127 @@ class SqlClaims:
     is_atomic = True
 
     def __init__(
-        self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
+        self,
+        engine: sa.Engine,
+        ledger: LedgerTables,
+        table_of: Callable[[str], LegacyTable],
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Move rows between legacy tables and *ledger*, both in the database of *engine*.
 
-        *table_of* returns the table that a source names, or raises ``StoreError``.
+        *table_of* returns the table that a source names, or raises ``StoreError``. By *monotonic_s*
+        rows that cannot be claimed are tried again.
         """
         self._engine = engine
         self._ledger = ledger
         self._table_of = table_of
         self._dialect = dialect_for(engine.dialect.name)
+        self._monotonic_s = monotonic_s
+        self._left: dict[str, dict[str, float]] = {}
+        """By source: rows that cannot be claimed, and until when each is left."""
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows into a new batch; see ``Claims``."""
         legacy = self._table_of(request.endpoint.source)
         if request.only is not None and not ids_for(legacy, request.only):
             return None
-        with writing(
-            self._engine, StoreError, doing=f"claiming from {legacy.source}"
-        ) as connection:
+        for _ in range(_ODD_AT_ONCE):
+            given = self._but_for_left(request)
+            try:
+                return self._claim(legacy, given)
+            except Exception as exc:
+                if not is_of_row(exc):
+                    raise
+            claim = self._claim_beside(legacy, given)
+            if claim is not None:
+                return claim
+        return self._claim(legacy, self._but_for_left(request))
+
+    def _claim(
+        self, legacy: LegacyTable, request: ClaimRequest, *, why: str | None = None
+    ) -> Claim | None:
+        """Claim in one transaction; with *why* into quarantine, without reading any text."""
+        doing = f"claiming from {legacy.source}"
+        with writing(self._engine, StoreError, doing=doing) as connection:
             with under_lease(connection, self._ledger, request.lease):
-                claim = self.claim_within(connection, legacy, request)
+                claim = self.claim_within(connection, legacy, request, is_unread=why is not None)
+                if claim is not None and why is not None:
+                    self._quarantine(connection, claim.batch, why)
             if claim is None:
                 connection.rollback()
         return claim
+
+    def _claim_beside(self, legacy: LegacyTable, request: ClaimRequest) -> Claim | None:
+        """Claim some of the rows of which at least one cannot be claimed; None: try the others.
+
+        Halves of halves, until that row is alone: it goes to quarantine unread, or else is left in
+        the store for a while.
+        """
+        doing = f"looking for what keeps rows of {legacy.source} from being claimed"
+        with reading(self._engine, StoreError, doing=doing) as connection:
+            prefer_indexes(connection)
+            some = list(connection.scalars(candidates(legacy, self._ledger, request)))
+        while some:
+            first = some[: max(len(some) // 2, 1)]
+            named = replace(request, only=first, cursor=None)
+            try:
+                claim = self._claim(legacy, named)
+            except Exception as exc:
+                if not is_of_row(exc):
+                    raise
+                if len(first) == 1:
+                    return self._claim_unread(legacy, named, first[0], exc)
+                some = first
+                continue
+            if claim is not None:
+                return claim
+            some = some[len(first) :]  # others have them
+        return None
+
+    def _claim_unread(
+        self, legacy: LegacyTable, request: ClaimRequest, row: str, error: Exception
+    ) -> Claim | None:
+        try:
+            return self._claim(legacy, request, why=error_text(error))
+        except Exception as exc:
+            if not is_of_row(exc):
+                raise
+            left = self._left.setdefault(legacy.source, {})
+            wait_s = _LEFT_S * max(len(left) / _LEFT_PER_MINUTE, 1.0)
+            left[row] = self._monotonic_s() + wait_s
+            _log.warning(
+                "a row cannot be claimed; it stays in the store and is tried again later",
+                extra={
+                    "action": "row_left",
+                    "endpoint": request.endpoint.name,
+                    "source": legacy.source,
+                    "timeout": row,
+                    "error": str(exc),
+                    "seconds": round(wait_s),
+                },
+            )
+            return None
+
+    def _but_for_left(self, request: ClaimRequest) -> ClaimRequest:
+        """Return *request* without the rows that could not be claimed just now."""
+        left = self._left.get(request.endpoint.source)
+        if not left:
+            return request
+        now_s = self._monotonic_s()
+        return replace(
+            request, but_for=[row for row, until_s in [*left.items()] if until_s > now_s]
+        )
+
+    def _quarantine(self, connection: sa.Connection, batch: Batch, why: str) -> None:
+        row = self._ledger.timeout
+        values = {
+            "state": RowState.QUARANTINED,
+            "reason": Reason.UNPROCESSABLE,
+            "reason_detail": why,
+        }
+        connection.execute(
+            row_by_row(sa.update(row).where(row.c.batch_id == batch.id).values(values))
+        )
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
         """Look without a lock or a transaction id; see ``Claims``."""
@@ -97,7 +208,10 @@ class SqlClaims:
         doing = f"looking for rows to claim{of}"
         try:
             query = sa.select(
-                *(is_there(self._table_of(each.endpoint.source), each) for each in requests)
+                *(
+                    is_there(self._table_of(each.endpoint.source), self._but_for_left(each))
+                    for each in requests
+                )
             )
             with reading(self._engine, StoreError, doing=doing) as connection:
                 prefer_indexes(connection)
@@ -111,7 +225,12 @@ class SqlClaims:
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
 
     def claim_within(
-        self, connection: sa.Connection, legacy: LegacyTable, request: ClaimRequest
+        self,
+        connection: sa.Connection,
+        legacy: LegacyTable,
+        request: ClaimRequest,
+        *,
+        is_unread: bool = False,
     ) -> Claim | None:
         """Claim as part of the caller's transaction, without looking at the lease.
 
@@ -128,7 +247,10 @@ class SqlClaims:
             claimed_at=database_now(),
         )
         move = Move(legacy=legacy, ledger=self._ledger, request=request, batch_id=batch.id)
-        moved = self._dialect.move(connection, move)
+        if is_unread:
+            moved = self._dialect.move_unread(connection, move)
+        else:
+            moved = self._dialect.move(connection, move)
         if moved is None:
             return None
         claimed = replace(batch, size=moved.size, body_bytes=moved.body_bytes, fresh=moved.rows)
@@ -269,14 +391,42 @@ def putting_back(
 def trial_claim(
     engine: sa.Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
 ) -> None:
-    """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``."""
+    """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``.
+
+    A row that cannot be claimed says nothing of the table: the next one is tried.
+    """
+    but_for: list[str] = []
+    while True:
+        try:
+            _try_claim(engine, ledger, legacy, endpoint, but_for)
+        except Exception as exc:
+            if len(but_for) == _TRIALS or not is_of_row(exc):
+                raise
+            asked = replace(trial_request(RunId(0), endpoint), but_for=but_for)
+            with reading(engine, StoreError, doing=f"reading {legacy.source}") as connection:
+                prefer_indexes(connection)
+                found = list(connection.scalars(candidates(legacy, ledger, asked)))
+            if not found:
+                raise
+            but_for += found
+        else:
+            return
+
+
+def _try_claim(
+    engine: sa.Engine,
+    ledger: LedgerTables,
+    legacy: LegacyTable,
+    endpoint: StoreEndpoint,
+    but_for: Collection[str],
+) -> None:
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with writing(engine, StoreError, doing=doing) as connection:
         dialect_for(connection.dialect.name).bound_locks(connection, CLAIM_LOCKS)
         _check_rights(connection, legacy)
         request = trial_request(insert_trial_run(connection, ledger, endpoint), endpoint)
-        claim = claims.claim_within(connection, legacy, request)
+        claim = claims.claim_within(connection, legacy, replace(request, but_for=but_for))
         # without a row, too: the right to insert is looked at all the same
         batch = claim.batch.id if claim else None
         claims.put_back(connection, legacy, ledger.timeout.c.batch_id == batch)

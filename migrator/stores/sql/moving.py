@@ -223,6 +223,8 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[
     found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
         found += _called(legacy, request.only)
+    if request.but_for:
+        found.append(legacy.table.c.Id.not_in(ids_for(legacy, request.but_for)))
     return found
 
 
@@ -283,6 +285,16 @@ def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnEleme
     if request.cursor is not None:
         found.append(due_from(row, request.cursor.due_at))
     return found
+
+
+def candidates(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> sa.Select[Any]:
+    """Return what finds the ids of the rows that a claim would take, soonest first; locks none."""
+    return (
+        sa.select(id_text(legacy).label("id"))
+        .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+        .order_by(legacy.table.c.Time)
+        .limit(min(request.max_rows, MOST_ROWS))
+    )
 
 
 def picking(move: Move) -> sa.Select[Any]:

@@ -58,6 +58,13 @@ class Dialect(ABC):
         A row is taken only while nobody else holds it; locked ones are skipped.
         """
 
+    def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
+        """Do as ``move`` does, without reading the text of a row where the database can spare it.
+
+        For a row whose text the driver, or a function of the database, takes for none.
+        """
+        return self.move(connection, move)
+
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:

@@ -8,6 +8,7 @@ forget the zone of our session.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -93,7 +94,7 @@ class PostgresqlDialect(Dialect):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
-        if move.request.only is not None:
+        if move.request.only is not None or move.request.but_for:
             return moved(connection.execute(self.statement(move)))
         values = parameters(move)
         statement = self._statement_with(
@@ -115,6 +116,12 @@ class PostgresqlDialect(Dialect):
         """
         return self.statement(parametric(legacy, ledger, endpoint, names))
 
+    def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
+        """Move rows inside the server; see ``Dialect``."""
+        self.plan(connection, move.request)
+        found = moved(connection.execute(self.statement(move, reads_text=False)))
+        return found and replace(found, rows=None)
+
     def plan(self, connection: sa.Connection, request: ClaimRequest) -> None:
         """Have the planner walk the right index for *request*."""
         if request.only is None:
@@ -123,8 +130,11 @@ class PostgresqlDialect(Dialect):
             prefer_indexes(connection)
             self.bound_locks(connection, CLAIM_LOCKS)
 
-    def statement(self, move: Move) -> sa.Select[Any]:
-        """Return the whole move as one statement that returns the rows as they are kept."""
+    def statement(self, move: Move, *, reads_text: bool = True) -> sa.Select[Any]:
+        """Return the whole move as one statement that returns the rows as they are kept.
+
+        Without *reads_text*, destination and headers come back as NULL.
+        """
         table, chosen = move.legacy.table, sized(move)
         taken = (
             sa.delete(table)
@@ -147,7 +157,11 @@ class PostgresqlDialect(Dialect):
             .returning(*content_of(kept))
             .cte("kept")
         )
-        return sa.select(*content_of(inserted))
+        if reads_text:
+            return sa.select(*content_of(inserted))
+        unread = sa.null()
+        row = inserted.c
+        return sa.select(row.row_index, row.store_id, unread, row.due, row.body, unread)
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
@@ -172,8 +186,12 @@ class PostgresqlDialect(Dialect):
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
+        # text of SQL_ASCII is whatever bytes were written, and need be no text of UTF-8
+        characters = sa.case(
+            (sa.func.getdatabaseencoding() == "SQL_ASCII", "SQL_ASCII"), else_="UTF8"
+        )
         content = (
-            sa.func.convert_to(sa.func.coalesce(headers, ""), "UTF8")
+            sa.func.convert_to(sa.func.coalesce(headers, ""), characters)
             .op("||")(sa.func.decode("00", "hex"))
             .op("||")(sa.func.coalesce(body, sa.func.decode("", "hex")))
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,6 +35,25 @@ class SqliteDialect(Dialect):
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Copy rows into the ledger, then remove exactly those."""
+        row = move.legacy.table.c
+        self._move(connection, move, self.content_hash(row.Headers, row.State))
+        kept = move.ledger.timeout
+        return moved(connection.execute(_moved_into(move, *content_of(kept))))
+
+    def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
+        """Do the same, and hash the headers as bytes; see ``Dialect``."""
+        row = move.legacy.table.c
+        bytes_of_text = sa.cast(sa.cast(row.Headers, sa.Text), sa.LargeBinary)
+        content = bytes_of_text, sa.cast(row.State, sa.LargeBinary)
+        self._move(connection, move, getattr(sa.func, CONTENT_HASH)(*content, type_=sa.Text))
+        kept, unread = move.ledger.timeout.c, sa.null()
+        columns = kept.row_index, kept.store_id, unread, kept.due, kept.body, unread
+        found = moved(connection.execute(_moved_into(move, *columns)))
+        return found and replace(found, rows=None)
+
+    def _move(
+        self, connection: sa.Connection, move: Move, content_hash: sa.ColumnElement[str]
+    ) -> None:
         legacy, kept = move.legacy, move.ledger.timeout
         table, chosen = legacy.table, sized(move)
         values = ledger_values(move, table.c) | {
@@ -41,16 +61,14 @@ class SqliteDialect(Dialect):
             # as what they are taken for from here on; see ``content_hash``
             "headers": sa.cast(table.c.Headers, sa.Text),
             "body": sa.cast(table.c.State, sa.LargeBinary),
-            "content_hash": self.content_hash(table.c.Headers, table.c.State),
+            "content_hash": content_hash,
         }
         wanted = sa.select(*values.values()).where(
             table.c.Id == chosen.c.Id, fits(chosen, move.request)
         )
         connection.execute(sa.insert(kept).from_select(list(values), wanted))
-        mine = kept.c.batch_id == move.batch_id
-        ids = sa.select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
+        ids = _moved_into(move, self.as_stored(kept.c.store_id, legacy, "Id"))
         connection.execute(sa.delete(table).where(table.c.Id.in_(ids)))
-        return moved(connection.execute(sa.select(*content_of(kept)).where(mine)))
 
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
@@ -83,3 +101,7 @@ class SqliteDialect(Dialect):
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
         """Return types as elsewhere, with GUIDs in bytes as NHibernate's driver writes them."""
         return {**super().shared_column_types(), "Id": GuidBytes(), "SagaId": GuidBytes()}
+
+
+def _moved_into(move: Move, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    return sa.select(*columns).where(move.ledger.timeout.c.batch_id == move.batch_id)
