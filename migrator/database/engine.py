@@ -26,7 +26,7 @@ from migrator.database.sessions import (
     PATIENCE,
     milliseconds,
 )
-from migrator.database.types import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
+from migrator.database.types import GUID_BYTES, GUID_TEXT, SHOWN_TEXT, guid_bytes, guid_text
 from migrator.errors import ConfigError, DriverMissing, MigratorError
 from migrator.nservicebus.timeouts import content_hash
 
@@ -246,6 +246,7 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.isolation_level = None
         connection.create_function(CONTENT_HASH, 2, content_hash, deterministic=True)
         connection.create_function(BODY_HASH, 1, _body_hash, deterministic=True)
+        connection.create_function(SHOWN_TEXT, 1, _shown_text, deterministic=True)
         connection.create_function(GUID_TEXT, 1, guid_text, deterministic=True)
         connection.create_function(GUID_BYTES, 1, guid_bytes, deterministic=True)
         connection.execute(f"PRAGMA busy_timeout = {milliseconds(LOCK_TIMEOUT)}")
@@ -258,6 +259,10 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         # a reader that turns into a writer half-way can fail at once, so writers start as such
         is_writer = connection.get_execution_options().get(_WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
+
+
+def _shown_text(text: bytes | None) -> str | None:
+    return None if text is None else text.decode(errors="backslashreplace")
 
 
 def _body_hash(body: bytes | None) -> str:

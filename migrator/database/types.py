@@ -341,6 +341,29 @@ def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: An
     return f"coalesce({factor}DBMS_LOB.GETLENGTH({compiler.process(column, **kw)}), 0)"
 
 
+SHOWN_TEXT: Final = "migrator_shown_text"
+"""SQLite only: the function (bytes) -> text."""
+
+
+class shown_text(FunctionElement[str]):
+    """A text that can be read, whatever bytes the database keeps for it.
+
+    Bytes that are no text are escaped; only SQLite, and PostgreSQL with SQL_ASCII, keep any.
+    """
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+spelled(
+    shown_text,
+    default="{0}",
+    postgresql="CASE WHEN getdatabaseencoding() = 'SQL_ASCII' "
+    "THEN encode(convert_to({0}, 'SQL_ASCII'), 'escape') ELSE {0} END",
+    sqlite=f"{SHOWN_TEXT}(CAST({{0}} AS BLOB))",
+)
+
+
 class utf8_length(FunctionElement[int]):
     """Bytes that a text of ASCII takes in UTF-8, 0 for NULL; of other text about as many."""
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import writing_once
-from migrator.database.failures import is_of_row, translating
+from migrator.database.failures import in_halves, is_of_row, translating
 from migrator.database.portable import among, for_update, row_by_row
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
@@ -141,21 +141,13 @@ class SqlBatches(LedgerPart):
         found = self._read(self._of(batch, row.row_index, row.store_id), doing=doing)
         ids = {each.row_index: TimeoutId(each.store_id) for each in found}
         content = self._of(batch, *content_of(self._tables.timeout))
-        rows, unreadable, parts = list[StoredTimeout](), list[Quarantine](), [list(ids)]
-        while parts:
-            some = parts.pop()
-            try:
-                rows += timeouts_of(
-                    self._read(content.where(among(row.row_index, some)), doing=doing)
-                )
-            except Exception as exc:
-                if not is_of_row(exc):
-                    raise
-                if len(some) > 1:
-                    parts += [some[len(some) // 2 :], some[: len(some) // 2]]
-                else:
-                    unreadable.append(unprocessable(ids[some[0]], some[0], exc))
-        return rows, unreadable
+
+        def read(indexes: Sequence[int]) -> Sequence[StoredTimeout]:
+            query = content.where(among(row.row_index, indexes))
+            return timeouts_of(self._read(query, doing=doing))
+
+        rows, odd = in_halves(list(ids), read)
+        return rows, [unprocessable(ids[index], index, exc) for index, exc in odd.items()]
 
     def _of(self, batch: Batch, *columns: ColumnElement[Any]) -> Select[Any]:
         row = self._tables.timeout.c

@@ -27,6 +27,8 @@ RETRY_ROWS: Final = 1000
 """Rows of a batch made by ``retry``."""
 RETRY_BYTES: Final = 8 * 1024 * 1024
 """Bodies and headers of such a batch."""
+_TEXTS: Final = ("destination", "headers", "persistence_version")
+"""Columns with text as endpoints wrote it, which need be none."""
 
 
 class SqlQuarantine(LedgerPart):
@@ -60,7 +62,8 @@ class SqlQuarantine(LedgerPart):
         self, columns: list[sa.Column[Any]], which: QuarantineFilter, after: int, limit: int
     ) -> Sequence[sa.Row[Any]]:
         row = self._tables.timeout
-        query = sa.select(*columns, byte_length(row.c.body).label("body_bytes"))
+        shown = (self._tables.shown(each.name) if each.name in _TEXTS else each for each in columns)
+        query = sa.select(*shown, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
         with self._reading(_DOING) as connection:
             prefer_indexes(connection)

@@ -19,13 +19,24 @@ import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import prefer_indexes
-from migrator.database.types import BYTES, LINE, LONG_TEXT, AsciiText, UtcDateTime, key_text
+from migrator.database.types import (
+    BYTES,
+    LINE,
+    LONG_TEXT,
+    AsciiText,
+    UtcDateTime,
+    key_text,
+    shown_text,
+)
 from migrator.errors import LedgerError
 from migrator.ledger.states import OPEN, BatchState, RowState
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane
 
 DEFAULT_SCHEMA: Final = "migrator"
 PREFIX: Final = "migrator_"
+_KEEPS_ANY_BYTES: Final = frozenset({"postgresql", "sqlite"})
+"""Where text need be none."""
 _WITH_SCHEMAS: Final = frozenset({"postgresql", "mssql"})
 
 
@@ -138,6 +149,14 @@ class LedgerTables:
         if OPEN_STORE_ID in timeout.c:
             return sa.and_(timeout.c[OPEN_STORE_ID].in_(store_ids))
         return sa.and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))
+
+    def shown(self, name: str) -> sa.ColumnElement[Any]:
+        """Return a timeout's text *name* so that it can be read, whatever an endpoint wrote."""
+        row = self.timeout.c
+        if self.names.dialect not in _KEEPS_ANY_BYTES:
+            return row[name]
+        is_odd = row.reason == sa.literal_column(f"'{Reason.UNPROCESSABLE}'")
+        return sa.case((is_odd, shown_text(row[name])), else_=row[name]).label(name)
 
     def lease_name(self, lane: int) -> str:
         """Return the primary key of a lane's lease: ``lane.0``."""

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from migrator.database.failures import is_of_row
 from migrator.delays.routing import delay_s, entry_level
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
@@ -91,8 +92,14 @@ def scan(
     tally = _Tally(endpoint, selection=selection, rules=rules, now=now)
     if not is_exact:
         opened = store.summary(endpoint, _request(selection, rules, now, max_rows))
-        if opened is not None and _count_in_database(opened, tally, progress):
-            return tally.found
+        try:
+            if opened is not None and _count_in_database(opened, tally, progress):
+                return tally.found
+        except Exception as exc:
+            if not is_of_row(exc):
+                raise
+            # a row cannot be read: each is read by itself, and the odd ones say so
+            tally = _Tally(endpoint, selection=selection, rules=rules, now=now)
     found = tally.found
     for rows in store.scan(endpoint):
         for row in rows:
@@ -309,6 +316,13 @@ class _Tally:
             self.found.entry_levels[entry_level(delay)] += rows
 
     def _converted(self, row: ScannedRow) -> NativeMessage | Quarantine:
+        if row.why_unreadable is not None:
+            return Quarantine(
+                row_index=0,
+                timeout_id=TimeoutId(row.id),
+                reason=Reason.UNPROCESSABLE,
+                detail=row.why_unreadable,
+            )
         timeout = StoredTimeout(
             id=TimeoutId(row.id),
             row_index=0,

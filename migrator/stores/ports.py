@@ -103,6 +103,8 @@ class ScannedRow:
     """The ledger already has this id of this source in an open state: it will not be claimed."""
     why_unclaimable: str | None = None
     """Why no claim ever takes it, where the store tells more than that it has no due time."""
+    why_unreadable: str | None = None
+    """Why nothing is known of its texts; a claim puts it into quarantine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

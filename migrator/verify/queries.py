@@ -175,7 +175,7 @@ class AuditQueries:
             row.endpoint,
             row.source,
             row.store_id.label("timeout_id"),
-            row.destination,
+            self._ledger.shown("destination"),
             row.due.label("due_at"),
             self.state.label("state"),
             case((self.is_quarantined, row.reason)).label("reason"),
@@ -285,6 +285,7 @@ class Verifications(ABC):
     def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
         """Return what was handed over, or set aside, by endpoint and destination, sorted."""
         row, queries = self._ledger.timeout.c, self._queries
+        destination = self._ledger.shown("destination")
 
         def count(which: ColumnElement[bool]) -> ColumnElement[int]:
             return func.count(case((which, 1)))
@@ -292,14 +293,14 @@ class Verifications(ABC):
         query = (
             select(
                 row.endpoint,
-                row.destination,
+                destination,
                 count(queries.is_handed_over & (row.due > now)).label("waiting"),
                 count(queries.is_handed_over & (row.due <= now)).label("left"),
                 count(queries.is_quarantined).label("quarantined"),
             )
             .select_from(queries.rows_and_batches)
             .where(or_(queries.is_handed_over, queries.is_quarantined))
-            .group_by(row.endpoint, row.destination)
+            .group_by(row.endpoint, destination)
         )
         found = [DestinationBalance(**each) for each in self._rows(query, "counting destinations")]
         return sorted(found, key=lambda each: (each.endpoint, each.destination or ""))

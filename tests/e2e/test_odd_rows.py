@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import psycopg
+import pytest
+
+from dev.postgres import PostgresServer
 from dev.processes import wait_until
+from tests.conftest import Vhost
 from tests.e2e.dispatching import prepare_dispatcher
 from tests.e2e.mariadb_rig import MariadbRig
 from tests.e2e.rig import Rig
@@ -61,8 +69,9 @@ def moves_beside(rig: Rig, odd: dict[str, str]) -> None:
             f"{sent(rig)} handed over, in quarantine: {rig.quarantined()}, {batches(rig)} batches"
         )
     assert '"lane_trouble"' not in stopped(rig, process)
-    shown = [rig.must("quarantine", "show", each) for each in odd]
+    shown = [rig.must("quarantine", "list"), *(rig.must("quarantine", "show", o) for o in odd)]
     assert all(text.isprintable() for each in shown for text in each.splitlines())
+    rig.must("verify", "--endpoint", "Sales", codes=(5,))
     rig.must("rollback", "--endpoint", "Sales", "--yes")
     assert rig.stored() == before
 
@@ -72,7 +81,8 @@ def dispatches_beside(rig: Rig, odd: dict[str, str]) -> None:
     before = rig.stored()
     process = rig.start("run", "--endpoint", "Sales")
     try:
-        wait_until(lambda: rig.quarantined() == odd, seconds=20, what="the odd ones")
+        wait_until(lambda: not rig.has_rows(), seconds=20, what="all are claimed")
+        wait_until(lambda: rig.quarantined() == odd, seconds=10, what="the odd ones")
         is_at_rest(rig, process)
     finally:
         print(f"{batches(rig)} batches, aside: {rig.quarantined()}", process.poll())
@@ -170,3 +180,67 @@ def test_a_row_that_the_table_does_not_give_up(rig: Rig) -> None:
         connection.execute('DROP TRIGGER keep ON "Sales_TimeoutData"')
     rig.migrate()
     assert sent(rig) == ORDINARY + 1
+
+
+@dataclass
+class RawRig(Rig):
+    """A rig of a database whose text may be no text: rows are read as bytes."""
+
+    def stored(self) -> dict[str, tuple[Any, ...]]:
+        """Return id → all columns; text as bytes."""
+        url = self.database_url.replace("+psycopg", "").replace("=utf8", "=sql_ascii")
+        with psycopg.connect(url) as connection:
+            found = connection.execute('SELECT * FROM "Sales_TimeoutData"').fetchall()
+        return {str(each[0]): each for each in found}
+
+
+@pytest.fixture
+def raw_rig(
+    postgres_server: PostgresServer, vhost: Vhost, new_rig: Callable[..., Rig]
+) -> Iterator[Rig]:
+    """A rig with a database of SQL_ASCII, which takes any bytes for text."""
+    name = f"ascii_{secrets.token_hex(6)}"
+    address = postgres_server.url().replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' "
+            "TEMPLATE template0".encode()
+        )
+    url = f"{postgres_server.url(name)}?client_encoding=utf8"
+    rig = new_rig(RawRig, vhost=vhost, database_url=url)
+    yield rig
+    rig.close()
+    postgres_server.drop_database(name)
+
+
+def spoil(rig: Rig, odd: Row, column: str) -> None:
+    """Put bytes into a row that are no text of UTF-8."""
+    with rig.sql() as connection:
+        connection.execute("SET client_encoding = 'SQL_ASCII'")
+        statement = f"""UPDATE "Sales_TimeoutData" SET "{column}" =
+            overlay("{column}" placing E'\\xff\\xfe' from 3 for 1) WHERE "Id" = '{odd.id}'"""
+        connection.execute(statement.encode())
+
+
+def test_bytes_that_are_no_text(raw_rig: Rig) -> None:
+    """They are set aside as they are, by a claim, and go back byte for byte."""
+    rig = raw_rig
+    odd = [row(timedelta(days=3, seconds=20)) for _ in range(2)]
+    rig.prepare()
+    rig.insert([*ordinary(), *odd])
+    spoil(rig, odd[0], "Headers")
+    spoil(rig, odd[1], "Destination")
+    assert previewed(rig) == {"unprocessable": 2}
+    moves_beside(rig, {each.id: "unprocessable" for each in odd})
+
+
+def test_a_dispatcher_and_bytes_that_are_no_text(raw_rig: Rig, tmp_path: Path) -> None:
+    """As a migration does."""
+    rig = raw_rig
+    prepare_dispatcher(rig, tmp_path)
+    rig.create_receivers("Billing", "Sales.Timeouts", "Sales.TimeoutsDispatcher", "error")
+    odd = [row(timedelta(seconds=-1)) for _ in range(2)]
+    rig.insert([*odd, *(row(timedelta(seconds=-1)) for _ in range(ORDINARY))])
+    spoil(rig, odd[0], "Headers")
+    spoil(rig, odd[1], "Destination")
+    dispatches_beside(rig, {each.id: "unprocessable" for each in odd})

@@ -147,7 +147,7 @@ class SqlStore(TableStore):
         """
         row = legacy.table.c
         query = sa.select(row.Destination, row.Headers).order_by(row.Id).limit(_SAMPLED)
-        rows: Sequence[Any] = _if_allowed(lambda: self._read(legacy, query))
+        rows: Sequence[Any] = _if_allowed(lambda: self._readable(legacy, query)[0])
         senders = [_own_name(destination, headers) for destination, headers in rows]
         known = {name for name in {*senders} if name and self.source_of(name) == legacy.source}
         return [EndpointName(name) if name and name in known else None for name in senders]

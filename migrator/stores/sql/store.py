@@ -11,18 +11,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, TypeVar
 
 import sqlalchemy as sa
 
 from migrator.database.engine import reading, retrying_read, writing
+from migrator.database.failures import in_halves, is_of_row
 from migrator.database.types import UtcDateTime
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.conversion import expires_at
+from migrator.nservicebus.conversion import error_text, expires_at
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ports import (
     DUE_SPANS,
@@ -39,6 +40,7 @@ from migrator.stores.sql.claims import trial_claim
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_from, due_of
+from migrator.stores.sql.moving import id_text
 from migrator.stores.sql.summary import TableSummary, scanned, scanned_rows
 from migrator.stores.sql.vendor_runs import unfinished_vendor_runs
 
@@ -140,12 +142,14 @@ class TableStore(ABC):
         ledger = self._ledger if self._has_ledger() else None
         last_id: str | None = None
         while True:
-            rows = self._read(legacy, _chunk(legacy, ledger, last_id))
-            if rows:
-                yield scanned_rows(rows)
-            if len(rows) < CHUNK_ROWS:
+            chunk = _chunk(legacy, ledger, last_id)
+            rows, odd, asked = self._readable(legacy, chunk)
+            ids = asked or [row.id for row in rows]
+            if ids:
+                yield [*scanned_rows(rows), *self._unread(legacy, ledger, odd)]
+            if len(ids) < CHUNK_ROWS:
                 return
-            last_id = rows[-1].id
+            last_id = ids[-1]
 
     @contextmanager
     def summary(self, endpoint: StoreEndpoint, request: SummaryRequest) -> Iterator[TableSummary]:
@@ -181,7 +185,7 @@ class TableStore(ABC):
         )
         found: list[DueTime] = []
         for part in parts:
-            rows = self._read(legacy, part.limit(_SAMPLED))
+            rows, *_ = self._readable(legacy, part.limit(_SAMPLED))
             if not rows and not found:
                 break
             found += [
@@ -279,6 +283,43 @@ class TableStore(ABC):
             return connection.execute(statement).all()
 
         return self._asked(f"reading {legacy.source}", read)
+
+    def _readable(
+        self, legacy: LegacyTable, query: sa.Select[Any]
+    ) -> tuple[Sequence[sa.Row[Any]], Mapping[str, Exception], Sequence[str]]:
+        """Return rows of the table that *query* finds, and by id what those raise that it cannot.
+
+        Where there are such, the ids of all come last, in the order of *query*.
+        """
+        try:
+            return self._read(legacy, query), {}, ()
+        except Exception as exc:
+            if not is_of_row(exc):
+                raise
+        key, called = legacy.table.c.Id, id_text(legacy).label("id")
+        query_ids = query.with_only_columns(called)
+        ids = [row.id for row in self._read(legacy, query_ids)]
+
+        def read(some: Sequence[str]) -> Sequence[sa.Row[Any]]:
+            return self._read(legacy, query.where(key.in_(some)))
+
+        rows, odd = in_halves(ids, read)
+        return rows, odd, ids
+
+    def _unread(
+        self, legacy: LegacyTable, ledger: LedgerTables | None, odd: Mapping[str, Exception]
+    ) -> Sequence[ScannedRow]:
+        """Return rows that cannot be read, each with the reason."""
+        if not odd:
+            return ()
+        unread = scanned(legacy, ledger, reads_text=False).where(legacy.table.c.Id.in_(list(odd)))
+        told = [
+            replace(row, why_unreadable=error_text(odd[row.id]))
+            for row in scanned_rows(self._readable(legacy, unread)[0])
+        ]
+        lost = odd.keys() - {row.id for row in told}  # not even when it is due can be read
+        untold = [ScannedRow(id=each, why_unclaimable=error_text(odd[each])) for each in lost]
+        return [*told, *untold]
 
     def _has_ledger(self) -> bool:
         table = self._ledger.timeout

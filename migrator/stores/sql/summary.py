@@ -163,16 +163,21 @@ class TableSummary:
         return sa.or_(is_odd, destination.is_(None), *is_listed)
 
 
-def scanned(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.Select[Any]:
-    """Return what reads a ``ScannedRow``; *ledger* None: no row is in it."""
+def scanned(
+    legacy: LegacyTable, ledger: LedgerTables | None, *, reads_text: bool = True
+) -> sa.Select[Any]:
+    """Return what reads a ``ScannedRow``; *ledger* None: no row is in it.
+
+    Without *reads_text*, it has neither destination nor headers.
+    """
     row = legacy.table.c
     # a driver cannot read infinity or the year 10 000
     readable = sa.case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=sa.null())
     return sa.select(
         id_text(legacy).label("id"),
-        row.Destination.label("destination"),
+        (row.Destination if reads_text else sa.null()).label("destination"),
         readable.label("due_at"),
-        row.Headers.label("headers_text"),
+        (row.Headers if reads_text else sa.null()).label("headers_text"),
         byte_length(row.State).label("body_bytes"),
         _is_known(legacy, ledger).label("is_in_ledger"),
     ).where(*legacy.is_owned)

@@ -35,25 +35,19 @@ class SqliteDialect(Dialect):
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Copy rows into the ledger, then remove exactly those."""
-        row = move.legacy.table.c
-        self._move(connection, move, self.content_hash(row.Headers, row.State))
+        self._move(connection, move)
         kept = move.ledger.timeout
         return moved(connection.execute(_moved_into(move, *content_of(kept))))
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Do the same, and hash the headers as bytes; see ``Dialect``."""
-        row = move.legacy.table.c
-        bytes_of_text = sa.cast(sa.cast(row.Headers, sa.Text), sa.LargeBinary)
-        content = bytes_of_text, sa.cast(row.State, sa.LargeBinary)
-        self._move(connection, move, getattr(sa.func, CONTENT_HASH)(*content, type_=sa.Text))
+        """Do the same; see ``Dialect``."""
+        self._move(connection, move)
         kept, unread = move.ledger.timeout.c, sa.null()
         columns = kept.row_index, kept.store_id, unread, kept.due, kept.body, unread
         found = moved(connection.execute(_moved_into(move, *columns)))
         return found and replace(found, rows=None)
 
-    def _move(
-        self, connection: sa.Connection, move: Move, content_hash: sa.ColumnElement[str]
-    ) -> None:
+    def _move(self, connection: sa.Connection, move: Move) -> None:
         legacy, kept = move.legacy, move.ledger.timeout
         table, chosen = legacy.table, sized(move)
         values = ledger_values(move, table.c) | {
@@ -61,7 +55,7 @@ class SqliteDialect(Dialect):
             # as what they are taken for from here on; see ``content_hash``
             "headers": sa.cast(table.c.Headers, sa.Text),
             "body": sa.cast(table.c.State, sa.LargeBinary),
-            "content_hash": content_hash,
+            "content_hash": self.content_hash(table.c.Headers, table.c.State),
         }
         wanted = sa.select(*values.values()).where(
             table.c.Id == chosen.c.Id, fits(chosen, move.request)
@@ -74,8 +68,9 @@ class SqliteDialect(Dialect):
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
         """Return the hash; see ``Dialect``."""
-        # a column of SQLite takes values of any type, and somebody may have written one
-        content = sa.cast(headers, sa.Text), sa.cast(body, sa.LargeBinary)
+        # a column of SQLite takes values of any type, and text need be none
+        text = sa.cast(sa.cast(headers, sa.Text), sa.LargeBinary)
+        content = text, sa.cast(body, sa.LargeBinary)
         found: sa.ColumnElement[str] = getattr(sa.func, CONTENT_HASH)(*content, type_=sa.Text)
         return found
 
