@@ -271,8 +271,11 @@ CHECKS: Final[Mapping[str, str]] = {
     "while empty, and created again.",
     "destinations": "Create the queue, rename it with `--map`, or let migrator bind it.",
     "endpoints": "Correct the name, set its table in `[[endpoints]]`, or check `store.schema`.",
+    "exchange-types": "Set `broker.topology = direct` if endpoints use the direct routing "
+    "topology; else delete the exchange and start its endpoint with installers enabled.",
     "frozen-levels": "Create the queue and the bindings that the finding names; see "
     "[what if](../what-if.md#a-level-is-frozen).",
+    "full-queues": "Have the endpoint process its queue, or raise the queue's limit.",
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
     "reply-queues": "Create the queue, and keep it until these rows have arrived; for rows of "
@@ -280,6 +283,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; give the "
     "endpoint's own name with `--endpoint` or in `[[endpoints]]`; enter the name of the endpoint "
     "in rows that have none; correct or remove timeouts that are never claimed.",
+    "parked-destinations": "See [the reasons](quarantine-reasons.md); a run goes on by itself once "
+    "the reason has gone.",
     "policies": "Narrow the policy's pattern so that it leaves these queues and exchanges alone; "
     "recreate an exchange that itself names an alternate exchange.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
@@ -293,7 +298,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "stray-messages": "Find out who sends to migrator's queues; take the messages out of the "
     "poison queue, or purge it.",
     "stuck-levels": "`migrator delays show` checks again, and names the missing destination.",
-    "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
+    "suffix-collisions": "Rename a queue, remove the binding of the shorter name if nothing is "
+    "delayed for it, use mode `dispatch`, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
     "once none runs any more.",
     "vendor-run": "Finish that run, or abort it with the vendor's tool.",

@@ -23,7 +23,7 @@ from migrator.config import required_secret
 from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.config.work import MAX_BATCH_ROWS
 from migrator.database.engine import open_engine
-from migrator.delays.routing import CAPACITY_MEASURED
+from migrator.delays.routing import CAPACITY_MEASURED, JUST_DUE
 from migrator.errors import PreflightRefused
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.failover import Continuity
@@ -34,7 +34,7 @@ from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName
 from migrator.preflight.queries import LedgerFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sqlalchemy import Engine
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from migrator.config import Settings
     from migrator.delays.broker import BrokerFacts
     from migrator.delays.capacity import MeasuredCapacity
-    from migrator.delays.destinations import Destinations
+    from migrator.delays.destinations import BoundNames, Destinations
     from migrator.handover.direct import DirectHandOver
     from migrator.handover.holding import Holding
     from migrator.handover.link import RabbitLink
@@ -238,7 +238,20 @@ class App:
             topology=Topology(terms.topology) if terms else given.topology,
             bind=terms.may_bind if terms else binds,
             find_bindings=self.management.bindings_from if self.management else None,
+            management=self.management,
+            bound=None if self.settings.handover.accept_suffix_collisions else self._bound_names,
         )
+
+    @cached_property
+    def _bound_names(self) -> BoundNames:
+        """What is known to be bound to the delays, where no management API shows all of it."""
+        from migrator.delays.destinations import BoundNames
+
+        def handed_over() -> Collection[QueueName]:
+            found = self.hand_overs.handed_over(due_from=self.clock.now() - JUST_DUE)
+            return [each.destination for each in found]
+
+        return BoundNames(handed_over)
 
     # ── the store ───────────────────────────────────────────────────────────────────────────
 

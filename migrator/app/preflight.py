@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +11,7 @@ from migrator.config import EndpointMode, NearDue, Settings
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
 from migrator.ledger.lease_keeper import is_surely_dead
-from migrator.ledger.report import BatchElsewhere
+from migrator.ledger.report import BatchElsewhere, HeldDestination
 from migrator.ledger.states import HALF_DONE, OPEN
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import BITS, Lane, QueueName
@@ -46,7 +46,7 @@ def check_context(
     none to ask, and none need be named; ``STORE_CHECKS`` do not.
     """
     given = app.settings
-    own_queues = _own_queues(app)
+    own_queues, parked = _own_queues(app), _parked(app)
     return Context(
         store=app.store,
         ledger=app.ledger_facts,
@@ -70,7 +70,8 @@ def check_context(
         due_times=app.due_times,
         unreadable=frozenset(each.endpoint or "" for each in unreadable),
         vhost=_vhost(app),
-        held=_held(app),
+        held={QueueName(each.destination) for each in parked},
+        parked=parked,
         other_commits=_other_commits(app),
     )
 
@@ -78,7 +79,7 @@ def check_context(
 def new_rechecks(app: App, names: Sequence[str]) -> Rechecks:
     """Return the checks of the broker that a daemon makes again while it runs."""
     known = KnownHandOvers(app.hand_overs, app.clock.now)
-    return Rechecks(check_context(app, names, None), known, app.destinations.known)
+    return Rechecks(check_context(app, names, None), known)
 
 
 def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
@@ -110,10 +111,10 @@ def _vhost(app: App) -> str:
         return ""
 
 
-def _held(app: App) -> Collection[QueueName]:
+def _parked(app: App) -> Sequence[HeldDestination]:
     try:
-        return {QueueName(each.destination) for each in app.queries.held()}
-    except MigratorError:  # no ledger, nothing held
+        return app.queries.held()
+    except MigratorError:  # no ledger, nothing parked
         return ()
 
 

@@ -168,6 +168,11 @@ def show(found: Verification) -> None:
         )
     _show_levels(found)
     _show_discrepancies(found.discrepancies, counts_of(found))
+    if found.parked:
+        write_table(
+            ("parked destination", "endpoint", "reason"),
+            ((each.destination, each.endpoint, each.reason) for each in found.parked),
+        )
     for text in found.not_checked:
         write_text(f"not checked: {text}")
     for line in _verdict(found):

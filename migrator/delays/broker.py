@@ -11,12 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.delays.depths import LevelDepths
-from migrator.delays.destinations import (
-    DestinationBinding,
-    find_destination_bindings,
-    find_unbindable,
-)
-from migrator.delays.routing import DelaysVersion, delivery_binding_key, delivery_exchange
+from migrator.delays.destination_bindings import DestinationBinding, find_destination_bindings
+from migrator.delays.destinations import find_unbindable, names_bound_by
+from migrator.delays.routing import DelaysVersion, delivery_exchange
 from migrator.delays.topology import DelayEntities, held_levels, inspect_delays, read_level_depths
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import QueueName
@@ -27,7 +24,9 @@ from migrator.rabbitmq.entities import (
     NodeState,
     PolicyRule,
     QueueFacts,
+    RejectLimit,
     ServerFacts,
+    reject_limits,
 )
 from migrator.rabbitmq.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 
@@ -120,13 +119,21 @@ class BrokerFacts:
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName]:
         """Return the names that are bound to the delivery exchange by ``#.<name>``."""
-        prefix = delivery_binding_key(QueueName(""))
-        keys = [binding.key for binding in self._bindings(delivery_exchange(version))]
-        return frozenset(
-            QueueName(key.removeprefix(prefix))
-            for key in keys
-            if key.startswith(prefix) and key != prefix
-        )
+        return frozenset(names_bound_by([*self._bindings(delivery_exchange(version))]))
+
+    def reject_limits(self, names: Collection[QueueName]) -> Sequence[RejectLimit]:
+        """Return when the queues *names* begin to reject messages; those that never do not."""
+
+        def limits(api: ManagementApi) -> Sequence[RejectLimit]:
+            found = (api.queue(name) for name in names)
+            return [limit for state in found if state for limit in reject_limits(state)]
+
+        return self._asked(limits)
+
+    def exchange_kinds(self, names: Collection[QueueName]) -> Mapping[QueueName, str]:
+        """Return the types of those of the exchanges *names* that exist."""
+        found = self._asked(lambda api: {name: api.exchange_kind(name) for name in names})
+        return {name: kind for name, kind in found.items() if kind is not None}
 
     def destination_bindings(
         self, version: DelaysVersion, names: Collection[QueueName]

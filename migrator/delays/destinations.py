@@ -13,11 +13,11 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from migrator.delays.routing import (
     DelaysVersion,
@@ -25,8 +25,8 @@ from migrator.delays.routing import (
     Unreachable,
     delivery_binding_key,
     delivery_exchange,
-    no_answer,
 )
+from migrator.delays.targets import UNFIT_KINDS, find_target, locked, refused, unbound, unknown
 from migrator.delays.topology import FindBindings
 from migrator.errors import AccessRefused, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
@@ -36,10 +36,18 @@ from migrator.rabbitmq.connection import (
     ConnectionSettings,
     EntityAbsent,
     EntityLocked,
-    NoAnswer,
 )
-from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    queue_entity,
+    reject_limits,
+)
 from migrator.rabbitmq.names import exactly
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +55,9 @@ _log = logging.getLogger(__name__)
 _REMEMBERED_S: Final = 60.0
 _REFUSAL_REMEMBERED_S: Final = 3.0
 """So that what an operator has just mended is seen at once."""
+_API_AGAIN_S: Final = 30.0
 A = TypeVar("A")
+T = TypeVar("T")
 
 
 class DestinationAnswers(ABC, Generic[A]):
@@ -136,7 +146,7 @@ def ask_each(
                 try:
                     found[name] = ask(admin, name)
                 except EntityLocked as exc:
-                    found[name] = _locked(name, exc)
+                    found[name] = locked(name, exc)
                 except AccessRefused:
                     raise
                 except TargetError as exc:
@@ -144,8 +154,67 @@ def ask_each(
                         tried.add(name)
                         left.append(name)
                     else:
-                        found[name] = _refused(name, exc)
+                        found[name] = refused(name, exc)
     return found
+
+
+class BoundNames:
+    """Names bound to the delays as far as we know ourselves, where no API shows all; any thread.
+
+    Those that we bound in this process, and those for which the ledger has messages in the delays.
+    """
+
+    def __init__(self, handed_over: Callable[[], Collection[QueueName]]) -> None:
+        """Ask *handed_over* for the ledger's, at the first call."""
+        self._handed_over = handed_over
+        self._lock = threading.Lock()
+        self._names: set[QueueName] | None = None
+        self._added: set[QueueName] = set()
+
+    def add(self, name: QueueName) -> None:
+        """Note that *name* is bound."""
+        with self._lock:
+            self._added.add(name)
+
+    def names(self) -> Collection[QueueName]:
+        """Return all names that are known to be bound."""
+        with self._lock:
+            if self._names is None:
+                self._names = {*self._handed_over()}
+            return self._names | self._added
+
+
+def collision(name: QueueName, bound: Set[QueueName]) -> Unreachable | None:
+    """Return why delayed messages would reach two queues if *name* were bound; None: they do not.
+
+    Of two that are bound already, only messages for the longer one reach both.
+    """
+    catcher = next((each for each in _endings(name) if each in bound), None)
+    if catcher is not None:
+        why = f"delayed messages for it would also reach {catcher}, which is bound already"
+    elif name in bound:
+        return None
+    elif caught := sorted(each for each in bound if each.endswith(f".{name}")):
+        why = f"once bound, it would also get delayed messages for {caught[0]}, which is bound"
+    else:
+        return None
+    remedy = Reason.SUFFIX_COLLISION.remedy.replace("`", "")
+    return Unreachable(reason=Reason.SUFFIX_COLLISION, detail=f"{name!r}: {why}. {remedy}")
+
+
+def _endings(name: QueueName) -> Iterator[QueueName]:
+    """Yield the names that *name* ends in behind a dot, the longest first."""
+    rest = str(name)
+    while "." in rest:
+        rest = rest.partition(".")[2]
+        yield QueueName(rest)
+
+
+def names_bound_by(bindings: Collection[Binding]) -> set[QueueName]:
+    """Return the names that *bindings* of the delivery exchange are for."""
+    prefix = delivery_binding_key(QueueName(""))
+    keys = (binding.key for binding in bindings if binding.key.startswith(prefix))
+    return {QueueName(key.removeprefix(prefix)) for key in keys if key != prefix}
 
 
 class Destinations(DestinationAnswers[None]):
@@ -159,6 +228,8 @@ class Destinations(DestinationAnswers[None]):
         topology: Topology = Topology.AUTO,
         bind: bool = True,
         find_bindings: FindBindings | None = None,
+        management: ManagementApi | None = None,
+        bound: BoundNames | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask the broker that *settings* name.
@@ -171,6 +242,8 @@ class Destinations(DestinationAnswers[None]):
                 that is known to be missing is refused.
             find_bindings: Bindings by source exchange, from the management API; None: bindings
                 that are not ours to make are taken for granted.
+            management: Knows types of exchanges and limits of queues; None: it is not asked.
+            bound: What is bound as far as we know ourselves; None: suffix collisions are accepted.
             monotonic_s: What answers age by.
         """
         super().__init__(monotonic_s)
@@ -179,6 +252,12 @@ class Destinations(DestinationAnswers[None]):
         self._topology = topology
         self._may_bind = bind
         self._find_bindings = find_bindings
+        self._management = management
+        self._bound = bound
+        self._api_again_s = float("-inf")
+        """When the management API is asked again, after it did not answer."""
+        self._limited: set[QueueName] = set()
+        """Destinations whose queue may be full at any time."""
 
     def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
         """Bind each of *names* to the delivery exchange; return those that cannot be.
@@ -197,23 +276,132 @@ class Destinations(DestinationAnswers[None]):
                     f"{self._settings.address}: exchange {self._delivery} does not exist; "
                     "create the delays first: migrator delays create"
                 )
-        bound = None
-        if not self._may_bind and self._find_bindings is not None:
-            # an API that is there and does not answer raises: a missing binding must be noticed
-            bound = {*self._find_bindings(self._delivery)}
-        return ask_each(self._settings, names, partial(self._look, bound))
+        bindings = self._bindings_of_delivery()
+        bound = self._bound_names(bindings)
+        # a catcher is bound before what it would catch, so of two new ones the longer is parked
+        in_order = sorted(names, key=lambda name: (name.count("."), name))
+        return ask_each(self._settings, in_order, partial(self._look, bindings, bound))
 
     def _look(
-        self, bound: Collection[Binding] | None, admin: AdminSession, name: QueueName
+        self,
+        bindings: Collection[Binding] | None,
+        bound: set[QueueName] | None,
+        admin: AdminSession,
+        name: QueueName,
     ) -> Unreachable | None:
-        target = find_target(admin, name, self._topology, self._find_bindings)
+        find = self._bindings_from if self._find_bindings is not None else None
+        target = find_target(admin, name, self._topology, find)
         if isinstance(target, Unreachable):
             return target
         binding = Binding(source=self._delivery, target=target, key=delivery_binding_key(name))
-        if self._may_bind:
-            return self._bind(admin, name, binding)
-        is_missing = bound is not None and binding not in bound
-        return _unbound(name, "nothing binds it to the delays") if is_missing else None
+        why = self._unfit_exchange(admin, name, target) or self._full(admin, name)
+        if why is None and bound is not None:
+            why = collision(name, bound)
+        if why is None and self._may_bind:
+            why = self._bind(admin, name, binding)
+        elif why is None and bindings is not None and binding not in bindings:
+            why = unbound(name, "nothing binds it to the delays")
+        if why is None and self._bound is not None and bound is not None:
+            self._bound.add(name)
+            bound.add(name)
+        return why
+
+    def _bindings_of_delivery(self) -> Collection[Binding] | None:
+        """Return what is bound to the delays; None: only the management API could tell."""
+        if self._find_bindings is None:
+            return None
+        try:
+            return {*self._bindings_from(self._delivery)}
+        except TargetError:
+            if not self._may_bind:  # then a missing binding must be noticed
+                raise
+            return None
+
+    def _bound_names(self, bindings: Collection[Binding] | None) -> set[QueueName] | None:
+        """Return the names that are bound; None: collisions are accepted."""
+        if self._bound is None:
+            return None
+        return {*self._bound.names()} if bindings is None else names_bound_by(bindings)
+
+    def _unfit_exchange(
+        self, admin: AdminSession, name: QueueName, target: Entity
+    ) -> Unreachable | None:
+        if target.kind is not Kind.EXCHANGE:
+            return None
+        try:
+            kind = admin.exchange_kind(name, "fanout")
+        except AccessRefused:  # who may only bind it is not told; the API knows
+            api = self._management
+            kind = self._asked(lambda: api.exchange_kind(name) if api else None)
+        if kind not in UNFIT_KINDS:
+            return None
+        if kind == "topic" and self._asked(lambda: self._takes_all(name)):
+            return None
+        return Unreachable(
+            reason=Reason.EXCHANGE_TYPE,
+            detail=f"{name!r}: exchange {name} is of type {kind}, not fanout: it does not lead "
+            "delayed messages to the queue",
+        )
+
+    def _takes_all(self, name: QueueName) -> bool:
+        if self._find_bindings is None:
+            return False
+        queue = queue_entity(name)
+        return any(b.target == queue and b.key == "#" for b in self._bindings_from(name))
+
+    def _full(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
+        """Return how full the queue is, if it rejects messages now."""
+        api = self._management
+        state = self._asked(lambda: api.queue(name) if api else None)
+        limits = () if state is None else reject_limits(state)
+        if not limits or state is None:
+            self._limited.discard(name)
+            return None
+        self._limited.add(name)
+        if (facts := admin.queue(name, answer_s=ANSWER_S)) is not None:  # newer than the API
+            limits = reject_limits(replace(state, ready=facts.ready))
+        for each in limits:
+            if each.is_reached:
+                return Unreachable(
+                    reason=Reason.REFUSED,
+                    detail=f"queue {name} is full: {each.text}, and it rejects more",
+                )
+        return None
+
+    def _is_fresh(self, name: QueueName) -> bool:
+        asked_s, _ = self._remembered.get(name, (float("-inf"), None))
+        is_recent = self._monotonic_s() - asked_s <= _REFUSAL_REMEMBERED_S
+        return super()._is_fresh(name) and (name not in self._limited or is_recent)
+
+    def _bindings_from(self, exchange: str) -> Collection[Binding]:
+        """Return the bindings of an exchange.
+
+        Raises:
+            TargetError: The management API does not answer, or did not a moment ago.
+        """
+        if self._find_bindings is None:
+            return ()
+        if self._monotonic_s() < self._api_again_s:
+            raise TargetUnavailable("the management API did not answer a moment ago")
+        try:
+            return [*self._find_bindings(exchange)]
+        except TargetError:
+            self._api_again_s = self._monotonic_s() + _API_AGAIN_S
+            raise
+
+    def _asked(self, ask: Callable[[], T]) -> T | None:
+        """Return what the management API says; None: it does not say."""
+        if self._monotonic_s() < self._api_again_s:
+            return None
+        try:
+            return ask()
+        except TargetError as exc:
+            self._api_again_s = self._monotonic_s() + _API_AGAIN_S
+            _log.info(
+                "the management API did not answer; what only it knows is not checked",
+                extra={"action": "bindings_unknown", "detail": str(exc)},
+            )
+            return None
 
     def _bind(self, admin: AdminSession, name: QueueName, binding: Binding) -> Unreachable | None:
         try:
@@ -223,7 +411,7 @@ class Destinations(DestinationAnswers[None]):
                 raise
             return self._not_permitted(name, exc)
         except EntityAbsent:
-            return _unknown(name)  # deleted since we looked
+            return unknown(name)  # deleted since we looked
         return None
 
     def _not_permitted(self, name: QueueName, error: AccessRefused) -> Unreachable:
@@ -236,67 +424,6 @@ class Destinations(DestinationAnswers[None]):
                 f"`migrator db grants --broker` prints all three ({error})"
             ),
         )
-
-
-def find_target(
-    admin: AdminSession, name: QueueName, topology: Topology, find_bindings: FindBindings | None
-) -> Entity | Unreachable:
-    """Return the entity that takes messages for *name*: its exchange, or its queue; or why none.
-
-    Without *find_bindings*, an exchange is taken to lead to its queue. Creates nothing.
-    """
-    try:
-        has_queue = bool(name) and admin.queue(name, answer_s=ANSWER_S) is not None
-        by_exchange = bool(name) and topology is not Topology.DIRECT and admin.has_exchange(name)
-    except EntityLocked as exc:
-        return _locked(name, exc)
-    except NoAnswer:
-        return no_answer(name)
-    if not has_queue and by_exchange:
-        return _unbound(name, "the exchange exists, but no queue of that name")
-    if not has_queue:
-        return _unknown(name)
-    if by_exchange:
-        if _leads_nowhere(find_bindings, name):
-            return _unbound(name, "its exchange does not lead to its queue")
-        return exchange_entity(name)
-    if topology is Topology.CONVENTIONAL:
-        return _unbound(name, "the queue exists, but the exchange that leads to it does not")
-    return queue_entity(name)
-
-
-def _leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
-    """Return whether the API knows that an endpoint's exchange misses its queue.
-
-    A courtesy that no other tool offers, so an API that does not answer changes nothing.
-    """
-    if find_bindings is None:
-        return False
-    try:
-        return all(binding.target != queue_entity(exchange) for binding in find_bindings(exchange))
-    except TargetError as exc:
-        _log.info(
-            "the management API did not say where an exchange leads",
-            extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
-        )
-        return False
-
-
-def _unknown(name: QueueName) -> Unreachable:
-    detail = f"the broker has no queue {name!r}"
-    return Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail=detail)
-
-
-def _unbound(name: QueueName, detail: str) -> Unreachable:
-    return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")
-
-
-def _refused(name: QueueName, error: TargetError) -> Unreachable:
-    return Unreachable(reason=Reason.REFUSED, detail=f"{name!r}: {error}")
-
-
-def _locked(name: QueueName, error: EntityLocked) -> Unreachable:
-    return _unbound(name, f"its queue is exclusive to another connection ({error})")
 
 
 def find_unbindable(
@@ -319,108 +446,3 @@ def find_unbindable(
             except EntityLocked:  # exclusive to somebody: the rights were looked at before
                 continue
     return refused
-
-
-# ── what is missing, for a person ────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationBinding:
-    """How far the way from the delays to one destination is there.
-
-    A message leaves by a binding ``#.<destination>`` of the delivery exchange, either straight to
-    the queue or to an exchange of its name that leads there (``native-delays.md`` section 2).
-    """
-
-    version: DelaysVersion
-    destination: QueueName
-    has_queue: bool
-    has_exchange: bool
-    """Of the destination's name."""
-    is_bound: bool
-    """Something is bound to the delivery exchange for it."""
-    leads_on: bool
-    """What is bound for it is a queue, or an exchange that leads on."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its messages leave the delays."""
-        return self.is_bound and self.leads_on
-
-    @property
-    def problem(self) -> str:
-        """What is missing, in words; empty when nothing is."""
-        if self.is_open:
-            return ""
-        if not self.has_queue:
-            return "its queue does not exist"
-        if not self.is_bound:
-            return "nothing binds it to the delays"
-        return "it is bound to the delays, but its exchange leads nowhere"
-
-    @property
-    def missing(self) -> tuple[Binding, ...]:
-        """The bindings to be made, the last stretch first; empty when the way is open.
-
-        Once they are made, messages that wait in the levels leave them.
-        """
-        if self.is_open:
-            return ()
-        name, delivery = self.destination, delivery_exchange(self.version)
-        target = exchange_entity(name) if self.has_exchange else queue_entity(name)
-        first = Binding(source=delivery, target=target, key=delivery_binding_key(name))
-        if not self.has_exchange:
-            return (first,)
-        last = Binding(source=name, target=queue_entity(name), key="")
-        needed = () if self.leads_on and self.has_queue else (last,)
-        return needed if self.is_bound else (*needed, first)
-
-    @property
-    def remedy(self) -> str:
-        """What to do, in words; empty when the way is open."""
-        if self.is_open:
-            return ""
-        steps = [] if self.has_queue else [f"create queue {self.destination}"]
-        steps += [_sentence(binding) for binding in self.missing]
-        return "start its endpoint once with installers enabled, or " + ", then ".join(steps)
-
-
-def _sentence(binding: Binding) -> str:
-    kind = "queue" if binding.target_is_queue else "exchange"
-    key = f"with key {binding.key}" if binding.key else "without a key"
-    return f"bind exchange {binding.source} to {kind} {binding.target.name} {key}"
-
-
-def find_destination_bindings(
-    settings: ConnectionSettings,
-    version: DelaysVersion,
-    names: Collection[QueueName],
-    find_bindings: FindBindings,
-) -> Mapping[QueueName, DestinationBinding]:
-    """Return how far the way to each of *names* is there; makes nothing.
-
-    Raises:
-        TargetError: The broker, or its management API, cannot be asked.
-    """
-    bound: defaultdict[str, list[Binding]] = defaultdict(list)
-    for binding in find_bindings(delivery_exchange(version)):
-        bound[binding.key].append(binding)
-    with admin_session(settings, purpose="look for destinations") as admin:
-        return {
-            name: DestinationBinding(
-                version=version,
-                destination=name,
-                has_queue=_has_queue(admin, name),
-                has_exchange=admin.has_exchange(name),
-                is_bound=bool(to := bound[delivery_binding_key(name)]),
-                leads_on=any(b.target_is_queue or [*find_bindings(b.target.name)] for b in to),
-            )
-            for name in names
-        }
-
-
-def _has_queue(admin: AdminSession, name: QueueName) -> bool:
-    try:
-        return admin.queue(name, answer_s=ANSWER_S) is not None
-    except (EntityLocked, NoAnswer):  # exclusive to somebody, or it hangs: so it is there
-        return True

@@ -30,6 +30,10 @@ LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
 
 
+JUST_DUE: Final = timedelta(hours=1)
+"""What was due longer ago has most probably arrived."""
+
+
 class DelayTooLong(TargetUnavailable):
     """The delay needs more than 28 bits. Nothing was sent, and trying again is safe.
 

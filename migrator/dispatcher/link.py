@@ -23,8 +23,9 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from migrator.delays.destinations import DestinationAnswers, ask_each, find_target
+from migrator.delays.destinations import DestinationAnswers, ask_each
 from migrator.delays.routing import Topology, Unreachable, has_delay
+from migrator.delays.targets import find_target
 from migrator.delays.topology import FindBindings
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID

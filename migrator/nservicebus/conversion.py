@@ -92,6 +92,22 @@ class Reason(StrEnum):
         "Grant what `migrator db grants --broker` prints; parked rows go on by themselves, those "
         "in quarantine after a retry.",
     )
+    EXCHANGE_TYPE = (
+        "exchange-type",
+        "The exchange of the destination's name is no fanout, so it does not lead delayed "
+        "messages to the queue.",
+        "If endpoints use the direct routing topology, set `broker.topology = direct`. Else delete "
+        "the exchange and start the endpoint with installers enabled, which declares it.",
+    )
+    SUFFIX_COLLISION = (
+        "suffix-collision",
+        "The destination's name ends in the name of another one that is bound to the delays, or "
+        "the other way round: the broker would give delayed messages for the longer name to both.",
+        "Give one of the two queues another name (`--map old=new`), remove the binding of the "
+        "shorter name if nothing is delayed for it, send these timeouts without the delays (mode "
+        "`dispatch` of their endpoint), or set `handover.accept_suffix_collisions = true`, and "
+        "both get them.",
+    )
     DESTINATION_INTERNAL = (
         "destination-internal",
         "The destination is an entity of the delays, of the broker or of migrator itself "

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import FREEZING
-from migrator.delays.destinations import DestinationBinding
-from migrator.delays.routing import delivery_exchange, level_name, suffix_collisions
+from migrator.delays.destination_bindings import DestinationBinding
+from migrator.delays.routing import JUST_DUE, delivery_exchange, level_name, suffix_collisions
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import DelaysContext, Finding, not_checked, ok, refused, warning
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from migrator.ledger.queries import HandedOver, SqlHandOvers
     from migrator.preflight.queries import KnownHandOvers
 
-JUST_DUE: Final = timedelta(hours=1)
-"""What was due longer ago has most probably arrived."""
 NOT_NEEDED: Final = ok("native delays", "not needed: every chosen endpoint is in mode dispatch")
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 3

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import suffix_collisions as colliding
+from migrator.delays.targets import UNFIT_KINDS
 from migrator.errors import NotChecked
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.satellites import dispatcher_queue
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.checks_delays import NOT_NEEDED
@@ -26,16 +28,16 @@ from migrator.preflight.context import (
     destination_rows,
     not_checked,
     ok,
-    refused,
     warning,
 )
 from migrator.stores.endpoints import EndpointPreview
-from migrator.text import counted, listed
+from migrator.text import counted, grouped, listed
 
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
 
 _NAMED: Final = 5
+_PARKED_NAMED: Final = 20
 _REPLY_QUEUES_NAMED: Final = 20
 """Queues that get a finding each; of the others their number is told."""
 _REPLY_REMEDY: Final = (
@@ -175,7 +177,8 @@ def reply_queues(context: Context) -> Iterator[Finding]:
 def suffix_collisions(context: Context) -> Iterator[Finding]:
     """Would a message reach a second queue, too?
 
-    Refuse destinations whose messages another bound name would catch, unless accepted.
+    Warn of destinations whose messages another bound name would catch: their rows wait, unless
+    that is accepted.
 
     ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message.
     """
@@ -195,7 +198,7 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
 
 
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
-    """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
+    """Warn of those of *ours* whose messages another bound name would catch."""
     bound, gap = _bound(context)
     if gap:
         yield not_checked("names bound by others", f"not known: {gap}")
@@ -205,10 +208,82 @@ def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[F
         if context.accepts_suffix_collisions:
             yield warning(caught, text)
         else:
-            remedy = "rename a queue, or set handover.accept_suffix_collisions = true"
-            yield refused(caught, text, remedy)
+            reason = Reason.SUFFIX_COLLISION
+            yield warning(caught, f"{text}: its rows wait ({reason})", reason.remedy)
     if not pairs:
         yield ok("destinations", "no known name is a suffix of another")
+
+
+def parked_destinations(context: Context) -> Iterator[Finding]:
+    """Do rows wait for destinations that an earlier run could not reach?
+
+    Warn of them, with the reason. A run tries them again, and they go on when it has gone.
+    """
+    remedies = {str(reason): reason.remedy for reason in Reason}
+    for each in context.parked[:_PARKED_NAMED]:
+        yield warning(
+            each.destination,
+            f"rows of {each.endpoint} wait for it since {each.since:%Y-%m-%d %H:%M} UTC: "
+            f"{each.reason}: {each.detail}",
+            remedies.get(each.reason, ""),
+        )
+    if (more := len(context.parked) - _PARKED_NAMED) > 0:
+        yield warning("destinations", f"rows wait for {grouped(more)} more")
+    if not context.parked:
+        yield ok("destinations", "none is parked")
+
+
+def full_queues(context: Context) -> Iterator[Finding]:
+    """Does a destination's queue reject messages when it is full?
+
+    Name each such queue with how full it is; warn if it is full, or has less room than there are
+    rows for it.
+
+    A message whose delay is over stays in its level until the queue has room, and from 32 on the
+    level stands still for every endpoint. While a queue is full, its rows wait in the store.
+    """
+    previews = context.previews_of(*MOVING)
+    if previews is None:
+        yield not_checked("destinations", "the rows were not looked at")
+        return
+    rows = destination_rows(previews)
+    limits = context.broker.reject_limits(sorted(rows))
+    for each in limits:
+        count = counted(rows[QueueName(each.queue)], "row")
+        text = f"it rejects messages when it is full, and has {each.text}; there are {count} for it"
+        if each.is_reached:
+            text += ", which wait until it has room"
+        is_tight = each.unit == "messages" and (
+            rows[QueueName(each.queue)] > each.limit - each.ready
+        )
+        if each.is_reached or is_tight:
+            remedy = "have its endpoint process them, or raise its limit (max-length, overflow)"
+            yield warning(each.queue, text, remedy)
+        else:
+            yield ok(each.queue, text)
+    if not limits:
+        yield ok("destinations", "none of their queues rejects messages when it is full")
+
+
+def exchange_types(context: Context) -> Iterator[Finding]:
+    """Does the exchange of each destination's name lead to its queue?
+
+    Warn of exchanges that are no fanout: rows for them wait.
+    """
+    previews = context.previews_of(*MOVING)
+    if context.delays is None:
+        yield NOT_NEEDED
+        return
+    if previews is None:
+        yield not_checked("destinations", "the rows were not looked at")
+        return
+    kinds = context.broker.exchange_kinds(sorted(destination_rows(previews)))
+    unfit = {name: kind for name, kind in kinds.items() if kind in UNFIT_KINDS}
+    for name, kind in sorted(unfit.items()):
+        text = f"its exchange is of type {kind}, not fanout: its rows may wait"
+        yield warning(name, text, Reason.EXCHANGE_TYPE.remedy)
+    if not unfit:
+        yield ok("destinations", "no exchange of their names is of an unfit type")
 
 
 def unattended_rows(context: Context) -> Iterator[Finding]:

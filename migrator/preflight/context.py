@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused
-from migrator.ledger.report import BatchElsewhere
+from migrator.ledger.report import BatchElsewhere, HeldDestination
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock
 from migrator.nservicebus.timeouts import QueueName
@@ -127,6 +127,8 @@ class Context(DelaysContext):
     """Endpoints whose rows could not be read just now: a refusal says why, so others need not."""
     held: Collection[QueueName] = ()
     """Destinations that an earlier run could not reach, and whose rows it left in the store."""
+    parked: Sequence[HeldDestination] = ()
+    """The same, with why."""
     other_commits: Sequence[BatchElsewhere] = ()
     """Batches of ended processes that only a run into other delays can settle."""
 

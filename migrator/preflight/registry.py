@@ -6,13 +6,12 @@ a function in the file of its subject, and a line here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
-from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight import checks_broker as broker
 from migrator.preflight import checks_delays as delays
 from migrator.preflight import checks_destinations as rows
@@ -45,8 +44,11 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "destinations": rows.destinations,
     "due-times": store.due_times,
     "endpoints": store.endpoints,
+    "exchange-types": rows.exchange_types,
+    "full-queues": rows.full_queues,
     "ledger": store.ledger,
     "legacy-table": store.legacy_table,
+    "parked-destinations": rows.parked_destinations,
     "policies": broker.policies,
     "reply-queues": rows.reply_queues,
     "rights": store.rights,
@@ -93,20 +95,10 @@ class Rechecks:
     _context: Context
     _known: KnownHandOvers
     """Knows for what messages wait, whose way out is looked at."""
-    _destinations: Callable[[], Collection[QueueName]]
-    """Tells the destinations of the rows."""
 
     def refusing(self) -> Sequence[Finding]:
-        """Return what would refuse a start.
-
-        The tables are not read again: the destinations stand for those of their rows.
-        """
-        found = run_checks(self._context, only=_RECHECKED)
-        if self._context.delays is None:
-            return found
-        ours = frozenset(self._destinations())
-        collisions = partial(rows.collisions_among, self._context, ours)
-        return [*found, *_found("suffix-collisions", collisions)]
+        """Return what would refuse a start; what concerns one destination only parks that one."""
+        return run_checks(self._context, only=_RECHECKED)
 
     def ways(self) -> Sequence[Finding]:
         """Return whether the destinations of what was handed over can be reached; others not.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import pika
 
-from migrator.errors import TargetUnavailable
+from migrator.errors import EntityMismatch, TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import (
     PIKA_FAILURES,
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 _NAME_BYTES: Final = 255
 _LINE_ENDS: Final = frozenset("\r\n")
+_ALTERNATE: Final = "alternate-exchange"
+_OTHER_KIND: Final = re.compile(r"inequivalent arg 'type'.* current is '([^']*)'")
 ANSWER_S: Final = 1.0
 """A queue that has not answered by then is asked no further."""
 _NEXT_ANSWER_S: Final = 0.25
@@ -144,6 +147,30 @@ class AdminSession:
         except EntityAbsent:
             return False
         return True
+
+    def exchange_kind(self, name: str, expected: str) -> str | None:
+        """Return the type of an exchange if it is another one than *expected*; None: it is not.
+
+        It declares what cannot be: the broker compares that with what exists, and makes nothing
+        even if the exchange is gone by now.
+
+        Raises:
+            AccessRefused: It needs the permission to configure the exchange.
+        """
+        impossible = {_ALTERNATE: 0}
+        try:
+            self.call(
+                lambda channel: channel.exchange_declare(
+                    name, expected, durable=True, arguments=impossible
+                )
+            )
+        except EntityMismatch as exc:
+            found = _OTHER_KIND.search(str(exc))
+            return None if found is None else found[1]
+        except TargetError as exc:
+            if type(exc) is not TargetError:
+                raise
+        return None
 
     @property
     def is_open(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from migrator.text import grouped
 
 
 class Kind(StrEnum):
@@ -79,6 +81,7 @@ class QueueState:
     """What policies decide; it beats the queue's own arguments."""
     total: int = 0
     ready: int = 0
+    ready_bytes: int = 0
     unacked: int = 0
     held_back: int = 0
     """Expired or rejected, waiting for a place to be dead-lettered to (``messages_dlx``)."""
@@ -93,6 +96,52 @@ class QueueState:
     def is_calm(self) -> bool:
         """Whether it is surely empty, and nobody consumes it."""
         return self.is_told and not self.messages and not self.consumers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectLimit:
+    """How much a queue takes before it rejects what is published to it."""
+
+    queue: str
+    ready: int
+    limit: int
+    unit: str
+    """``messages`` or ``bytes``."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it rejects what is published now."""
+        return self.ready >= self.limit
+
+    @property
+    def text(self) -> str:
+        """How full it is, in words."""
+        return f"{grouped(self.ready)} of {grouped(self.limit)} {self.unit}"
+
+
+def reject_limits(queue: QueueState) -> Sequence[RejectLimit]:
+    """Return at what *queue* begins to reject messages; empty: it never does.
+
+    Of policy and argument the smaller length counts. Which of them decides how it overflows
+    differs: the policy for a quorum queue, the argument for a classic one.
+    """
+    policy, arguments = queue.effective_policy, queue.arguments
+    overflows = [policy.get("overflow"), arguments.get("x-overflow")]
+    if queue.kind != "quorum":
+        overflows.reverse()
+    overflow = next((each for each in overflows if each is not None), None)
+    if overflow not in ("reject-publish", "reject-publish-dlx"):
+        return ()
+    found = []
+    for key, unit, ready in (
+        ("max-length", "messages", queue.ready),
+        ("max-length-bytes", "bytes", queue.ready_bytes),
+    ):
+        given = [policy.get(key), arguments.get(f"x-{key}")]
+        limits = [each for each in given if isinstance(each, int)]
+        if limits:
+            found.append(RejectLimit(queue=queue.name, ready=ready, limit=min(limits), unit=unit))
+    return found
 
 
 def lowest_limit(queues: Iterable[QueueState], *, default: int | None) -> int | None:

@@ -25,7 +25,7 @@ _PAGE: Final = 500
 _MAX_PAGES: Final = 200
 _QUEUE_COLUMNS: Final = (
     "name,type,arguments,policy,effective_policy_definition,messages,messages_ready,"
-    "messages_unacknowledged,messages_dlx,consumers"
+    "message_bytes_ready,messages_unacknowledged,messages_dlx,consumers"
 )
 
 
@@ -158,6 +158,14 @@ class ManagementApi:
         rows = self._pages(f"exchanges/{self._vhost}", pattern, "name,arguments")
         return {str(row["name"]): _mapping(row["arguments"]) for row in rows}
 
+    def exchange_kind(self, name: str) -> str | None:
+        """Return the type of an exchange, or None when it does not exist."""
+        try:
+            found = self._get(f"exchanges/{self._vhost}/{quote(name, safe='')}", columns="type")
+        except EntityAbsent:
+            return None
+        return str(_mapping(found).get("type") or "")
+
     def clients(self) -> tuple[str, ...]:
         """Return the names of the connections that programs of ours have to the virtual host."""
         path = f"vhosts/{self._vhost}/connections"
@@ -271,6 +279,7 @@ def _queue_state(row: Mapping[str, Any]) -> QueueState:
         effective_policy=_mapping(row.get("effective_policy_definition")),
         total=int(row.get("messages") or 0),
         ready=int(row.get("messages_ready") or 0),
+        ready_bytes=int(row.get("message_bytes_ready") or 0),
         unacked=int(row.get("messages_unacknowledged") or 0),
         held_back=int(row.get("messages_dlx") or 0),
         consumers=int(row.get("consumers") or 0),

@@ -20,7 +20,9 @@ _log = logging.getLogger(__name__)
 _LOG_PARKED_EVERY_S: Final = 60.0
 _LOGGED: Final = 10
 """Parked destinations that are named in one line of the log."""
-_FOR_AN_OPERATOR: Final = frozenset({Reason.NO_PERMISSION})
+_FOR_AN_OPERATOR: Final = frozenset(
+    {Reason.NO_PERMISSION, Reason.EXCHANGE_TYPE, Reason.SUFFIX_COLLISION}
+)
 """Reasons that do not end before an operator changes something."""
 
 

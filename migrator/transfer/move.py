@@ -90,6 +90,8 @@ class WhyLeft(StrEnum):
     """Nothing leads to the queue, and nothing may be made to."""
     NO_PERMISSION = Reason.NO_PERMISSION.value
     """We may not bind it on the target."""
+    EXCHANGE_TYPE = Reason.EXCHANGE_TYPE.value
+    """The exchange of its name is no fanout."""
     TOO_LARGE = "too-large"
     """Headers or body are larger than the target takes."""
     COPIES = "copies"

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from migrator.delays.routing import DelaysVersion
+from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
@@ -191,6 +192,8 @@ class Verification:
     """What nobody could look at, and why."""
     unread: Sequence[str] = ()
     """Tables that could not be read, so that the ledger was not compared with them."""
+    parked: Sequence[HeldDestination] = ()
+    """Destinations whose rows wait in the store."""
 
     @property
     def verdict(self) -> Verdict:

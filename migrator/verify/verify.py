@@ -159,7 +159,7 @@ class Verifier:
             parts.evidence.amend(changes)
         unread = sorted(parts.queries.unread.items())
         findings.not_checked += [f"rows in {source}: {why}" for source, why in unread]
-        doubtful = parts.ledger.progress().doubtful
+        progress = parts.ledger.progress()
         return Verification(
             taken_at=taken_at,
             endpoints=endpoints,
@@ -169,9 +169,10 @@ class Verifier:
             waiting=sum(each.waiting for each in destinations),
             discrepancies=tuple(findings.first),
             counts=dict(findings.counts),
-            doubtful=tuple(each.batch for each in doubtful if plan.covers(each.endpoint)),
+            doubtful=tuple(each.batch for each in progress.doubtful if plan.covers(each.endpoint)),
             not_checked=tuple(findings.not_checked),
             unread=tuple(source for source, _ in unread),
+            parked=tuple(each for each in progress.held if plan.covers(each.endpoint)),
         )
 
     def _tell_gaps(self, found: Generations) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pika
+import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from dev.processes import wait_until
@@ -33,7 +34,7 @@ def depth(rig: Rig, queue: str) -> int:
     return 0
 
 
-def wait_for(rig: Rig, queue: str, count: int, *, seconds: float = 15) -> int:
+def wait_for(rig: Rig, queue: str, count: int, *, seconds: float = 30) -> int:
     """Wait until *queue* has *count* messages, for some seconds at most; return how many it has."""
     deadline_s = time.monotonic() + seconds
     while (found := depth(rig, queue)) < count and time.monotonic() < deadline_s:
@@ -201,3 +202,98 @@ def test_more_strays_than_a_consumer_may_hold_are_moved(rig: Rig) -> None:
     assert wait_for(rig, f"migrator.poison.{ledger}", 500) == 500
     stop(rig, daemon)
     assert set(rig.batch_states()) == {"handed_over"}
+
+
+# ── the type of its exchange ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("knows_api", [True, False])
+def test_an_exchange_that_is_no_fanout_parks_its_destination(rig: Rig, knows_api: bool) -> None:
+    """Bound as plain AMQP does, it would keep messages in the levels, and everybody's with them."""
+    if not knows_api:
+        rig.management_url = None
+    rig.prepare("Billing")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        for name, kind in (("Plain", "direct"), ("Matched", "topic"), ("Odd", "headers")):
+            channel.queue_declare(name, durable=True)
+            channel.exchange_declare(name, kind, durable=True)
+            channel.queue_bind(name, name, name)
+    odd = [each for name in ("Plain", "Matched", "Odd") for each in rows_for(name, 40)]
+    late = rows_for("Billing", 20, timedelta(seconds=5))
+    rig.insert([*odd, *late])
+    daemon = start(rig)
+    assert wait_for(rig, "Billing", 20) == 20
+    assert parked(rig) == dict.fromkeys(("Plain", "Matched", "Odd"), "exchange-type")
+    assert "fanout" in details(rig)
+    assert "direct" in details(rig)
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.exchange_delete("Plain")
+        channel.exchange_declare("Plain", "fanout", durable=True)
+        channel.queue_bind("Plain", "Plain", "")
+    assert wait_for(rig, "Plain", 40) == 40
+    assert "Plain" not in parked(rig)
+    rig.stop(daemon)
+
+
+# ── suffix collisions ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("knows_api", [True, False])
+def test_the_later_of_two_that_collide_is_parked(rig: Rig, knows_api: bool) -> None:
+    """Nothing is delivered twice, the others go on, and a restart does not forget it."""
+    if not knows_api:
+        rig.management_url = None
+    rig.settings |= {"MIGRATOR_BROKER__RECHECK_INTERVAL": "2s"}
+    rig.prepare("Billing", "Sales", "My.Sales")
+    rig.insert([*rows_for("Sales", 5), *rows_for("Sales", 1, timedelta(days=1))])
+    daemon = start(rig)
+    assert wait_for(rig, "Sales", 5) == 5
+    rig.insert([*rows_for("My.Sales", 20), *rows_for("Billing", 20)])
+    assert wait_for(rig, "Billing", 20) == 20
+    wait_until(lambda: parked(rig) == {"My.Sales": "suffix-collision"}, what="it is parked")
+    assert "dispatch" in details(rig)
+    assert (depth(rig, "Sales"), depth(rig, "My.Sales")) == (5, 0)
+    time.sleep(2.5)  # the checks are made again
+    rig.insert(rows_for("Billing", 20))
+    assert wait_for(rig, "Billing", 40) == 40
+    rig.stop(daemon)
+    assert "suffix-collision: 'My.Sales'" in rig.must("preview", "--json")
+    assert "suffix-collision" in rig.must("status")
+    assert "suffix-collision" in rig.must("verify")
+
+    daemon = start(rig)
+    rig.insert(rows_for("Billing", 20))
+    assert wait_for(rig, "Billing", 60) == 60
+    assert parked(rig) == {"My.Sales": "suffix-collision"}
+    assert (depth(rig, "Sales"), depth(rig, "My.Sales")) == (5, 0)
+    rig.stop(daemon)
+    daemon = start(rig, MIGRATOR_HANDOVER__ACCEPT_SUFFIX_COLLISIONS="true")
+    assert wait_for(rig, "My.Sales", 20) == 20
+    rig.stop(daemon)
+
+
+# ── full queues ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_full_queue_gets_nothing_until_it_has_room(rig: Rig) -> None:
+    """Rows for it would freeze levels for everybody when they come due."""
+    rig.prepare("Billing")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        arguments = {"x-max-length": 10, "x-overflow": "reject-publish"}
+        channel.queue_declare("Full", durable=True, arguments=arguments)
+        for _ in range(10):
+            channel.basic_publish("", "Full", b"")
+    wait_for(rig, "Full", 10)
+    rig.insert([*rows_for("Full", 200), *rows_for("Billing", 20, timedelta(seconds=5))])
+    daemon = start(rig)
+    assert wait_for(rig, "Billing", 20) == 20
+    assert parked(rig) == {"Full": "refused"}
+    assert "10 of 10 messages" in details(rig)
+    assert "10 of 10 messages" in rig.must("preview", MIGRATOR_HANDOVER__CUTOFF="0s")
+    with rig.amqp() as connection:
+        connection.channel().queue_purge("Full")
+    wait_until(lambda: depth(rig, "Full") > 0, what="the first go on")
+    rig.stop(daemon)

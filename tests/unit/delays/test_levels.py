@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from migrator.delays.depths import LevelDepth, build_level_depths
-from migrator.delays.destinations import DestinationAnswers, DestinationBinding
+from migrator.delays.destination_bindings import DestinationBinding
+from migrator.delays.destinations import DestinationAnswers
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelAccess, LevelPass, demand_shallow, walk

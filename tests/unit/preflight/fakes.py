@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from migrator.delays.broker import BrokerFacts
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
-from migrator.delays.destinations import DestinationBinding
+from migrator.delays.destination_bindings import DestinationBinding
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import DelayEntities
 from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
@@ -22,7 +22,7 @@ from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.context import Context, DelaysContext, Finding, Satellites
 from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found
-from migrator.rabbitmq.entities import PolicyRule, QueueFacts, ServerFacts
+from migrator.rabbitmq.entities import PolicyRule, QueueFacts, RejectLimit, ServerFacts
 from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
@@ -92,6 +92,9 @@ class FakeBroker(BrokerFacts):
     left: int | NotChecked = PLENTY
     failure: MigratorError | None = None
     alternates: Mapping[str, Sequence[str]] | NotChecked = field(default_factory=dict)
+    limits: Sequence[RejectLimit] | NotChecked = ()
+    kinds: Mapping[QueueName, str] | NotChecked = field(default_factory=dict)
+    """Types of the exchanges of destinations."""
     asked: list[str] = field(default_factory=list)
     """Of which queues policies were asked for, and of which exchanges."""
 
@@ -125,6 +128,12 @@ class FakeBroker(BrokerFacts):
     def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]]:
         self.asked += names
         return _said(self.alternates, self.failure)
+
+    def reject_limits(self, names: Collection[QueueName]) -> Sequence[RejectLimit]:
+        return _said(self.limits, self.failure)
+
+    def exchange_kinds(self, names: Collection[QueueName]) -> Mapping[QueueName, str]:
+        return _said(self.kinds, self.failure)
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName]:
         return frozenset(map(QueueName, _said(self.bound, self.failure)))

@@ -21,15 +21,15 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.ledger.report import BatchElsewhere
+from migrator.ledger.report import BatchElsewhere, HeldDestination
 from migrator.ledger.run_terms import ANYWHERE
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import BatchId, Lane, QueueName
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, QueueName
 from migrator.preflight.checks_broker import FACTOR, HARMFUL, OVERHEAD_BYTES
 from migrator.preflight.checks_store import STAGING_QUEUE
 from migrator.preflight.context import DISPATCH, Finding, Level
-from migrator.rabbitmq.entities import PolicyRule
+from migrator.rabbitmq.entities import PolicyRule, RejectLimit
 from migrator.stores.endpoints import Quarantinable, Sample
 from migrator.stores.ports import DueTime, StoreRemark
 from tests.unit.preflight.fakes import (
@@ -125,6 +125,25 @@ def zone(*hours: int) -> Given:
     return {
         "store": FakeStore(due_times=[DueTime(stored=t, due_at=t, expires_at=NOW) for t in times])
     }
+
+
+def parked(destination: str) -> HeldDestination:
+    """Return a destination that is parked."""
+    return HeldDestination(
+        endpoint=EndpointName("Sales"),
+        source="Sales_TimeoutData",
+        destination=destination,
+        reason="no-permission",
+        detail="why",
+        tries=1,
+        since=NOW,
+        next_try_at=NOW,
+    )
+
+
+def limit(queue: str, ready: int, most: int, unit: str = "messages") -> RejectLimit:
+    """Return the limit of a queue that rejects when it is full."""
+    return RejectLimit(queue=queue, ready=ready, limit=most, unit=unit)
 
 
 def colliding(*destinations: str, bound: Any = (), **more: Any) -> Given:
@@ -321,20 +340,46 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
          (WARNING, "replies", "5 more of these queues do not exist, for 5 rows")]),
     "a destination that catches another's messages": (
         "suffix-collisions", colliding("Sales", "My.Sales"),
-        [(REFUSED, "My.Sales", "messages for it also reach Sales")]),
+        [(WARNING, "My.Sales", "messages for it also reach Sales: its rows wait")]),
     "somebody else's name that does": (
-        "suffix-collisions", colliding("My.Sales", bound=["Sales"]), [(REFUSED, "My.Sales", "")]),
+        "suffix-collisions", colliding("My.Sales", bound=["Sales"]),
+        [(WARNING, "My.Sales", "suffix-collision")]),
     "and is accepted": (
         "suffix-collisions", colliding("My.Sales", bound=["Sales"], accepts_suffix_collisions=True),
         [(WARNING, "My.Sales", "")]),
     "without the management API only known names are compared": (
         "suffix-collisions", colliding("Sales", "My.Sales", bound=NO_API),
-        [(UNSEEN, "names bound by others", ""), (REFUSED, "My.Sales", "")]),
+        [(UNSEEN, "names bound by others", ""), (WARNING, "My.Sales", "")]),
+    "a full queue, a small one and one with room": (
+        "full-queues", {"previews": TWO, **broker(limits=[
+            limit("Sales", 10, 10), limit("Billing", 9, 10), limit("Billing", 0, 10**6, "bytes")])},
+        [(WARNING, "Sales", "10 of 10 messages; there are 6 rows for it, which wait"),
+         (WARNING, "Billing", "9 of 10 messages; there are 2 rows"),
+         (OK, "Billing", "0 of 1 000 000 bytes")]),
+    "destinations that are parked": (
+        "parked-destinations", {"parked": [parked(f"Q{n:02}") for n in range(23)]},
+        [*((WARNING, f"Q{n:02}", "rows of Sales wait for it since 2") for n in range(20)),
+         (WARNING, "destinations", "rows wait for 3 more")]),
+    "no destination is parked": ("parked-destinations", {}, [(OK, "destinations", "")]),
+    "no queue that rejects": ("full-queues", {"previews": TWO}, [(OK, "destinations", "")]),
+    "only the management API knows limits": (
+        "full-queues", {"previews": TWO, **broker(limits=NO_API)}, [(UNSEEN, "full-queues", "")]),
+    "an exchange that does not lead on": (
+        "exchange-types",
+        {"previews": TWO, **broker(kinds={"Sales": "direct", "Billing": "fanout"})},
+        [(WARNING, "Sales", "of type direct, not fanout")]),
+    "exchanges that lead on": (
+        "exchange-types", {"previews": TWO, **broker(kinds={"Sales": "x-random"})},
+        [(OK, "destinations", "")]),
+    "without delays types do not matter": (
+        "exchange-types", {"modes": {"Sales": DISPATCH}, "endpoint_names": ["Sales"]},
+        [(OK, "native delays", "")]),
     **{
         f"without rows nobody knows: {name}": (name, {"previews": None, **MINUTE},
                                                [(UNSEEN, subject, "")])
         for name, subject in {
             "destinations": "destinations", "suffix-collisions": "destinations",
+            "exchange-types": "destinations", "full-queues": "destinations",
             "row-contents": "rows",
             "reply-queues": "replies", "unattended-rows": "rows due soon"}.items()
     },

@@ -317,9 +317,9 @@ _DEEP = "v2 level 16: it holds 4 messages; --max-depth allows more"
             ["v2 level 16: something else consumes it", "whether 1 timeout is still there"],
         ),
         ({}, 3, 1, [_DEEP, "whether 5 timeouts"]),
-        ({"held": {16: 1}}, 9, 1, ["whether 1 timeout is still there"]),
+        ({"held_back": {16: 1}}, 9, 1, ["whether 1 timeout is still there"]),
         ({"unacknowledged": {16: 1}}, 9, 1, ["whether 1 timeout is still there"]),
-        ({"held": {20: 1}}, 9, 2, []),  # they cannot both be there
+        ({"held_back": {20: 1}}, 9, 2, []),  # they cannot both be there
         (
             {"gap": "only the management API shows this"},
             9,
@@ -419,7 +419,7 @@ def test_a_level_is_counted_when_its_messages_are_seen() -> None:
     (level,) = {level for level, messages in world.levels.items() if messages}
     world.put(world.add(timedelta(hours=1)), level=5, app_id="Sales")
     world.untold.update({level: 4, 5: -400, 3: -37})
-    world.held[2] = 7
+    world.held_back[2] = 7
     told = {e.level: (e.total, e.ours, e.foreign) for e in world.verified().levels if e.total}
     assert told == {level: (5, 5, 0), 5: (1, 0, 1), 2: (7, 0, 0)}
 

@@ -16,7 +16,7 @@ from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.delays.scan import LevelMessage, ScanEnd, ScanLimits
 from migrator.errors import DeliveryLimitNear
-from migrator.ledger.report import DoubtfulBatch
+from migrator.ledger.report import DoubtfulBatch, HeldDestination
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, RowTag, build_tag
@@ -115,7 +115,8 @@ class World:
     tired: set[int] = field(default_factory=set)
     shared: set[int] = field(default_factory=set)
     """Levels that somebody else consumes."""
-    held: dict[int, int] = field(default_factory=dict)
+    held_back: dict[int, int] = field(default_factory=dict)
+    held: Sequence[HeldDestination] = ()
     unacknowledged: dict[int, int] = field(default_factory=dict)
     untold: Counter[int] = field(default_factory=Counter)
     """Messages in a level that the management API does not tell yet."""
@@ -229,7 +230,7 @@ class World:
                 exists=level not in self.missing_levels,
                 ready=len(self.levels.get(level, ())) - self.untold.get(level, 0),
                 unacknowledged=None if self.gap else self.unacknowledged.get(level, 0),
-                held=None if self.gap else self.held.get(level, 0),
+                held=None if self.gap else self.held_back.get(level, 0),
             )
             for level in range(28)
         ]
