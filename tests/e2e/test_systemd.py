@@ -137,8 +137,8 @@ def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
         assert manager.messages()[:2] == ["READY=1", "STATUS=working"]
         assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o660
         with rig.sql() as connection, connection.transaction():
-            connection.execute('LOCK TABLE "Sales_TimeoutData" IN ACCESS EXCLUSIVE MODE')
-            # at its next sweep the lane asks for rows, and waits
+            connection.execute("LOCK TABLE migrator.batch IN ACCESS EXCLUSIVE MODE")
+            # at its next turn the lane asks for batches that were put into it, and waits
             wait_until(lambda: silent_s(manager) > 4 * INTERVAL_S, what="no sign of life")
             last_s = manager.times_s("WATCHDOG=1")[-1]
         wait_until(lambda: manager.times_s("WATCHDOG=1")[-1] > last_s, what="signs again")
