@@ -6,8 +6,9 @@ Starts a private PostgreSQL and a private RabbitMQ, fills a table with rows for 
 there, one for each of many other queues that are not there, one that no queue can ever be for, and
 a few for a queue that is. The real daemon parks all of the first kinds. Then it prints, of so many
 seconds at rest: batches made, CPU of the program and of the database, what was read of the legacy
-table, and how often the broker was asked for a queue. In the end the queue is made, and it prints
-how fast its rows went on, and how late rows were that were written meanwhile.
+table, and how often the broker was asked for a queue. In the end the queue is made and the daemon
+started again, which looks at all queues at once, and it prints how fast the rows went on, and how
+late rows were that were written meanwhile.
 """
 
 from __future__ import annotations
@@ -83,10 +84,15 @@ def fill(rig: Rig, *, rows: int, queues: int) -> int:
     """Write all rows; return how many have to be parked."""
     one = row()
     with rig.sql() as connection:
-        for name, count in ((sql.Literal(GONE), rows), (sql.SQL("'Gone.' || n"), queues)):
+        there = sql.Literal("Billing"), max(rows // 50, 10)
+        for name, count in (
+            (sql.Literal(GONE), rows),
+            (sql.SQL("'Gone.' || n"), queues),
+            there,  # enough to be seen by the checks of a start
+        ):
             statement = sql.SQL(_FILL).format(table=rig.table, name=name)
             connection.execute(statement, (one.body, one.headers, count))
-    rig.insert([row(), row(destination="Bil\nling")])
+    rig.insert([row(destination="Bil\nling")])
     return rows + queues
 
 
@@ -103,9 +109,14 @@ def say_rest(console: Console, begin: Moment, end: Moment) -> None:
     )
 
 
-def heal(rig: Rig, console: Console, rows: int) -> None:
-    """Make the queue; print how its rows go on, and how late fresh rows are meanwhile."""
-    rig.create_receivers(GONE)
+def start(rig: Rig) -> subprocess.Popen[bytes]:
+    """Start the daemon."""
+    command = [sys.executable, "-m", "migrator", "run", "--endpoint", "Sales"]
+    return subprocess.Popen(command, env=rig.environment())
+
+
+def heal(rig: Rig, console: Console) -> None:
+    """Print how rows of a queue that is there now go on, and how late fresh rows are meanwhile."""
     began_s, whole = time.monotonic(), number(rig, _PARKED)
     wait_until(lambda: number(rig, _PARKED) < whole - 1000, seconds=120, what="rows that go on")
     worst_s = 0.0
@@ -144,10 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         rig.prepare()
         total = fill(rig, rows=given.rows, queues=given.queues)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "migrator", "run", "--endpoint", "Sales"],
-            env=rig.environment(),
-        )
+        process = start(rig)
         try:
             began_s = time.monotonic()
             wait_until(
@@ -160,7 +168,11 @@ def main(arguments: list[str] | None = None) -> None:
             begin = moment(rig, node, program, server)
             time.sleep(given.seconds)
             say_rest(console, begin, moment(rig, node, program, server))
-            heal(rig, console, given.rows)
+            rig.create_receivers(GONE)
+            process.terminate()
+            process.wait(120)
+            process = start(rig)
+            heal(rig, console)
         finally:
             process.terminate()
             process.wait(120)
