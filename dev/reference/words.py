@@ -138,6 +138,9 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "quarantine_limit_passed": (
         "`run --once` left an endpoint: too many of its rows went to quarantine; it says how many"
     ),
+    "recall_refused": (
+        "handed-over timeouts stay with the broker: their table does not take them back"
+    ),
     "recall_stuck": "handed-over timeouts stay with the broker: the store they came from is gone",
     "receipt_late": "a receipt takes long: the line names the batch, since when and until when it "
     "is awaited, and the levels are bound again",

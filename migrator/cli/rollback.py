@@ -167,11 +167,7 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     of_batches = counted(len(report.batches), "batch", "batches")
     yield f"not handed over: {counted(report.rows, 'row')} of {of_batches} {verb}"
     yield f"in quarantine: {counted(report.quarantined, 'row')} {verb}"
-    if report.left_in_quarantine is not None:
-        yield (
-            f"others stay in quarantine because their store is gone: {report.left_in_quarantine}; "
-            "`migrator db resolve` shows those that were going back"
-        )
+    yield from _kept_lines(report)
     yield from _republished_lines(report)
     for batches, text in (
         (
@@ -206,6 +202,24 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     if report.recall is not None and report.recall.expected.was_handed_over:
         yield "handed over:"
         yield from recalled_lines(report.recall)
+
+
+def _kept_lines(report: RollbackReport) -> Iterator[str]:
+    if report.taken:
+        yield (
+            f"{counted(report.taken, 'timeout')} of these tables will not change: the ledger has "
+            "a row with the same id, which stays in quarantine (id-taken), or with the broker"
+        )
+    for reason, rows in report.kept.items():
+        yield (
+            f"{counted(rows, 'row stays', 'rows stay')} in quarantine ({reason}): `migrator "
+            f"quarantine list --reason {reason}` shows them, and what to do"
+        )
+    if report.left_in_quarantine is not None:
+        yield (
+            f"others stay in quarantine because their store is gone: {report.left_in_quarantine}; "
+            "`migrator db resolve` shows those that were going back"
+        )
 
 
 def _republished_lines(report: RollbackReport) -> Iterator[str]:
@@ -262,6 +276,7 @@ _REMARKS: Final = {
     RecallOutcome.LEFTOVER: "removed: copies of rows that were back already",
     RecallOutcome.TOO_NEAR: "left with the broker: due too soon",
     RecallOutcome.TAKEN: "left: their tables already have timeouts with these ids",
+    RecallOutcome.REFUSED: "left: their tables do not take their rows back (the log says why)",
     RecallOutcome.UNSETTLED: "left: their batches are not settled (`migrator db resolve`)",
     RecallOutcome.STORE_GONE: "left: the store they came from is gone (the log says which)",
     RecallOutcome.DIFFERENT: "left: migrator's tag, but not its content",

@@ -39,6 +39,7 @@ from migrator.nservicebus.timeouts import (
     EndpointName,
     Lane,
     QueueName,
+    RunId,
 )
 
 
@@ -78,6 +79,25 @@ class LedgerQueries(LedgerPart):
         """Return how many rows of *endpoints* are in quarantine."""
         row = self._tables.timeout.c
         return self._count(row.state == RowState.QUARANTINED, row.source, endpoints)
+
+    def quarantined_for(
+        self, reasons: Collection[str], sources: Collection[str] | None, run: RunId | None
+    ) -> Mapping[str, int]:
+        """Return the rows in quarantine for *reasons*, by reason; None: of any source or run."""
+        row, batch = self._tables.timeout.c, self._tables.batch.c
+        which = [row.state == RowState.QUARANTINED, row.reason.in_(reasons)]
+        which += [] if sources is None else [among(row.source, sources)]
+        which += (
+            [] if run is None else [row.batch_id.in_(select(batch.id).where(batch.run_id == run))]
+        )
+        query = select(row.reason, func.count()).where(*which).group_by(row.reason)
+        found = self._read(query, doing="counting the quarantine by reason", by_index=True)
+        return {str(reason): int(count) for reason, count in sorted(found)}
+
+    def sources(self) -> Sequence[str]:
+        """Return where rows of the ledger came from, sorted."""
+        query = select(self._tables.batch.c.source).distinct()
+        return sorted(source for (source,) in self._read(query, doing="reading sources"))
 
     def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
         """Return how many batches of *endpoints* are doubtful."""

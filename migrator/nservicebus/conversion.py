@@ -197,6 +197,16 @@ class Reason(StrEnum):
         "The row was to be put back, but the store now has another timeout with the same id.",
         "Decide which of the two is right and remove the other; then roll back again.",
     )
+    REFUSED_BY_STORE = (
+        "refused-by-store",
+        "The row was to be put back, but its table does not take it: a trigger, a rule or a "
+        "constraint refuses it; the detail has the database's words.",
+        "Correct what they name; then roll back again, or retry to hand it over.",
+    )
+
+
+NOT_TAKEN_BACK: Final = (Reason.ID_TAKEN, Reason.REFUSED_BY_STORE)
+"""Why a row that was to go back into its store is still in quarantine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

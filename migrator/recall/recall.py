@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # most verbs only ask what could be recalled
 
 _SEEN_AND_LEFT: Final = (
     RecallOutcome.TAKEN,
+    RecallOutcome.REFUSED,
     RecallOutcome.STORE_GONE,
     RecallOutcome.DIFFERENT,
 )

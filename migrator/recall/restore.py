@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Engine, Row
 
 from migrator.database.engine import writing
 from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
@@ -33,7 +33,7 @@ from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Si
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.sql.claims import SqlClaims
-from migrator.stores.sql.moving import id_text, ids_for
+from migrator.stores.sql.returns import PutBackRefused, ids_there
 from migrator.stores.sql.store import TableStore
 
 _log = logging.getLogger(__name__)
@@ -122,25 +122,56 @@ class SqlRecalls(Recalls):
         super().__init__(engine, ledger)
         self._store = store
         self._claims = claims
+        self._refused = set[int]()
+        """Rows, by the ledger's own ids, that their table was found not to take."""
+
+    def restore(
+        self,
+        sightings: Collection[Sighting],
+        scope: RecallScope,
+        lease: Lease,
+        *,
+        not_before: datetime,
+    ) -> Mapping[Sighting, RecallOutcome]:
+        """Leave out rows that their table does not take; see ``Recalls``."""
+        while True:
+            try:
+                return super().restore(sightings, scope, lease, not_before=not_before)
+            except PutBackRefused as exc:
+                found = self._claims.refusals(exc)
+                self._refused |= found.keys()
+                _log.warning(
+                    "handed-over timeouts stay with the broker: their table does not take them",
+                    extra={
+                        "action": "recall_refused",
+                        "store": exc.legacy.source,
+                        "rows": len(found),
+                        "error": next(iter(found.values())).detail,
+                    },
+                )
 
     def _begin(
         self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
     ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
-        """Insert what is wanted, table by table; tell of those whose id is there again."""
-        taken: list[Sighting] = []
+        """Insert what is wanted, table by table; return what stays, and why."""
+        left = dict[Sighting, RecallOutcome]()
         row = self._tables.timeout
         for source in sorted({found.source for found in wanted.values()}):
             legacy = self._store.legacy_table(source)
             of_source = {s: found for s, found in wanted.items() if found.source == source}
-            ids = [found.store_id for found in of_source.values()]
-            is_there = legacy.table.c.Id.in_(ids_for(legacy, ids))
-            there = {*connection.scalars(select(id_text(legacy)).where(is_there))}
-            taken += [s for s, found in of_source.items() if found.store_id in there]
-            free = [found.id for found in of_source.values() if found.store_id not in there]
+            there = ids_there(connection, legacy, [each.store_id for each in of_source.values()])
+            free = list[int]()
+            for sighting, found in of_source.items():
+                if found.store_id in there:
+                    left[sighting] = RecallOutcome.TAKEN
+                elif found.id in self._refused:
+                    left[sighting] = RecallOutcome.REFUSED
+                else:
+                    free.append(found.id)
             if free:
                 which = row.c.id.in_(free)
                 self._claims.put_back(connection, legacy, which, state=RowState.RECALLED)
-        return lambda: dict.fromkeys(taken, RecallOutcome.TAKEN)
+        return lambda: left
 
 
 class DocumentRecalls(Recalls):

@@ -8,9 +8,9 @@ was sending is left alone: `run` finishes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -26,6 +26,7 @@ from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import NOT_TAKEN_BACK
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId
 from migrator.recall.recall import Progress, Recall, RecallReport, forecast
 from migrator.recall.restore import Recalls
@@ -93,6 +94,10 @@ class RollbackReport:
     """Those of *untouched* that only a dispatcher settles."""
     busy: Sequence[tuple[Lane, str]]
     """Lanes that somebody works on, with their owners; stop those first."""
+    kept: Mapping[str, int] = field(default_factory=dict)
+    """Rows that stay in quarantine because their store does not take them back, by reason."""
+    taken: int = 0
+    """Before anything is done: rows whose id their table has again, so that they will stay."""
     left_in_quarantine: str | None = None
     """Why rows stay in quarantine: the store they came from is gone; None: none do for that."""
     stuck: Sequence[BatchId] = ()
@@ -125,7 +130,8 @@ class RollbackReport:
     def is_whole(self) -> bool:
         """Whether nothing that is meant is left to somebody else."""
         is_back = self.recall is None or self.recall.is_whole
-        return is_back and not (self.is_open or self.doubtful or self.left_in_quarantine)
+        stays = self.is_open or self.doubtful or self.left_in_quarantine or self.kept
+        return is_back and not stays
 
     @property
     def document(self) -> dict[str, object]:
@@ -139,6 +145,8 @@ class RollbackReport:
             "republished": list(self.republished),
             "republished_due": self.republished_due,
             "stuck": list(self.stuck),
+            "kept": dict(self.kept),
+            "taken": self.taken,
             "left_in_quarantine": self.left_in_quarantine,
             "doubtful": list(self.doubtful),
             "left_staged": self.left_staged,
@@ -267,6 +275,7 @@ class Rollback:
         if not scope.only_handed_over:
             detail = {"rows": report.rows, "quarantined": report.quarantined, "run": scope.run}
             self.runs.record("rolled_back", detail=detail, batch=None)
+            report.kept = self.queries.quarantined_for(NOT_TAKEN_BACK, scope.sources, scope.run)
         report.doubtful = self._doubtful(scope)
         left = (*self.queries.open_batches(), *self.parking.batches())
         report.is_open = any(scope.covers(batch) for batch in left)
@@ -420,10 +429,19 @@ class Rollback:
             rows=sum(batch.size for batch in released),
             batches=[batch.id for batch in released],
             quarantined=0 if scope.run is not None else self._in_quarantine(scope),
+            taken=self._taken(scope),
             untouched=[batch.id for batch in untouched],
             dispatching=_dispatching(untouched),
             busy=busy,
         )
+
+    def _taken(self, scope: RollbackScope) -> int:
+        sources = self.queries.sources() if scope.sources is None else scope.sources
+        found = 0
+        for source in sources:
+            with suppress(SourceGone):
+                found += self.claims.count_taken(source)
+        return found
 
     def _busy(self) -> Sequence[tuple[Lane, str]]:
         return [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]

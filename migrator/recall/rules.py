@@ -33,6 +33,8 @@ class RecallOutcome(StrEnum):
     """The ledger does not say that it was handed over: its batch is doubtful, say; it stays."""
     TAKEN = "taken"
     """The table has its id again; a person has to look."""
+    REFUSED = "refused"
+    """Its table does not take it: a trigger, a rule or a constraint refuses it; it stays."""
     STORE_GONE = "store_gone"
     """The store it came from is gone, or is not the one of the settings; it stays."""
     DIFFERENT = "different"
@@ -49,6 +51,7 @@ STAYED: Final = (
     RecallOutcome.TOO_NEAR,
     RecallOutcome.UNSETTLED,
     RecallOutcome.TAKEN,
+    RecallOutcome.REFUSED,
     RecallOutcome.STORE_GONE,
     RecallOutcome.DIFFERENT,
 )

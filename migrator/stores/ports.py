@@ -369,10 +369,19 @@ class Claims(Protocol):
     ) -> int:
         """Put quarantined rows of settled batches back, byte for byte; return how many.
 
-        Only those that *which* means, where it is given.
+        Only those that *which* means, where it is given. What the store does not take back stays
+        in quarantine, with the reason; so it does at a release.
 
         Raises:
             SomeGone: Some stay, because where they came from is gone. All others are back.
+        """
+        ...
+
+    def count_taken(self, source: str) -> int:
+        """Return how many ids of rows that are not back the store has again, as far as it tells.
+
+        Raises:
+            SourceGone: There is no such place (any more).
         """
         ...
 

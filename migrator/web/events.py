@@ -31,6 +31,7 @@ _STAYED: Final[Mapping[str, str]] = {
     "too_near": "due too soon",
     "unsettled": "of unsettled batches",
     "taken": "with a row in the table again",
+    "refused": "whose table does not take the row back",
     "store_gone": "of a store that is gone",
     "different": "unlike its row",
 }

@@ -81,6 +81,10 @@ RULES: Final = (
         ["test_quarantined_rows_go_back_byte_for_byte"],
     ),
     Rule(
+        "What cannot go back stays in quarantine with the reason, and the rest goes",
+        ["test_an_id_that_is_stored_again_keeps_no_other_row"],
+    ),
+    Rule(
         "Recall puts back byte for byte, and leaves an id that is stored again to a person",
         [
             "test_a_row_comes_back_as_it_was",

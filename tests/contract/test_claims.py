@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from migrator.errors import LeaseLost, StoreLocked
-from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.states import BatchState, Mode, RowState
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane, content_hash
 from migrator.stores.ports import Claims, Store
 from migrator.stores.sql.claims import SqlClaims
@@ -220,6 +221,50 @@ def test_release_puts_rows_back_byte_for_byte(site: AnySite) -> None:
     assert all(row.content_hash == content_hash(row.headers, row.body) for row in kept.values())
     assert site.claims.release(claim.batch, lease) == len(rows)
     assert (site.legacy_rows(), site.remains()) == (rows, [])
+
+
+@pytest.mark.every_store
+def test_an_id_that_is_stored_again_keeps_no_other_row(site: AnySite) -> None:
+    """It goes to quarantine and stays there while the store has the other; nothing circles."""
+    rows = hours(5)
+    endpoint, lease = site.create(rows), site.lease()
+    claim = site.claim(endpoint, lease)
+    theirs = replace(rows[3], body=b"theirs")
+    site.insert([theirs])
+    assert site.claims.release(claim.batch, lease) == 4
+    for _ in range(2):
+        assert site.claims.release_quarantined(None) == 0
+        (kept,) = (row for row in site.ledger_rows() if row.state == RowState.QUARANTINED)
+        assert (kept.store_id, kept.reason) == (theirs.id, Reason.ID_TAKEN)
+    assert len(site.legacy_rows()) == 5
+    assert site.manager.remove(theirs.id)
+    assert site.claims.release_quarantined(None) == 1
+    assert [row.id for row in site.legacy_rows()] == [row.id for row in rows]
+
+
+def saga(number: int) -> LegacyRow:
+    """Return a row of a saga of its own."""
+    return replace(hours(1, start=number)[0], saga_id=timeout_id(number))
+
+
+@pytest.mark.own_table
+def test_a_row_that_the_table_refuses_keeps_no_other_row(site: Site) -> None:
+    """However many there are; the detail has the database's words."""
+    endpoint, lease = site.create([saga(number) for number in range(9)]), site.lease()
+    claim = site.claim(endpoint, lease)
+    site.execute(f'CREATE UNIQUE INDEX one_of_a_saga ON {site.quoted()} ("SagaId")')
+    twins = [replace(saga(20 + number), saga_id=timeout_id(number)) for number in (0, 4, 5)]
+    site.insert(twins)
+    assert site.claims.count_taken(site.source) == 0
+    assert site.claims.release(claim.batch, lease) == 6
+    assert site.claims.release_quarantined(None) == 0
+    kept = [row for row in site.ledger_rows() if row.state == RowState.QUARANTINED]
+    assert [row.store_id for row in kept] == [timeout_id(number) for number in (0, 4, 5)]
+    assert {row.reason for row in kept} == {Reason.REFUSED_BY_STORE}
+    assert all("refused rows that go back" in row.reason_detail for row in kept)
+    assert len(site.legacy_rows()) == 6 + 3
+    assert site.manager.remove(twins[0].id)
+    assert site.claims.release_quarantined(endpoint) == 1
 
 
 def test_a_released_batch_says_so_and_has_a_higher_attempt(site: AnySite) -> None:

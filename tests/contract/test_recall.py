@@ -17,6 +17,7 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, Ti
 from migrator.recall.restore import Recalls, SqlRecalls
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
 from tests.contract.any_site import LONG, NOW, AnySite, hours, timeout_id
+from tests.contract.site import Site
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -106,6 +107,22 @@ def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: AnySite) -> 
     outcomes = site.recalls().restore([taken, free], ALL, lease, not_before=NOW)
     assert outcomes == {taken: RecallOutcome.TAKEN, free: RecallOutcome.RESTORED}
     assert len(site.legacy_rows()) == 2
+
+
+@pytest.mark.own_table
+def test_a_row_that_its_table_refuses_stays_with_the_broker(site: Site) -> None:
+    """The others come back, and it does as well once nothing refuses it."""
+    lease = handed_over(site)
+    site.execute(f'CREATE UNIQUE INDEX one_of_a_kind ON {site.quoted()} ("Destination")')
+    found = [sighting(site, number) for number in range(2)]
+    recalls = site.recalls()
+    outcomes = [recalls.restore([each], ALL, lease, not_before=NOW)[each] for each in found]
+    assert outcomes == [RecallOutcome.RESTORED, RecallOutcome.REFUSED]
+    assert len(site.legacy_rows()) == 1
+    site.manager.remove(timeout_id(0))
+    assert site.recalls().restore([found[1]], ALL, lease, not_before=NOW) == {
+        found[1]: RecallOutcome.RESTORED
+    }
 
 
 def test_without_the_lease_nothing_is_restored(site: AnySite) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+
+from psycopg import sql
 
 from dev.servers import wait_until
 from migrator.errors import ExitCode
@@ -37,3 +41,70 @@ def test_a_horizon_before_the_cutoff_is_refused_wherever_it_is_set(
     rig.must("set", "cutoff", "10m", codes=(ExitCode.PREFLIGHT_REFUSED,))
     rig.stop(process)
     assert len(rig.stored_ids()) == 20
+
+
+# ── a table that does not take a row back ───────────────────────────────────────────────────────
+
+
+def refuse_row(rig: Rig, row_id: str, *, event: str = "INSERT") -> None:
+    """Have the table refuse one row, as a constraint or trigger of whoever owns it would."""
+    with rig.sql() as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION archived() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN IF NEW.\"Id\"::text = TG_ARGV[0] THEN RAISE EXCEPTION 'archived'; END IF; "
+            "RETURN NEW; END $$"
+        )
+        name = sql.Identifier(f"keep_{row_id}")
+        text = "CREATE TRIGGER {} BEFORE {} ON {} FOR EACH ROW EXECUTE FUNCTION archived({})"
+        connection.execute(
+            sql.SQL(text).format(name, sql.SQL(event), rig.table, sql.Literal(row_id))
+        )
+
+
+def test_rows_that_their_table_does_not_take_back_stay_and_the_others_go(rig: Rig) -> None:
+    """Claimed, in quarantine or in the levels; once nothing refuses them, they go as well."""
+    rig.settings = {"MIGRATOR_HANDOVER__BATCH_SIZE": "30"}
+    rig.prepare()
+    handed_over = [row(timedelta(days=3)) for _ in range(10)]
+    rig.insert(handed_over)
+    rig.migrate()
+    claimed = [row(timedelta(days=4)) for _ in range(30)]
+    rig.insert(claimed)
+    before = rig.stored()
+    assert rig.run(*ONCE, fault="claim.done").returncode == -9
+    assert not rig.stored_ids()
+    twice = [replace(each, body=b"another one") for each in (claimed[0], handed_over[0])]
+    rig.insert(twice)
+    for each in (claimed[1], handed_over[1]):
+        refuse_row(rig, each.id)
+
+    foretold = json.loads(rig.must("rollback", "--dry-run", "--json"))
+    assert (foretold["rows"], foretold["taken"]) == (30, 2)
+    for already, found in ((0, 28 + 8), (28 + 8, 0)):
+        done = rig.run("rollback", "--yes", "--json")
+        assert done.returncode == ExitCode.QUARANTINED, done.stderr
+        document = json.loads(done.stdout)
+        recalled = document["handed_over"]["found"]
+        back = document["rows"] + document["quarantined"] + recalled["restored"]
+        assert (back, len(rig.stored_ids())) == (found, already + found + 2)
+        assert (recalled["taken"], recalled["refused"]) == (1, 1)
+        assert document["kept"] == {"id-taken": 1, "refused-by-store": 1}
+        assert rig.quarantined() == {
+            claimed[0].id: "id-taken",
+            claimed[1].id: "refused-by-store",
+        }
+    (shown,) = json.loads(rig.must("quarantine", "list", "--reason", "refused-by-store", "--json"))[
+        "rows"
+    ]
+    assert "archived" in shown["detail"]
+    document = json.loads(rig.must("verify", "--json", codes=(ExitCode.DOUBTFUL,)))
+    assert document["counts"] == {"in_both_places": 2}
+
+    for each in twice:
+        rig.query(sql.SQL('DELETE FROM {} WHERE "Id" = %s RETURNING 1').format(rig.table), each.id)
+    rig.must("verify", codes=(ExitCode.QUARANTINED,))
+    with rig.sql() as connection:
+        connection.execute("DROP FUNCTION archived CASCADE")
+    rig.must("rollback", "--yes")
+    assert {i: r for i, r in rig.stored().items() if i in before} == before
+    assert (len(rig.stored_ids()), rig.quarantined()) == (40, {})

@@ -69,7 +69,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
     ("oracle", "verify/queries.py Verifications.known.<locals>.read"): "verify",
     ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
-    ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
+    ("oracle", "stores/sql/claims.py SqlClaims._release_some"): "quarantine",
 }
 ALSO_NULL: Final = frozenset(
     {

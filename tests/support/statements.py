@@ -27,7 +27,7 @@ from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.recall.queries import sighted_rows
 from migrator.recall.rules import RecallScope, Sighting
 from migrator.stores.ports import ClaimRequest, Cursor
-from migrator.stores.sql.claims import is_there, putting_back
+from migrator.stores.sql.claims import is_there
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.mssql import MssqlDialect, keeping, seeking, walking
 from migrator.stores.sql.dialects.oracle import OracleDialect
@@ -41,6 +41,7 @@ from migrator.stores.sql.legacy_table import (
 )
 from migrator.stores.sql.moving import Copied, Move, reading_content, removing
 from migrator.stores.sql.nhibernate import case_probe
+from migrator.stores.sql.returns import putting_back
 from migrator.verify.queries import AuditQueries
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -19,6 +19,7 @@ from migrator.database import mssql
 from migrator.database.engine import reading, writing
 from migrator.database.failures import is_of_row
 from migrator.database.portable import (
+    among,
     first_for_update,
     flag,
     prefer_indexes,
@@ -35,10 +36,11 @@ from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, error_text
 from migrator.nservicebus.timeouts import RunId
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
-from migrator.stores.sql.dialects import Dialect, dialect_for
+from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Move, candidates, demand, ids_for, wanted
+from migrator.stores.sql.moving import Move, candidates, ids_for, wanted
+from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, not_all_put
 
 _log = logging.getLogger(__name__)
 
@@ -55,16 +57,6 @@ _LOOKED_AT_ONCE: Final = 50
 """Tables in one statement."""
 _LOOK_LOCKS: Final = timedelta(seconds=0.2)
 """So long a look at several tables waits for one that another transaction keeps."""
-_COUNTED: Final = {"preserve_rowcount": True}
-_LEDGER_COLUMNS: Final = {
-    "Id": "store_id",
-    "Destination": "destination",
-    "SagaId": "saga_id",
-    "State": "body",
-    "Time": "due",
-    "Headers": "headers",
-    "PersistenceVersion": "persistence_version",
-}
 
 
 class SqlClaims:
@@ -92,6 +84,7 @@ class SqlClaims:
         self._monotonic_s = monotonic_s
         self._left: dict[str, dict[str, float]] = {}
         """By source: rows that cannot be claimed, and until when each is left."""
+        self._returns = Returns(engine=engine, ledger=ledger, dialect=self._dialect)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows into a new batch; see ``Claims``."""
@@ -272,6 +265,12 @@ class SqlClaims:
 
     def release(self, batch: Batch, lease: Lease) -> int:
         """Put every row of a claimed batch back; see ``Claims``."""
+        try:
+            return self._release(batch, lease, {})
+        except PutBackRefused as exc:
+            return self._release(batch, lease, self._returns.refusals(exc))
+
+    def _release(self, batch: Batch, lease: Lease, refused: Refusals) -> int:
         state = next_state(batch.state, Event.RELEASE)
         legacy = self._table_of(batch.source)
         table, row = self._ledger.batch, self._ledger.timeout
@@ -290,8 +289,10 @@ class SqlClaims:
             )
             if changed.rowcount != 1:
                 raise LeaseLost(f"batch {batch.id} is no longer lane {lease.lane}'s to release")
+            self._returns.set_aside(connection, refused)
             still_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-            return self.put_back(connection, legacy, (row.c.batch_id == batch.id) & still_here)
+            which = sa.and_(row.c.batch_id == batch.id, still_here, *but_for(row, refused))
+            return self.put_back(connection, legacy, which)
 
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
@@ -314,19 +315,25 @@ class SqlClaims:
         """Insert the ledger rows that match *which* into the legacy table, mark them *state*.
 
         The caller holds a lock that keeps the set from changing. Returns how many.
+
+        Raises:
+            PutBackRefused: The table does not take all of them; the caller rolls back.
         """
         row = self._ledger.timeout
-        put = self._insert(connection, legacy, which)
+        put = self._returns.insert(connection, legacy, which)
         marking = row_by_row(sa.update(row).where(which).values(state=state))
-        marked = connection.execute(marking)
-        demand(legacy, "put back", put, of=marked.rowcount)
+        marked = connection.execute(marking).rowcount
+        if put != marked:
+            raise not_all_put(legacy, which, put, of=marked)
         return put
 
-    def _insert(
-        self, connection: sa.Connection, legacy: LegacyTable, which: sa.ColumnElement[bool]
-    ) -> int:
-        putting = putting_back(self._dialect, self._ledger, legacy, which)
-        return connection.execute(putting, execution_options=_COUNTED).rowcount
+    def refusals(self, refused: PutBackRefused) -> Refusals:
+        """Return the rows that their table does not take; see ``Returns``."""
+        return self._returns.refusals(refused)
+
+    def count_taken(self, source: str) -> int:
+        """Return how many ids of rows that are not back their table has again; see ``Claims``."""
+        return self._returns.count_taken(self._table_of(source))
 
     def _sources(self, which: QuarantineFilter) -> list[str]:
         row, batch = self._ledger.timeout, self._ledger.batch
@@ -337,7 +344,21 @@ class SqlClaims:
             return sorted(connection.scalars(query))
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
-        legacy, released = self._table_of(source), 0
+        legacy, released, last = self._table_of(source), 0, 0
+        while True:
+            try:
+                keys, put = self._release_some(legacy, which, last, {})
+            except PutBackRefused as exc:
+                refused = self._returns.refusals(exc)
+                keys, put = self._release_some(legacy, which, last, refused)
+            if not keys:
+                return released
+            released, last = released + put, keys[-1]
+
+    def _release_some(
+        self, legacy: LegacyTable, which: QuarantineFilter, last: int, refused: Refusals
+    ) -> tuple[Sequence[int], int]:
+        """Put back the next rows whose own id is above *last*; return their ids, and how many."""
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         query = (
@@ -345,7 +366,8 @@ class SqlClaims:
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
                 *in_quarantine(row, batch, which),
-                row.c.source == source,
+                row.c.source == legacy.source,
+                row.c.id > last,
                 batch.c.state.not_in(unsettled),
             )
             .order_by(row.c.id)
@@ -353,39 +375,24 @@ class SqlClaims:
         query = first_for_update(
             query, row, at_most=_RELEASE_ROWS, dialect=self._engine.dialect.name
         )
-        while True:
-            with writing(
-                self._engine, StoreError, doing=f"releasing quarantined rows to {source}"
-            ) as connection:
-                prefer_indexes(connection)
-                ids = list(connection.scalars(query))
-                if not ids:
-                    return released
-                released += self.put_back(connection, legacy, row.c.id.in_(ids))
+        doing = f"releasing quarantined rows to {legacy.source}"
+        with writing(self._engine, StoreError, doing=doing) as connection:
+            prefer_indexes(connection)
+            keys = list(connection.scalars(query))
+            free = [key for key in keys if key not in refused]
+            self._returns.set_aside(connection, {k: refused[k] for k in keys if k in refused})
+            put = self.put_back(connection, legacy, row.c.id.in_(free)) if free else 0
+        return keys, put
+
+
+def but_for(row: sa.Table, refused: Refusals) -> Sequence[sa.ColumnElement[bool]]:
+    """Return the condition that a row is none of those *refused*; empty: there are none."""
+    return [~among(row.c.id, refused)] if refused else []
 
 
 def is_there(legacy: LegacyTable, request: ClaimRequest) -> sa.ColumnElement[int]:
     """Return 1 when rows are there that are wanted, else 0."""
     return flag(sa.exists().select_from(legacy.table).where(*wanted(legacy, request)))
-
-
-def putting_back(
-    dialect: Dialect, ledger: LedgerTables, legacy: LegacyTable, which: sa.ColumnElement[bool]
-) -> sa.Insert:
-    """Return what writes the ledger's rows that match *which* into their table, as they were."""
-    row = ledger.timeout
-    values = {
-        key: dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in legacy.keys
-    } | {
-        key: sa.func.coalesce(
-            sa.cast(dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
-            sa.literal(value),
-        )
-        for key, value in legacy.constants.items()
-    }
-    return sa.insert(legacy.table).from_select(
-        [legacy.table.c[key] for key in values], sa.select(*values.values()).where(which)
-    )
 
 
 def trial_claim(

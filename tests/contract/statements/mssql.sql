@@ -765,70 +765,24 @@ INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, d
 SELECT DISTINCT migrator.run.endpoint, migrator.run.source
 FROM migrator.run;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].[my.own timeouts] ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+-- stores/sql/claims.py SqlClaims._give_back
+DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+-- stores/sql/claims.py SqlClaims._give_back
+DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL AND (migrator.timeout.id NOT IN (:id_1));
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+-- stores/sql/claims.py SqlClaims._give_back
+SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+-- stores/sql/claims.py SqlClaims._give_back
+SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator.timeout
-WHERE migrator.timeout.batch_id IS NULL;
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL AND (migrator.timeout.id NOT IN (:id_1));
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
-FROM migrator.timeout
-WHERE migrator.timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
-FROM migrator.timeout
-WHERE migrator.timeout.id IN (:id_1);
+-- stores/sql/claims.py SqlClaims._give_back
+UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
 
 -- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
@@ -854,29 +808,13 @@ WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 
 FROM timeouts
 WHERE timeouts.[Time] <= :Time_3 AND timeouts.[Time] >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
 
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+-- stores/sql/claims.py SqlClaims._release
+UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- stores/sql/claims.py SqlClaims._release_quarantined_of
+-- stores/sql/claims.py SqlClaims._release_some
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
-
--- stores/sql/claims.py SqlClaims._release_quarantined_of
-SELECT TOP :param_1 migrator.timeout.id
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND migrator.timeout.id > :id_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
@@ -898,17 +836,6 @@ WHERE of_mode.mode = :mode_1);
 -- stores/sql/claims.py SqlClaims.claim_within
 UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator.batch.id = :id_1;
 
--- stores/sql/claims.py SqlClaims.give_back
-DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
-
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
 
@@ -916,13 +843,13 @@ UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.b
 UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
 -- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1) AND (migrator.timeout.id NOT IN (:id_1));
+
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.batch_id IS NULL;
 
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims.release
-UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM [public].timeoutentity WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
@@ -985,6 +912,136 @@ SELECT count(*) AS count_1
 FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint = :Endpoint_1) AS anon_1;
+
+-- stores/sql/returns.py Returns.count_taken
+SELECT count(*) AS count_1
+FROM timeouts
+WHERE (SELECT TOP :param_1 1
+FROM migrator.timeout AS known
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NOT NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].[my.own timeouts] ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1) AND (migrator.timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL AND (migrator.timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, coalesce(CAST(split_part(migrator.timeout.store_extra, chr(31), 1) AS TEXT), :param_1) AS coalesce_2
+FROM migrator.timeout
+WHERE migrator.timeout.id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1) AND (migrator.timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL AND (migrator.timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, coalesce(CAST(nullif(split_part(migrator.timeout.store_extra, chr(31), 2), '') AS TIMESTAMP), CAST(migrator.timeout.due AS DATETIME2(6))) AS coalesce_1, migrator.timeout.headers, migrator.timeout.persistence_version
+FROM migrator.timeout
+WHERE migrator.timeout.id IS NULL;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator.timeout.id, migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1) ORDER BY migrator.timeout.id;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator.timeout.id, migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.id;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator.timeout.id, migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.id IN (:id_1) ORDER BY migrator.timeout.id;
+
+-- stores/sql/returns.py Returns.set_aside
+UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/sql/returns.py ids_there.<locals>.<setcomp>
+SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.id IN (:Id_1);
+
+-- stores/sql/returns.py ids_there.<locals>.<setcomp>
+SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
+FROM timeouts
+WHERE timeouts.[Id] IN (:Id_1);
 
 -- stores/sql/sql_persistence.py SqlStore._names_in_ledger.<locals>.names.<locals>.<lambda>
 SELECT migrator.run.source, migrator.run.endpoint
@@ -1436,4 +1493,5 @@ FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) AS id
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
+;
 

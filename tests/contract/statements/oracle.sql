@@ -763,70 +763,24 @@ INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, d
 SELECT DISTINCT migrator_run.endpoint, migrator_run.source
 FROM migrator_run;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+-- stores/sql/claims.py SqlClaims._give_back
+DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
+-- stores/sql/claims.py SqlClaims._give_back
+DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL AND (migrator_timeout.id NOT IN (:id_1));
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+-- stores/sql/claims.py SqlClaims._give_back
+SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+-- stores/sql/claims.py SqlClaims._give_back
+SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator_timeout
-WHERE migrator_timeout.batch_id IS NULL;
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL AND (migrator_timeout.id NOT IN (:id_1));
 
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO "my.own timeouts" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id IS NULL;
-
--- stores/sql/claims.py SqlClaims._insert
-INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
-FROM migrator_timeout
-WHERE migrator_timeout.id IN (:id_1);
+-- stores/sql/claims.py SqlClaims._give_back
+UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes WHERE migrator_batch.id = :id_1;
 
 -- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
@@ -852,6 +806,9 @@ WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 
 FROM timeouts
 WHERE timeouts."Time" <= :Time_3 AND timeouts."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
 
+-- stores/sql/claims.py SqlClaims._release
+UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
+
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
@@ -872,17 +829,6 @@ WHERE of_mode."mode" = :mode_1);
 -- stores/sql/claims.py SqlClaims.claim_within
 UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator_batch.id = :id_1;
 
--- stores/sql/claims.py SqlClaims.give_back
-DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
-
--- stores/sql/claims.py SqlClaims.give_back
-UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes WHERE migrator_batch.id = :id_1;
-
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1;
 
@@ -890,13 +836,13 @@ UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batc
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
 -- stores/sql/claims.py SqlClaims.put_back
+UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) AND (migrator_timeout.id NOT IN (:id_1));
+
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id IS NULL;
 
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
-
--- stores/sql/claims.py SqlClaims.release
-UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."Id" IN (:Id_1) AND (SELECT 1
@@ -959,6 +905,136 @@ SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS "Endpoint"
 FROM "TimeoutEntity"
 WHERE ("TimeoutEntity"."Endpoint" IS NULL OR "TimeoutEntity"."Endpoint" = :Endpoint_1) AND ROWNUM <= :param_1) anon_1;
+
+-- stores/sql/returns.py Returns.count_taken
+SELECT count(*) AS count_1
+FROM timeouts
+WHERE (SELECT 1
+FROM migrator_timeout known
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NOT NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) AND (migrator_timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL AND (migrator_timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO "my.own timeouts" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) AND (migrator_timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL AND (migrator_timeout.id NOT IN (:id_1));
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id IS NULL;
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/returns.py Returns.insert
+INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
+FROM migrator_timeout
+WHERE migrator_timeout.id IS NULL;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator_timeout.id, migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) ORDER BY migrator_timeout.id;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator_timeout.id, migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.id;
+
+-- stores/sql/returns.py Returns.refusals
+SELECT migrator_timeout.id, migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.id IN (:id_1) ORDER BY migrator_timeout.id;
+
+-- stores/sql/returns.py Returns.set_aside
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/returns.py ids_there.<locals>.<setcomp>
+SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Id" IN (:Id_1);
+
+-- stores/sql/returns.py ids_there.<locals>.<setcomp>
+SELECT timeouts."Id"
+FROM timeouts
+WHERE timeouts."Id" IN (:Id_1);
 
 -- stores/sql/seeding.py _write
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers") VALUES (:Id, :Destination, :SagaId, :State, :Endpoint, :Time, :Headers);
@@ -1437,4 +1513,5 @@ WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(k
 FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
+;
 

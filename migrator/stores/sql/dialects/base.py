@@ -72,6 +72,10 @@ class Dialect(ABC):
         is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
         return guid_as_bytes(column) if is_bytes else column
 
+    def check_deferred(self, connection: sa.Connection) -> None:
+        """Have constraints that wait for the commit be checked now, where there are such."""
+        del connection
+
     def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
         """Return how a row spelled its owner, out of what the ledger keeps beside it."""
         return extra

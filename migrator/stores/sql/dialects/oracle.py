@@ -88,6 +88,10 @@ class OracleDialect(LookingDialect):
         )
         return sa.insert(ledger.timeout).from_select(list(kept), chosen)
 
+    def check_deferred(self, connection: sa.Connection) -> None:
+        """Check what is deferred."""
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:

@@ -163,6 +163,10 @@ class PostgresqlDialect(Dialect):
         row = inserted.c
         return sa.select(row.row_index, row.store_id, unread, row.due, row.body, unread)
 
+    def check_deferred(self, connection: sa.Connection) -> None:
+        """Check what is deferred."""
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
