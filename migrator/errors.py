@@ -184,6 +184,10 @@ class SomeGone(SourceGone):
         self.back = back
 
 
+class RowsKept(StoreError):
+    """The legacy table keeps rows that a claim removes. Nothing was changed."""
+
+
 class RowRefused(StoreError):
     """The legacy store does not take a row, because of what is in it. Nothing was changed."""
 

@@ -11,6 +11,7 @@ from migrator.errors import (
     DatabaseFailedOver,
     LedgerCloned,
     LedgerMissing,
+    RowsKept,
     StoreError,
     StoreLocked,
     StoreUnavailable,
@@ -41,6 +42,8 @@ STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
 _NONE_READ: Final = not_checked("store", "no table of the endpoints could be read")
 UNREADABLE: Final = "legacy-table"
 """The check of what is found unreadable by no check."""
+_RIGHTS_REMEDY: Final = "let `migrator db grants` print what the user needs"
+_KEPT_REMEDY: Final = "a claim moves a row, so the table has to let it go; nothing was changed"
 _FINISH: Final = "finish that run, or abort it with the vendor's tool"
 
 
@@ -244,9 +247,10 @@ def rights(context: Context) -> Iterator[Finding]:
             yield unreadable(endpoint, exc)
         except StoreUnavailable:
             raise
+        except RowsKept as exc:
+            yield refused(endpoint.source, str(exc), _KEPT_REMEDY, endpoint=endpoint.name)
         except StoreError as exc:
-            remedy = "let `migrator db grants` print what the user needs"
-            yield refused(endpoint.source, str(exc), remedy, endpoint=endpoint.name)
+            yield refused(endpoint.source, str(exc), _RIGHTS_REMEDY, endpoint=endpoint.name)
         else:
             yield ok(endpoint.source, "a claim went through and was rolled back")
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.errors import LeaseLost, StoreLocked
+from migrator.errors import LeaseLost, RowsKept, StoreError, StoreLocked
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane, content_hash
@@ -265,6 +265,56 @@ def test_a_row_that_the_table_refuses_keeps_no_other_row(site: Site) -> None:
     assert len(site.legacy_rows()) == 6 + 3
     assert site.manager.remove(twins[0].id)
     assert site.claims.release_quarantined(endpoint) == 1
+
+
+_KEEPERS = {
+    "postgresql": (
+        "CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$",
+        "CREATE TRIGGER soft_delete {} DELETE ON {} FOR EACH ROW EXECUTE FUNCTION keeps()",
+    ),
+    "sqlite": ("", "CREATE TRIGGER soft_delete BEFORE DELETE ON {1} BEGIN SELECT RAISE({2}); END"),
+    "mysql": (
+        "",
+        "CREATE TRIGGER soft_delete BEFORE DELETE ON {1} FOR EACH ROW "
+        "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'soft_delete forbids it'",
+    ),
+}
+"""How each database is told to keep rows: a function, and a trigger called ``soft_delete``."""
+
+
+@pytest.mark.own_table
+@pytest.mark.parametrize("says_so", [False, True], ids=["silently", "with an error"])
+def test_a_table_that_keeps_its_rows_is_an_error_that_names_the_trigger(
+    site: Site, *, says_so: bool
+) -> None:
+    """At the trial and at every claim, until nothing keeps them; nothing is in both places."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    function, trigger = _KEEPERS[site.kind]
+    body = "RAISE EXCEPTION 'soft_delete forbids it';" if says_so else "RETURN NULL;"
+    how = "ABORT, 'soft_delete forbids it'" if says_so else "IGNORE"
+    for text in filter(None, (function.format(body), trigger.format("BEFORE", site.quoted(), how))):
+        site.execute(text)
+    for attempt in (site.store.trial_claim, lambda each: site.claim(each, lease)):
+        with pytest.raises(StoreError, match="soft_delete"):
+            attempt(endpoint)
+    assert (site.legacy_rows(), site.ledger_rows()) == (hours(3), [])
+    of_table = f" ON {site.quoted()}" if site.is_postgresql else ""
+    site.execute(f"DROP TRIGGER soft_delete{of_table}")
+    assert site.claim(endpoint, lease).batch.size == 3
+
+
+@pytest.mark.own_table
+def test_a_row_that_is_written_again_when_it_is_removed_is_not_claimed(site: Site) -> None:
+    """It would be sent twice: by us, and by whoever finds it there."""
+    if not site.is_postgresql:
+        pytest.skip("only PostgreSQL lets a trigger write the table it is on")
+    endpoint, lease = site.create(hours(3)), site.lease()
+    function, trigger = _KEEPERS[site.kind]
+    site.execute(function.format(f"INSERT INTO {site.quoted()} SELECT OLD.*; RETURN OLD;"))
+    site.execute(trigger.format("AFTER", site.quoted()))
+    with pytest.raises(RowsKept, match="keeps rows that are removed"):
+        site.claim(endpoint, lease)
+    assert (site.legacy_rows(), site.ledger_rows()) == (hours(3), [])
 
 
 def test_a_released_batch_says_so_and_has_a_higher_attempt(site: AnySite) -> None:

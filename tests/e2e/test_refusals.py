@@ -11,7 +11,7 @@ from psycopg import sql
 
 from dev.servers import wait_until
 from migrator.errors import ExitCode
-from tests.e2e.daemon import listen, listens, told
+from tests.e2e.daemon import listen, listens, status, told
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -108,3 +108,47 @@ def test_rows_that_their_table_does_not_take_back_stay_and_the_others_go(rig: Ri
     rig.must("rollback", "--yes")
     assert {i: r for i, r in rig.stored().items() if i in before} == before
     assert (len(rig.stored_ids()), rig.quarantined()) == (40, {})
+
+
+# ── a table that keeps its rows ─────────────────────────────────────────────────────────────────
+
+
+def keep_rows(rig: Rig) -> None:
+    """Have every row stay that is removed, as soft deletion does; nothing is said."""
+    with rig.sql() as connection:
+        connection.execute(
+            "CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; "
+            "END $$"
+        )
+        text = "CREATE TRIGGER soft_delete BEFORE DELETE ON {} FOR EACH ROW EXECUTE FUNCTION kept()"
+        connection.execute(sql.SQL(text).format(rig.table))
+
+
+def test_a_trigger_that_keeps_rows_is_named_and_nothing_is_moved(rig: Rig) -> None:
+    """By preflight, which has removed a row and seen that it is still there."""
+    rig.prepare()
+    rig.insert([row() for _ in range(20)])
+    keep_rows(rig)
+    for command in (("preview", "--endpoint", "Sales"), ONCE):
+        done = rig.run(*command)
+        assert done.returncode == ExitCode.PREFLIGHT_REFUSED, done.stderr
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "of 1 row, 0 were removed; rolled back" in said
+        assert "drop or disable what may keep them: soft_delete" in said
+    assert len(rig.stored_ids()) == 20
+    assert not rig.query("SELECT 1 FROM migrator.timeout")
+
+
+def test_a_daemon_says_that_rows_are_kept_that_came_later(rig: Rig, tmp_path: Path) -> None:
+    """Its table was empty at the start; once nothing keeps them, they are moved."""
+    rig.prepare()
+    keep_rows(rig)
+    listen(rig, tmp_path)
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: rig.has_lane() and listens(rig), what="a daemon that works")
+    rig.insert([row() for _ in range(20)])
+    wait_until(lambda: "soft_delete" in json.dumps(status(rig)), what="a status that says so")
+    with rig.sql() as connection:
+        connection.execute("DROP FUNCTION kept CASCADE")
+    wait_until(lambda: not rig.stored_ids(), what="rows that are moved")
+    rig.stop(process)

@@ -26,7 +26,7 @@ from migrator.database.portable import (
     row_by_row,
 )
 from migrator.database.types import database_now
-from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreLocked
+from migrator.errors import IllegalTransition, LeaseLost, RowsKept, StoreError, StoreLocked
 from migrator.ledger.claims import insert_trial_run, open_batch, under_lease
 from migrator.ledger.quarantine import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
@@ -40,7 +40,7 @@ from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, candidates, ids_for, wanted
-from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, not_all_put
+from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, ids_there, not_all_put
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class SqlClaims:
         self._monotonic_s = monotonic_s
         self._left: dict[str, dict[str, float]] = {}
         """By source: rows that cannot be claimed, and until when each is left."""
+        self._removes_from = set[str]()
+        """Sources from which a claim was seen to remove rows."""
         self._returns = Returns(engine=engine, ledger=ledger, dialect=self._dialect)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
@@ -240,12 +242,17 @@ class SqlClaims:
             claimed_at=database_now(),
         )
         move = Move(legacy=legacy, ledger=self._ledger, request=request, batch_id=batch.id)
-        if is_unread:
-            moved = self._dialect.move_unread(connection, move)
-        else:
-            moved = self._dialect.move(connection, move)
-        if moved is None:
-            return None
+        try:
+            if is_unread:
+                moved = self._dialect.move_unread(connection, move)
+            else:
+                moved = self._dialect.move(connection, move)
+            if moved is None:
+                return None
+            self._demand_gone(connection, legacy, moved.last_id)
+        except RowsKept as exc:
+            names = self._dialect.delete_triggers(connection, legacy)
+            raise RowsKept(f"{exc}; {kept_by(names)}") from exc
         claimed = replace(batch, size=moved.size, body_bytes=moved.body_bytes, fresh=moved.rows)
         table = self._ledger.batch
         statement = sa.update(table).where(table.c.id == batch.id)
@@ -258,6 +265,20 @@ class SqlClaims:
             )
         )
         return Claim(batch=claimed, cursor=Cursor(due_at=moved.last_due, id=moved.last_id))
+
+    def _demand_gone(self, connection: sa.Connection, legacy: LegacyTable, last_id: str) -> None:
+        """Return when a row that was removed is gone; looked at once for each source.
+
+        A trigger may write it again, or act instead of the server, which counts it all the same.
+
+        Raises:
+            RowsKept: It is still there; the caller rolls back.
+        """
+        if legacy.source in self._removes_from:
+            return
+        if ids_there(connection, legacy, [last_id]):
+            raise RowsKept(f"{legacy.source} keeps rows that are removed; rolled back")
+        self._removes_from.add(legacy.source)
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Refuse: one transaction leaves nothing half-done."""
@@ -388,6 +409,13 @@ class SqlClaims:
 def but_for(row: sa.Table, refused: Refusals) -> Sequence[sa.ColumnElement[bool]]:
     """Return the condition that a row is none of those *refused*; empty: there are none."""
     return [~among(row.c.id, refused)] if refused else []
+
+
+def kept_by(names: Sequence[str]) -> str:
+    """Return what an operator does about triggers called *names* that may keep rows."""
+    if not names:
+        return "find the trigger, rule or policy that keeps them, and drop or disable it"
+    return f"drop or disable what may keep them: {', '.join(names)}"
 
 
 def is_there(legacy: LegacyTable, request: ClaimRequest) -> sa.ColumnElement[int]:

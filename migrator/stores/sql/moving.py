@@ -27,7 +27,7 @@ from sqlalchemy.types import Uuid
 
 from migrator.database.portable import row_by_row
 from migrator.database.types import GuidBytes, byte_length, exactly, guid_as_text, uuid_as_text
-from migrator.errors import StoreError
+from migrator.errors import RowsKept, StoreError
 from migrator.ledger.batches import timeouts_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
@@ -202,7 +202,7 @@ def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
     return found | spelled
 
 
-def moved(found: Iterable[sa.Row[Any]]) -> Moved | None:
+def moved(found: Iterable[Sequence[Any]]) -> Moved | None:
     """Return what rows of ``content_of`` are together, in whatever order; None: there are none."""
     rows = sorted(timeouts_of(found), key=lambda row: row.row_index)
     if not rows:
@@ -365,7 +365,7 @@ def move_rows(
         )
         demand(legacy, "copied", copied, of=len(chunk))
         removed = connection.execute(removing(legacy, ids)).rowcount
-        demand(legacy, "removed", removed, of=len(chunk))
+        demand_removed(legacy, removed, of=len(chunk))
         position += len(chunk)
     return summed(rows)
 
@@ -390,6 +390,20 @@ def demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
     if count != of:
         were = f"{counted(count, 'was', 'were')} {done}"
         raise StoreError(f"{legacy.source}: of {counted(of, 'row')}, {were}; rolled back")
+
+
+def demand_removed(legacy: LegacyTable, count: int, *, of: int) -> None:
+    """Return when all rows that were copied were removed.
+
+    Raises:
+        RowsKept: The table has kept some, and the database said nothing; the caller rolls back.
+    """
+    if count < of:
+        raise RowsKept(
+            f"{legacy.source} keeps rows that are removed: of {counted(of, 'row')}, "
+            f"{counted(count, 'was', 'were')} removed; rolled back"
+        )
+    demand(legacy, "removed", count, of=of)
 
 
 def fitting(picked: Sequence[sa.Row[Any]], max_bytes: int) -> Sequence[sa.Row[Any]]:

@@ -814,7 +814,26 @@ UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATE
 -- stores/sql/claims.py SqlClaims._release_some
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND migrator.timeout.id > :id_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_some
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND migrator.timeout.id > :id_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_some
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND migrator.timeout.id > :id_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
+
+-- stores/sql/claims.py SqlClaims._release_some
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.source = :source_1 AND migrator.timeout.id > :id_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
 -- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
@@ -1447,6 +1466,13 @@ FROM migrator.batch GROUP BY migrator.batch.endpoint, migrator.batch.source;
 SELECT migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id GROUP BY migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful');
 
+-- verify/queries.py Verifications.claimed_since.<locals>.<lambda>
+SELECT TOP :param_1 migrator.timeout.id
+FROM migrator.timeout
+WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
+
 -- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM [public].timeoutentity
@@ -1482,6 +1508,15 @@ FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migr
 FROM (SELECT (SELECT TOP :param_2 known.id
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1)) AS id
+FROM timeouts) AS found
+WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
+
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
+SELECT migrator.timeout.id, migrator.timeout.batch_id AS batch, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id AS timeout_id, migrator.timeout.destination, migrator.timeout.due AS due_at, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, migrator.batch.claimed_at, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
+FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
+FROM (SELECT (SELECT TOP :param_2 known.id
+FROM migrator.timeout AS known
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) AS id
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 

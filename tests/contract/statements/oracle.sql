@@ -1463,6 +1463,14 @@ FROM migrator_batch GROUP BY migrator_batch.endpoint, migrator_batch.source;
 SELECT migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id GROUP BY migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful');
 
+-- verify/queries.py Verifications.claimed_since.<locals>.<lambda>
+SELECT migrator_timeout.id
+FROM migrator_timeout
+WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
 -- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM "TimeoutEntity"
@@ -1500,6 +1508,16 @@ FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migr
 FROM (SELECT (SELECT known.id
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) AS id
+FROM timeouts) found
+WHERE found.id IS NOT NULL ORDER BY found.id
+ FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
+
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
+SELECT migrator_timeout.id, migrator_timeout.batch_id AS batch, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id AS timeout_id, migrator_timeout.destination, migrator_timeout.due AS due_at, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, migrator_batch.claimed_at, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
+FROM (SELECT (SELECT known.id
+FROM migrator_timeout known
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND known.endpoint IN (:endpoint_1) AND ROWNUM <= :param_1) AS id
 FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;

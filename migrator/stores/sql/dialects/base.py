@@ -143,6 +143,10 @@ class Dialect(ABC):
         """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
         return None
 
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return the triggers of the table that act when a row is removed, where it can tell."""
+        return ()
+
     def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
         """Return what is to be known of the database itself; see ``Store.remarks``."""
         return ()

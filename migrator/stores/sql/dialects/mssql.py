@@ -74,6 +74,12 @@ _AS_KEPT: Final = sa.text(
     "LEFT JOIN sys.tables AS t ON t.schema_id = s.schema_id AND t.name = :called "
     "WHERE s.name = :of_schema"
 )
+_TRIGGERS: Final = sa.text(
+    "SELECT t.name, t.is_instead_of_trigger AS is_instead FROM sys.triggers AS t "
+    "JOIN sys.trigger_events AS e ON e.object_id = t.object_id "
+    "WHERE t.parent_id = OBJECT_ID(:name) AND t.is_disabled = 0 AND e.type_desc = 'DELETE' "
+    "ORDER BY t.name"
+)
 _RIGHTS: Final = sa.text(
     "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
     "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'INSERT') AS \"INSERT\", "
@@ -208,15 +214,33 @@ class MssqlDialect(LookingDialect):
         return [right for right, is_granted in rights.items() if not is_granted]
 
     def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
-        """Return that the driver is not Microsoft's, should that be so."""
+        """Return that the driver is not Microsoft's, or that a trigger acts instead of the server.
+
+        That trigger removes nothing, and the server counts the rows as removed all the same.
+        """
         name = server.foreign_driver(connection)
         if name is None:
-            return None
+            return self._instead(connection, legacy)
         return (
             f"the ODBC driver is {name}, but only Microsoft's is supported: others do not report "
             "why the server ended a transaction; install it, and name it in store.url "
             "(driver=ODBC+Driver+18+for+SQL+Server)"
         )
+
+    def _instead(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
+        found = connection.execute(_TRIGGERS, {"name": _quoted(connection, legacy.table)})
+        names = [each.name for each in found if each.is_instead]
+        if not names:
+            return None
+        return (
+            f"trigger {', '.join(names)} acts INSTEAD OF the server: rows would be claimed and "
+            "stay in the table; drop or disable it"
+        )
+
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which."""
+        found = connection.execute(_TRIGGERS, {"name": _quoted(connection, legacy.table)})
+        return [each.name for each in found]
 
     def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Return when each destination fits into its column, which counts pairs of UTF-16 twice.

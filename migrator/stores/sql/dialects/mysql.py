@@ -36,6 +36,7 @@ from migrator.stores.sql.moving import (
     Move,
     Moved,
     demand,
+    demand_removed,
     fitting,
     ledger_values,
     picking,
@@ -48,6 +49,11 @@ _REST_OF_ROW_BYTES: Final = 4096
 _ESTIMATE: Final = sa.text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
+)
+_DELETE_TRIGGERS: Final = sa.text(
+    "SELECT trigger_name FROM information_schema.triggers WHERE event_manipulation = 'DELETE' "
+    "AND event_object_schema = COALESCE(:schema, DATABASE()) AND event_object_table = :name "
+    "ORDER BY 1"
 )
 _ENGINE: Final = sa.text(
     "SELECT engine FROM information_schema.tables "
@@ -125,7 +131,7 @@ class MysqlDialect(LookingDialect):
         copied = connection.execute(self.copying(move, named, large), ids)
         demand(legacy, "copied", copied.rowcount, of=len(rows))
         removed = connection.execute(self.removing(connection, legacy, named), ids)
-        demand(legacy, "removed", removed.rowcount, of=len(rows))
+        demand_removed(legacy, removed.rowcount, of=len(rows))
         return summed(rows)
 
     def picking(self, move: Move, index: str | None) -> sa.Select[Any]:
@@ -246,6 +252,11 @@ class MysqlDialect(LookingDialect):
             f"its engine is {engine}, which has no transactions: a claim could lose or duplicate "
             "rows; ALTER TABLE … ENGINE=InnoDB first"
         )
+
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which."""
+        names = {"schema": legacy.table.schema, "name": legacy.table.name}
+        return connection.scalars(_DELETE_TRIGGERS, names).all()
 
     def folds_names(self, connection: sa.Connection) -> bool:
         """Return whether the server keeps names of tables in lower case, as it does on Windows."""

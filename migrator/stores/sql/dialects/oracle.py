@@ -44,6 +44,21 @@ _ESTIMATE: Final = sa.text(
     "AND owner = coalesce(:owner, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
 )
 
+_DELETE_TRIGGERS: Final = sa.text(
+    "SELECT trigger_name FROM all_triggers WHERE table_name = :name AND status = 'ENABLED' "
+    "AND table_owner = coalesce(:owner, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) "
+    "AND triggering_event LIKE '%DELETE%' ORDER BY trigger_name"
+)
+
+
+def _names(connection: sa.Connection, legacy: LegacyTable) -> Mapping[str, str | None]:
+    denormalize: Any = connection.dialect.denormalize_name
+    schema = legacy.table.schema
+    return {
+        "name": denormalize(legacy.table.name),
+        "owner": None if schema is None else denormalize(schema),
+    }
+
 
 class OracleDialect(LookingDialect):
     """Moves with statements of at most 500 rows."""
@@ -87,6 +102,10 @@ class OracleDialect(LookingDialect):
             row.Id == sa.bindparam("wanted", type_=row.Id.type)
         )
         return sa.insert(ledger.timeout).from_select(list(kept), chosen)
+
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which."""
+        return connection.scalars(_DELETE_TRIGGERS, _names(connection, legacy)).all()
 
     def check_deferred(self, connection: sa.Connection) -> None:
         """Check what is deferred."""
@@ -137,13 +156,7 @@ class OracleDialect(LookingDialect):
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
         """Return what the last gathering of statistics found."""
-        denormalize: Any = connection.dialect.denormalize_name
-        schema = legacy.table.schema
-        names = {
-            "name": denormalize(legacy.table.name),
-            "owner": None if schema is None else denormalize(schema),
-        }
-        return int(connection.execute(_ESTIMATE, names).scalar() or 0)
+        return int(connection.execute(_ESTIMATE, _names(connection, legacy)).scalar() or 0)
 
     def spelled(self, name: str) -> str:
         """Return *name* as SQLAlchemy spells upper case: lower, where it needs no quotes."""

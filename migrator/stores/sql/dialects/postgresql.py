@@ -34,6 +34,7 @@ from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_
 from migrator.stores.sql.moving import (
     Move,
     Moved,
+    demand_removed,
     fits,
     ledger_values,
     moved,
@@ -66,6 +67,15 @@ _RIGHTS: Final = sa.text(
 )
 
 
+_IS_FILTERED: Final = sa.text("SELECT row_security_active(CAST(:name AS regclass))")
+_DELETE_TRIGGERS: Final = sa.text(
+    "SELECT tgname FROM pg_trigger WHERE tgrelid = CAST(:name AS regclass) AND NOT tgisinternal "
+    "AND tgenabled <> 'D' AND tgtype & 8 <> 0 AND tgtype & 66 <> 0 "  # DELETE; BEFORE, INSTEAD
+    "UNION SELECT rulename FROM pg_rewrite WHERE ev_class = CAST(:name AS regclass) "
+    "AND ev_type = '4' ORDER BY 1"
+)
+
+
 class _other_side(FunctionElement[datetime]):
     """A moment as UTC without a zone, or the other way round, whatever the session's zone is."""
 
@@ -83,6 +93,18 @@ def _timezone(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
     return f"timezone('UTC', {compiler.process(element.clauses, **kw)})"
 
 
+def _moved(result: sa.CursorResult[Any], legacy: LegacyTable) -> Moved | None:
+    """Return what ``statement`` has moved.
+
+    Raises:
+        RowsKept: The table has kept rows, as a trigger does that returns NULL.
+    """
+    rows: Sequence[Any] = result.all()
+    found = moved([row[1:] for row in rows if row.store_id is not None])
+    demand_removed(legacy, 0 if found is None else found.size, of=rows[0].rows)
+    return found
+
+
 class PostgresqlDialect(Dialect):
     """Moves with one statement: pick and lock, delete, insert."""
 
@@ -95,12 +117,12 @@ class PostgresqlDialect(Dialect):
         """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
         if move.request.only is not None or move.request.but_for:
-            return moved(connection.execute(self.statement(move)))
+            return _moved(connection.execute(self.statement(move)), move.legacy)
         values = parameters(move)
         statement = self._statement_with(
             move.legacy, move.ledger, move.request.endpoint, frozenset(values)
         )
-        return moved(connection.execute(statement, values))
+        return _moved(connection.execute(statement, values), move.legacy)
 
     @lru_cache(maxsize=256)  # noqa: B019 - there is one of this class, without state
     def _statement_with(
@@ -119,7 +141,7 @@ class PostgresqlDialect(Dialect):
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move rows inside the server; see ``Dialect``."""
         self.plan(connection, move.request)
-        found = moved(connection.execute(self.statement(move, reads_text=False)))
+        found = _moved(connection.execute(self.statement(move, reads_text=False)), move.legacy)
         return found and replace(found, rows=None)
 
     def plan(self, connection: sa.Connection, request: ClaimRequest) -> None:
@@ -133,6 +155,7 @@ class PostgresqlDialect(Dialect):
     def statement(self, move: Move, *, reads_text: bool = True) -> sa.Select[Any]:
         """Return the whole move as one statement that returns the rows as they are kept.
 
+        Each has how many were meant before it; where the table has kept all of them, that alone.
         Without *reads_text*, destination and headers come back as NULL.
         """
         table, chosen = move.legacy.table, sized(move)
@@ -157,11 +180,17 @@ class PostgresqlDialect(Dialect):
             .returning(*content_of(kept))
             .cte("kept")
         )
-        if reads_text:
-            return sa.select(*content_of(inserted))
-        unread = sa.null()
-        row = inserted.c
-        return sa.select(row.row_index, row.store_id, unread, row.due, row.body, unread)
+        meant = (
+            sa.select(sa.func.count().label("rows")).where(fits(chosen, move.request)).cte("meant")
+        )
+        row, unread = inserted.c, sa.null()
+        content = (
+            content_of(inserted)
+            if reads_text
+            else (row.row_index, row.store_id, unread, row.due, row.body, unread)
+        )
+        both = meant.outerjoin(inserted, sa.true())
+        return sa.select(meant.c.rows, *content).select_from(both)
 
     def check_deferred(self, connection: sa.Connection) -> None:
         """Check what is deferred."""
@@ -249,6 +278,21 @@ class PostgresqlDialect(Dialect):
         names = {"schema": legacy.table.schema, "name": legacy.table.name}
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right.upper() for right, is_granted in rights.items() if not is_granted]
+
+    def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
+        """Return that a policy may hide rows from the database user."""
+        name = connection.dialect.identifier_preparer.format_table(legacy.table)
+        if not connection.scalar(_IS_FILTERED, {"name": name}):
+            return None
+        return (
+            "row level security is active for the database user: rows that a policy hides would "
+            "stay without a word; give the user BYPASSRLS, or disable it for this table"
+        )
+
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return those that run before a row is removed, or instead of that, and rules."""
+        name = connection.dialect.identifier_preparer.format_table(legacy.table)
+        return connection.scalars(_DELETE_TRIGGERS, {"name": name}).all()
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
         """Return the types of the vendor's script (reference 1.2)."""

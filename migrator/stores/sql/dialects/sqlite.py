@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -14,13 +14,20 @@ from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.database.types import GuidBytes
 from migrator.ledger.batches import content_of
 from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     Move,
     Moved,
+    demand_removed,
     fits,
     ledger_values,
     moved,
     sized,
+)
+
+_COUNTED: Final = {"preserve_rowcount": True}
+_TRIGGERS: Final = sa.text(
+    "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :name ORDER BY 1"
 )
 
 
@@ -60,9 +67,15 @@ class SqliteDialect(Dialect):
         wanted = sa.select(*values.values()).where(
             table.c.Id == chosen.c.Id, fits(chosen, move.request)
         )
-        connection.execute(sa.insert(kept).from_select(list(values), wanted))
+        copying = sa.insert(kept).from_select(list(values), wanted)
+        copied = connection.execute(copying, execution_options=_COUNTED).rowcount
         ids = _moved_into(move, self.as_stored(kept.c.store_id, legacy, "Id"))
-        connection.execute(sa.delete(table).where(table.c.Id.in_(ids)))
+        removed = connection.execute(sa.delete(table).where(table.c.Id.in_(ids))).rowcount
+        demand_removed(legacy, removed, of=copied)
+
+    def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return all triggers: what they are for is in their text."""
+        return connection.scalars(_TRIGGERS, {"name": legacy.table.name}).all()
 
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
