@@ -152,6 +152,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "renew_failed": "a lease could not be renewed this time; it is tried again",
     "row_left": "one row cannot be claimed, and stays in the store for now; the others go on",
     "rows_held": "how many timeouts wait in the store for a destination, when `--once` ends",
+    "rows_locked": "how many timeouts `--once` leaves because other transactions have them locked",
     "rows_refused": "the broker refuses rows of a direct batch repeatedly; is a queue full?",
     "run_end_failed": "the end of a run could not be recorded in the ledger",
     "sagas_cleared": "timeouts of completed sagas were removed from the store",
@@ -166,6 +167,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "table_failing": "the table of an endpoint fails or is locked; the endpoint waits, the others "
     "go on; once a minute as long as it lasts",
     "table_left": "with `--once`, an endpoint was left because its table fails or is locked",
+    "waiting_for_locks": "a run that is to end waits for rows that other transactions have locked",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
     "web_crashed": "a bug ended the web server; work continues, without status and control",
@@ -196,9 +198,9 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
     ),
     ExitCode.QUARANTINED: (
         "done, but rows are in quarantine, or wait in the store for a destination that cannot be "
-        "reached",
+        "reached, or because other transactions have them locked",
         "`migrator quarantine list`, then [reasons](quarantine-reasons.md); `migrator status` "
-        "names the destinations",
+        "names the destinations; run it again once those transactions have ended",
     ),
     ExitCode.DOUBTFUL: (
         "the outcome of a batch is doubtful, or `verify` found contradictions",

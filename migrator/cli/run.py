@@ -45,8 +45,9 @@ def run(
 
     Exit codes: 0 done; 3 a check refused all; 4 store or broker unreachable;
       5 done, but rows are in quarantine, or are parked in the ledger for a destination that
-      cannot be reached; 6 the outcome of a batch is doubtful; 7 with --once: done, but for
-      endpoints that a check refuses, or whose table fails.
+      cannot be reached, or others have had them locked for ten seconds; 6 the outcome of a
+      batch is doubtful; 7 with --once: done, but for endpoints that a check refuses, or
+      whose table fails.
     """
     from migrator.cli.running import work
 

@@ -33,7 +33,7 @@ from migrator.web.status import endpoint_documents
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 2.0
-_AT_END: Final = ("is_finished", "left", "overdue", "later", "sent_by", "text")
+_AT_END: Final = ("is_finished", "left", "overdue", "later", "locked", "sent_by", "text")
 """What ``migrator/run/1`` has of each endpoint besides its counts; null: not known."""
 
 

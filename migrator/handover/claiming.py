@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -288,6 +288,28 @@ class Claimer:
                     self._note(progress, delay_range, claim)
                 return claim.batch
         return None
+
+    def unclaimed(self, lease: Lease) -> Mapping[EndpointName, int]:
+        """Return how many rows each endpoint has that should be claimed, and were not.
+
+        After claims that found none: others have locked them. What belongs to an endpoint that
+        waits is not counted.
+        """
+        selection, now = self.selection(), self.clock.now()
+        after, until = selection.future(now)
+        floor = None if selection.takes_overdue else after
+        found: dict[EndpointName, int] = {}
+        for each in self._turns:
+            if self._passes_over(each.endpoint):
+                continue
+            request = self._request(each, lease, self.mode, floor, until, None, 1)
+            try:
+                rows = self.claims.unclaimed(request)
+            except StoreError as exc:
+                self._leave_out(each.endpoint, exc)
+            else:
+                found |= {each.endpoint.name: rows} if rows else {}
+        return found
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""

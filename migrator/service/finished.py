@@ -29,7 +29,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.schedule import Job
 from migrator.stores.endpoints import Selection
-from migrator.text import grouped
+from migrator.text import counted, grouped
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ class EndpointEnd:
     remaining: Remaining | None
     """None: it could not be counted, or its rows are not moved."""
     is_finished: bool
+    locked: int = 0
+    """Rows that were left because other transactions have them locked."""
 
     @property
     def counts(self) -> EndpointProgress:
@@ -90,6 +92,11 @@ class EndpointEnd:
         ]
         rest = ", ".join(f"{grouped(rows)} {what}" for rows, what in open_rows if rows)
         left = f" {left_text(self.remaining)}" if self.remaining and self.remaining.left else ""
+        if self.locked:
+            left += (
+                f" {counted(self.locked, 'row is', 'rows are')} locked by other transactions; run "
+                "it again once these have ended."
+            )
         return f"{done}; {rest}.{left}" if rest else f"{done}.{left}"
 
 
@@ -186,8 +193,12 @@ class FinishWatch:
                     raise
         return found
 
-    def at_end(self, endpoints: Sequence[StoreEndpoint]) -> tuple[Progress, Sequence[EndpointEnd]]:
+    def at_end(
+        self, endpoints: Sequence[StoreEndpoint], locked: Mapping[EndpointName, int]
+    ) -> tuple[Progress, Sequence[EndpointEnd]]:
         """Return what the ledger has, and how each of *endpoints* is at the end of a run.
+
+        *locked* has the rows that were left because others have them locked.
 
         Raises:
             LedgerError: It cannot be read now.
@@ -205,6 +216,7 @@ class FinishWatch:
                 progress=by_name.get(name),
                 remaining=remaining.get(name),
                 is_finished=is_finished(by_name.get(name), remaining.get(name)),
+                locked=locked.get(name, 0),
             )
             for name in (endpoint.name for endpoint in endpoints)
         ]
@@ -268,6 +280,7 @@ def end_document(end: EndpointEnd) -> dict[str, object]:
         "endpoint": end.endpoint,
         **counts,
         **left,
+        "locked": end.locked,
         "is_finished": end.is_finished,
         "text": end.text,
     }

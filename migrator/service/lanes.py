@@ -67,6 +67,9 @@ _MAY_WAIT: Final = frozenset({BatchState.COMMITTING, *HALF_DONE})
 """Batches in these states may have to wait, for a receipt or for their store."""
 _ADOPT_AGAIN_S: Final = 10.0
 """After a failure, a dead owner's lane is left alone for so long."""
+LOCKS_S: Final = 10.0
+"""With *once*: so long rows are waited for that others have locked, after the last that was moved.
+A timeout manager has one locked for as long as it takes to send it."""
 _LOOK_AGAIN_S: Final = 2.0
 """While there is no lane to be had."""
 
@@ -261,6 +264,8 @@ class LaneThread(LaneWorker):
     """Works on one lane until there is nothing left, or until told to stop."""
 
     _look_at_s = 0.0
+    _locked_since_s: float | None = None
+    """With *once*: since when rows are there that others have locked; monotonic."""
 
     def __init__(
         self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
@@ -368,12 +373,13 @@ class LaneThread(LaneWorker):
             self._backoff.succeeded()
             self.trouble = None
             if did_something:
+                self._locked_since_s = None
                 continue
             if self._once and not is_ending:
                 self._note_elsewhere()
             if is_ending:
                 return
-            if self._once and self._is_all_done(changes):
+            if self._once and self._is_all_done(held, changes):
                 if session.unfinished is not None:
                     raise session.unfinished
                 return
@@ -390,7 +396,7 @@ class LaneThread(LaneWorker):
         self._look_at_s = now_s + _LOOK_EVERY_S
         return True
 
-    def _is_all_done(self, changes: int) -> bool:
+    def _is_all_done(self, held: HeldLease, changes: int) -> bool:
         """Return whether, with *once* and nothing to do in this lane, nothing is left at all.
 
         That is: nobody else has work of ours, and nothing had to wait since *changes* was read.
@@ -405,7 +411,24 @@ class LaneThread(LaneWorker):
             return False  # what is answered once nothing listens any more is sent again
         waits = self._throttle.delays_the_end(self._names)
         waits = waits or self._setup.claimer.look.failing.is_any_awaited()
-        return not waits and self._throttle.changes == changes
+        if waits or self._throttle.changes != changes:
+            return False
+        return not self._waits_for_locks(held)
+
+    def _waits_for_locks(self, held: HeldLease) -> bool:
+        """Look for rows that others have locked; wait for them for a while, then leave them."""
+        left = self._setup.claimer.unclaimed(held.lease)
+        now_s = time.monotonic()
+        if not left:
+            self._locked_since_s = None
+        elif self._locked_since_s is None:
+            self._locked_since_s = now_s
+            _log.info(
+                "waiting for rows that other transactions have locked",
+                extra={"action": "waiting_for_locks", "rows": {str(k): n for k, n in left.items()}},
+            )
+        self._stop.left_locked = left
+        return self._locked_since_s is not None and now_s < self._locked_since_s + LOCKS_S
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
         """Idle until it is time to look again, or until somebody acted."""

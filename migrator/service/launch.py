@@ -374,12 +374,13 @@ class _Daemon:
             held = self._held_rows() if self._once else ()
             in_quarantine = self._app.queries.quarantined(self._endpoints)
             is_all = held is not None and not any(each.rows for each in held) and not in_quarantine
+            is_all = is_all and not self._left_locked()
             code = ExitCode.DONE if is_all else ExitCode.QUARANTINED
         self._end_runs(code)
         ends: Sequence[EndpointEnd] = ()
         if self._once and code in _CAN_BE_TOLD:
             with suppress(MigratorError):  # it has ended, whether or not it can be told
-                progress, ends = self._finish.at_end(self._endpoints)
+                progress, ends = self._finish.at_end(self._endpoints, self._stop.left_locked)
                 if code in _IS_DONE:
                     self._hook_events.polled(progress)
                     self._hook_events.finished(ends)
@@ -432,6 +433,15 @@ class _Daemon:
                     extra={"action": "quarantine_limit_passed", **reason.facts},
                 )
                 yield LimitPassed(reason.text)
+
+    def _left_locked(self) -> bool:
+        """Log what was left because others have it locked; return whether there is any."""
+        for endpoint, rows in self._stop.left_locked.items():
+            _log.warning(
+                "rows were left: other transactions have them locked",
+                extra={"action": "rows_locked", "endpoint": endpoint, "rows": rows},
+            )
+        return bool(self._stop.left_locked)
 
     def _held_rows(self) -> Sequence[HeldRows] | None:
         """Return, and log, what is parked; None: it cannot be counted now."""

@@ -21,7 +21,7 @@ from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind,
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import Backoff
-from migrator.nservicebus.timeouts import BatchId, Lane
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Stop:
     those of dead owners are not looked into again."""
     elsewhere: dict[BatchId, MigratorError] = field(default_factory=dict)
     """Batches of our endpoints that go to another broker, and what can be done about each."""
+    left_locked: Mapping[EndpointName, int] = field(default_factory=dict)
+    """Rows that others have locked, by endpoint, as a run to the end saw them last."""
     reason: MigratorError | None = None
     """Why everything is to end although nobody asked; None: somebody did."""
     lock: threading.Lock = field(default_factory=threading.Lock)

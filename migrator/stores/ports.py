@@ -339,6 +339,17 @@ class Claims(Protocol):
         """
         ...
 
+    def unclaimed(self, request: ClaimRequest) -> int:
+        """Return how many rows of *request* are there and not in the ledger; up to a limit.
+
+        A claim that has just found none could not have them: others have locked them. 0, too,
+        where the store locks no rows.
+
+        Raises:
+            StoreUnavailable: It does not answer.
+        """
+        ...
+
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
 

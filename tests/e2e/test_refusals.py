@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 from psycopg import sql
 
 from dev.servers import wait_until
@@ -152,3 +156,35 @@ def test_a_daemon_says_that_rows_are_kept_that_came_later(rig: Rig, tmp_path: Pa
         connection.execute("DROP FUNCTION kept CASCADE")
     wait_until(lambda: not rig.stored_ids(), what="rows that are moved")
     rig.stop(process)
+
+
+# ── rows that others have locked ────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def locked(rig: Rig, ids: Sequence[str]) -> Iterator[None]:
+    """Have rows locked, as a timeout manager has that is about to send them."""
+    with psycopg.connect(rig.database_url.replace("+psycopg", "")) as connection:
+        text = 'SELECT 1 FROM {} WHERE "Id" = ANY(%s::uuid[]) FOR UPDATE'
+        connection.execute(sql.SQL(text).format(rig.table), [list(ids)])
+        yield
+
+
+def test_once_waits_for_rows_that_others_have_locked_and_says_what_it_left(rig: Rig) -> None:
+    """For some seconds; who runs it is told how many there were, and that it is not done."""
+    rig.prepare()
+    rows = [row() for _ in range(20)]
+    rig.insert(rows)
+    with locked(rig, [each.id for each in rows[:5]]):
+        done = rig.run(*ONCE, "--json")
+    assert (done.returncode, len(rig.stored_ids())) == (ExitCode.QUARANTINED, 5)
+    (endpoint,) = json.loads(done.stdout)["endpoints"]
+    assert (endpoint["handed_over"], endpoint["locked"], endpoint["is_finished"]) == (15, 5, False)
+    assert "5 rows are locked by other transactions; run it again" in endpoint["text"]
+
+    with locked(rig, [each.id for each in rows[:5]]):
+        process = rig.start(*ONCE)
+        wait_until(lambda: bool(rig.doing()), what="a run that works")
+        time.sleep(2)  # it has found nothing else to do meanwhile
+    done = rig.finish(process)
+    assert (done.returncode, len(rig.stored_ids())) == (ExitCode.DONE, 0)

@@ -88,6 +88,10 @@ class DocumentClaims:
         """Return all: a claim that finds nothing writes nothing here; see ``Claims``."""
         return requests
 
+    def unclaimed(self, request: ClaimRequest) -> int:
+        """Return 0: nobody locks a document; see ``Claims``."""
+        return 0
+
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done; see ``Claims``."""
         if batch.state is BatchState.RELEASING:

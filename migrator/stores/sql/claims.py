@@ -39,7 +39,7 @@ from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_r
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Move, candidates, ids_for, wanted
+from migrator.stores.sql.moving import Move, candidates, ids_for, in_ledger, wanted
 from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, ids_there, not_all_put
 
 _log = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ _LEFT_PER_MINUTE: Final = 4
 """So many of a table's rows are tried again in a minute."""
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
+_MOST_COUNTED: Final = 10_000
+"""Rows that others have locked; how many more there are is of no use."""
 _LOOKED_AT_ONCE: Final = 50
 """Tables in one statement."""
 _LOOK_LOCKS: Final = timedelta(seconds=0.2)
@@ -218,6 +220,28 @@ class SqlClaims:
                 return requests  # a claim reads past what this waited for
             raise
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
+
+    def unclaimed(self, request: ClaimRequest) -> int:
+        """Count without waiting for whoever has locked them; see ``Claims``."""
+        legacy, request = self._table_of(request.endpoint.source), self._but_for_left(request)
+        some = (
+            sa.select(sa.literal_column("1").label("one"))
+            .select_from(legacy.table)
+            .where(*wanted(legacy, request), in_ledger(legacy, self._ledger).is_(None))
+            .limit(_MOST_COUNTED)
+            .subquery()
+        )
+        doing = f"counting what is left in {legacy.source}"
+        try:
+            with reading(self._engine, StoreError, doing=doing) as connection:
+                prefer_indexes(connection)
+                return int(
+                    connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+                )
+        except StoreLocked as exc:
+            if mssql.is_lock_timeout(exc.__cause__):
+                return 1  # there is one at least, and somebody has it locked
+            raise
 
     def claim_within(
         self,

@@ -308,11 +308,11 @@ def test_at_the_end_of_a_run_the_table_is_counted_before_the_ledger(world: World
 
     world.read = read  # type: ignore[method-assign]
     dispatched = StoreEndpoint(name=EndpointName("Shop"), source="t")
-    _, (sales, shop) = world.watch.at_end([ENDPOINT, dispatched])
+    _, (sales, shop) = world.watch.at_end([ENDPOINT, dispatched], {})
     assert (sales.is_finished, sales.text) == (False, "5 moved; 4 in flight.")
     assert (shop.is_finished, shop.remaining) == (False, None)
     world.error = StoreUnavailable("no line")
-    assert [end.remaining for end in world.watch.at_end([ENDPOINT])[1]] == [None]
+    assert [end.remaining for end in world.watch.at_end([ENDPOINT], {})[1]] == [None]
 
 
 def test_who_sends_what_is_left_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
