@@ -4,6 +4,8 @@ Rules of this file:
 
 * the clock never runs ahead of the database, because one that does would make messages early; it
   is behind by at most one round trip;
+* the first sample may be doubted by who has asked others (``doubt_start``): until the database
+  agrees with them, or somebody who knows says that it is right, there is no time either;
 * a sample that is further than a second from the last one, carried on, is not believed: until it
   goes away, or somebody who knows says that it is right, there is no time (``ClockInDoubt``);
 * less than a second is followed: back at once, ahead little by little.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Final
@@ -28,6 +30,7 @@ RESAMPLE_AFTER_S: Final = 5.0
 _GOOD_ROUND_TRIP_S: Final = 0.25
 _SAMPLES: Final = 3
 _JUMP_S: Final = 1.0
+_WHERE_IT_WAS: Final = "where it was"
 _SLEW: Final = 0.02
 """Of the time since the last sample: so far ahead of the old time a new one is followed."""
 
@@ -54,12 +57,15 @@ class Doubt:
     """By how much it is ahead of where the clock should be; negative: behind."""
     believed_s: float
     """Monotonic; until then samples went together."""
+    believed: str = _WHERE_IT_WAS
+    """What it should go with."""
 
     @property
     def text(self) -> str:
         """Return what happened, in a line."""
         side = "ahead of" if self.off_s > 0 else "behind"
-        return f"the database's clock jumped: it is {abs(self.off_s):.1f} s {side} where it was"
+        what = "jumped: it is" if self.believed == _WHERE_IT_WAS else "is"
+        return f"the database's clock {what} {abs(self.off_s):.1f} s {side} {self.believed}"
 
     def reading(self, now_s: float) -> datetime:
         """Return what the database says at monotonic second *now_s*."""
@@ -76,6 +82,8 @@ class DatabaseClock:
         self._sampling = Lock()
         self._state: tuple[_Sample | None, Doubt | None] = (None, None)  # replaced as a whole
         self._asked_s = 0.0
+        self._believed = _WHERE_IT_WAS
+        """What samples in doubt should go with."""
 
     def now(self) -> datetime:
         """Return the database's time, aware and in UTC.
@@ -112,8 +120,23 @@ class DatabaseClock:
         with self._sampling:
             if self._state[1] != doubt:
                 return False
-            self._state = (doubt.sample, None)
+            self._state, self._believed = (doubt.sample, None), _WHERE_IT_WAS
             return True
+
+    def doubt_start(self, moment: datetime, believed: str) -> None:
+        """Believe *moment*, which is now, instead of the first sample; *believed* says whose it is.
+
+        Without effect once there is a doubt.
+        """
+        with self._sampling:
+            sample, doubt = self._state
+            if sample is None or doubt is not None:
+                return
+            now_s = self._monotonic()
+            off_s = (sample.at(now_s) - moment).total_seconds()
+            self._believed = believed
+            instead = _Sample(moment, now_s, sample.round_trip_s)
+            self._state = (instead, Doubt(sample, off_s, now_s, believed))
 
     def sample(self, *, older_than_s: float) -> None:
         """Ask the database again if the last time is so long ago; what is asked already is enough.
@@ -135,10 +158,22 @@ class DatabaseClock:
                 if believed is None:
                     raise
             else:
-                self._state = (sample, None) if believed is None else _judged(believed, sample)
+                self._take(sample)
             self._asked_s = self._monotonic()
         finally:
             self._sampling.release()
+
+    def _take(self, sample: _Sample) -> None:
+        believed, _ = self._state
+        if believed is None:
+            self._state = (sample, None)
+            return
+        after, doubt = _judged(believed, sample)
+        if doubt is None:
+            self._believed = _WHERE_IT_WAS
+        else:
+            doubt = replace(doubt, believed=self._believed)
+        self._state = (after, doubt)
 
     def _best_sample(self) -> _Sample:
         samples = list[_Sample]()

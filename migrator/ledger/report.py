@@ -243,7 +243,7 @@ class Signal(StrEnum):
     QUARANTINE = "quarantine_limit", "Too many rows went to quarantine"
     WINDOW = "maintenance_window", "Outside the times at which rows may be moved"
     CHECK = "broker_check", "A check of the broker refuses"
-    CLOCK = "database_clock", "The database's clock jumped"
+    CLOCK = "database_clock", "The database's clock is in doubt"
     ALARM = "broker_alarm", "The broker raises an alarm"
     LEVEL_DEPTH = "level_depth", "The delay levels are full"
     DESTINATION_DEPTH = "destination_depth", "A destination is full"

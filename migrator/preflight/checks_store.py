@@ -63,7 +63,8 @@ def clock_skew(context: Context) -> Iterator[Finding]:
     else:
         finding = refused if abs(skew) > SKEW_REFUSED else warning
         remedy = "synchronise both with NTP: a wrong database clock makes messages early or late"
-        yield finding("clocks", f"{text}; due times follow the database", remedy)
+        follows = "due times follow the database; a run waits unless the broker's clock agrees"
+        yield finding("clocks", f"{text}; {follows}", remedy)
 
 
 def due_times(context: Context) -> Iterator[Finding]:

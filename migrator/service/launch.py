@@ -35,6 +35,7 @@ from migrator.ledger.report import LASTING, LEAVING, HeldRows, PauseReason, Sign
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
+from migrator.rabbitmq.server import is_our_clock
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import new_dispatchers
@@ -53,7 +54,7 @@ from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
 from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
-from migrator.service.throttle_signals import SignalThrottles, build_throttles
+from migrator.service.throttle_signals import SignalThrottles, build_throttles, check_first_time
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
 from migrator.web.ledger import LedgerReader
 from migrator.web.listener import own_socket
@@ -321,6 +322,7 @@ class _Daemon:
         self._control.restore_pauses(*([Signal.PAUSED] if self._once else LASTING))
         ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
+        check_first_time(self._app.clock, partial(is_our_clock, self._app.connection))
         self._use_throttles(self._app.settings)
         self._refused.begin()
         self._holding.begin(self._moved, self._app.hand_overs.renamings())

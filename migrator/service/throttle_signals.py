@@ -36,6 +36,7 @@ from migrator.ledger.clock import DatabaseClock, Doubt
 from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.preflight.checks_store import SKEW_TOLERATED
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
 from migrator.service.schedule import BackgroundTask, Job
 from migrator.service.throttle import Throttle
@@ -234,6 +235,28 @@ CLOCK_EVERY_S: Final = 2.0
 _SAMPLE_AFTER_S: Final = 3.0
 _AGREES_S: Final = 1.0
 _ASK_BROKER_EVERY_S: Final = 10.0
+AT_START: Final = "this machine's, and the broker's has not confirmed it"
+
+
+def check_first_time(
+    clock: DatabaseClock,
+    ask_broker: Callable[[Callable[[], datetime]], bool | None],
+    wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> None:
+    """Doubt the database's clock at a start, unless this machine's or the broker's agrees with it.
+
+    A process that runs holds its own time against a jump; one that starts has none. Nothing may be
+    early, so two clocks against the database's hold as well, and so does one, while the broker
+    cannot be asked. *ask_broker* is called only where this machine's clock disagrees.
+    """
+    if abs(clock.now() - wall_clock()) <= SKEW_TOLERATED:
+        return
+    try:
+        agrees = ask_broker(clock.now)
+    except TargetError:
+        agrees = None
+    if not agrees:
+        clock.doubt_start(wall_clock(), AT_START)
 
 
 @dataclass(eq=False)

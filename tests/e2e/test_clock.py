@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -98,3 +99,32 @@ def test_a_clock_that_jumps_holds_hand_over_until_somebody_agrees(
     said = rig.stop(process)
     assert '"witness": "an operator"' in said
     assert '"witness": "this machine"' in said
+
+
+@pytest.mark.punctual
+def test_a_start_beside_a_clock_that_is_ahead_hands_nothing_over_early(
+    rig: Rig, server: PostgresServer
+) -> None:
+    """This machine and the broker are against it; once it is right, hand-over begins by itself."""
+    rig.prepare()
+    rows = [row(SOON + timedelta(seconds=index / 10)) for index in range(30)]
+    rig.insert(rows)
+    server.set_clock(45)
+    with Receiver(rig.broker_url, "Billing") as receiver:
+        process = rig.start("run", "--endpoint", "Sales")
+        wait_until(lambda: listens(rig) and held(rig), what="a hold")
+        (hold,) = status(rig)["holds"]
+        assert "is 45.0 s ahead of this machine's, and the broker's has not" in hold["text"]
+        time.sleep(4)  # the clock is looked at every two seconds
+        assert (held(rig), len(rig.stored_ids()), receiver.arrivals) == (True, 30, [])
+        server.set_clock(0)
+        wait_until(lambda: not signals(rig), what="going on by itself")
+        never_early(receiver, rows)
+    rig.stop(process)
+
+    server.set_clock(-45)
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: listens(rig) and held(rig), what="a hold")
+    assert "is trusted from now on" in told(rig, command="resume")["text"]
+    wait_until(lambda: not signals(rig), what="going on because a person said so")
+    rig.stop(process)

@@ -21,6 +21,7 @@ from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.throttle import Throttle
 from migrator.service.throttle_signals import (
+    AT_START,
     ClockCheck,
     Look,
     SignalThrottle,
@@ -28,6 +29,7 @@ from migrator.service.throttle_signals import (
     Verdict,
     Whom,
     check_alarm,
+    check_first_time,
     check_flag_file,
     check_http,
     check_window,
@@ -238,7 +240,7 @@ class Scene:
         self.clock = ToldClock()
         self.wall_s = 0.0
         self.broker_s: float | None = 0.0
-        self.check = ClockCheck(self.clock, self._ask_broker, lambda: self._at(self.wall_s))
+        self.check = ClockCheck(self.clock, self.ask_broker, self.wall_clock)
         assert not self.check()
 
     def holds(self) -> bool:
@@ -249,7 +251,10 @@ class Scene:
     def _at(self, ahead_s: float) -> datetime:
         return START + timedelta(seconds=self.clock.elapsed_s + ahead_s)
 
-    def _ask_broker(self, now: Callable[[], datetime]) -> bool | None:
+    def wall_clock(self) -> datetime:
+        return self._at(self.wall_s)
+
+    def ask_broker(self, now: Callable[[], datetime]) -> bool | None:
         if self.broker_s is None:
             raise TargetUnavailable("away")
         return abs((now() - self._at(self.broker_s)).total_seconds()) < 1
@@ -265,6 +270,41 @@ def test_a_clock_that_nobody_agrees_with_holds_until_it_is_back(broker_s: float 
     assert scene.holds()
     scene.clock.ahead_s = 0
     assert not scene.holds()
+
+
+@pytest.mark.parametrize(
+    ("database_s", "wall_s", "broker_s", "waits"),
+    [
+        (45.0, 0.0, 0.0, True),
+        (-45.0, 0.0, 0.0, True),
+        (45.0, 0.0, None, True),  # until the broker can be asked
+        (45.0, 0.0, 20.0, True),
+        (45.0, 0.0, 45.0, False),  # this machine is wrong
+        (1.9, 0.0, 0.0, False),
+        (45.0, 45.0, 0.0, False),
+    ],
+)
+def test_the_first_time_needs_a_witness(
+    *, database_s: float, wall_s: float, broker_s: float | None, waits: bool
+) -> None:
+    """A start beside a wrong clock waits as a daemon does whose clock jumped, and so it ends."""
+    scene = Scene()
+    scene.clock = ToldClock()
+    scene.clock.ahead_s, scene.wall_s, scene.broker_s = database_s, wall_s, broker_s
+    check = ClockCheck(scene.clock, scene.ask_broker, scene.wall_clock)
+    check_first_time(scene.clock, scene.ask_broker, scene.wall_clock)
+    found = check()
+    scene.clock.elapsed_s += 6
+    assert bool(found) is bool(check()) is waits
+    if waits:
+        assert AT_START in found[None].observed
+        scene.clock.elapsed_s += 6
+        scene.clock.ahead_s = 0
+        assert not check()
+        assert scene.clock.after(0) == 0
+        scene.clock.ahead_s = 45
+        scene.clock.elapsed_s += 6
+        assert "jumped: it is 45.0 s ahead of where it was" in check()[None].observed
 
 
 def test_this_machine_is_a_witness() -> None:
