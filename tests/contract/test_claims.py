@@ -312,7 +312,7 @@ def test_a_row_that_is_written_again_when_it_is_removed_is_not_claimed(site: Sit
     function, trigger = _KEEPERS[site.kind]
     site.execute(function.format(f"INSERT INTO {site.quoted()} SELECT OLD.*; RETURN OLD;"))
     site.execute(trigger.format("AFTER", site.quoted()))
-    with pytest.raises(RowsKept, match="keeps rows that are removed"):
+    with pytest.raises(RowsKept, match="rows that are removed stay there"):
         site.claim(endpoint, lease)
     assert (site.legacy_rows(), site.ledger_rows()) == (hours(3), [])
 

@@ -301,7 +301,7 @@ class SqlClaims:
         if legacy.source in self._removes_from:
             return
         if ids_there(connection, legacy, [last_id]):
-            raise RowsKept(f"{legacy.source} keeps rows that are removed; rolled back")
+            raise RowsKept(f"{legacy.source}: rows that are removed stay there; rolled back")
         self._removes_from.add(legacy.source)
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:

@@ -400,7 +400,7 @@ def demand_removed(legacy: LegacyTable, count: int, *, of: int) -> None:
     """
     if count < of:
         raise RowsKept(
-            f"{legacy.source} keeps rows that are removed: of {counted(of, 'row')}, "
+            f"{legacy.source}: rows that are removed stay there: of {counted(of, 'row')}, "
             f"{counted(count, 'was', 'were')} removed; rolled back"
         )
     demand(legacy, "removed", count, of=of)
