@@ -267,6 +267,16 @@ def test_a_row_that_the_table_refuses_keeps_no_other_row(site: Site) -> None:
     assert site.claims.release_quarantined(endpoint) == 1
 
 
+def test_rows_that_no_claim_gets_are_counted(site: AnySite) -> None:
+    """What the ledger has is not among them, nor what waits for a destination."""
+    endpoint, lease = site.create(hours(4)), site.lease()
+    site.claim(endpoint, lease, max_rows=1)
+    site.insert(hours(1))
+    request = site.request(endpoint, lease)
+    assert site.claims.unclaimed(request) in (3, 0)  # nobody locks a document
+    assert site.claims.unclaimed(replace(request, due_until=NOW + timedelta(hours=2.5))) in (1, 0)
+
+
 _KEEPERS = {
     "postgresql": (
         "CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$",

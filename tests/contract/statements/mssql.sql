@@ -100,6 +100,9 @@ UPDATE migrator.ledger SET id=:id, [identity]=:identity;
 UPDATE migrator.batch SET lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
 
 -- ledger/adoption.py SqlAdoption._free_lanes
+UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
+
+-- ledger/adoption.py SqlAdoption._free_lanes
 UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing;
 
 -- ledger/adoption.py SqlAdoption._keep_former_id
@@ -175,6 +178,9 @@ UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state, reason=:reason, reason_
 SELECT migrator.timeout.row_index, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.row_index;
+
+-- ledger/batches.py SqlRuns.begin
+UPDATE migrator.batch SET run_id=:run_id WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1 AND migrator.batch.lease_token = :lease_token_1 AND migrator.batch.owner IS NULL;
 
 -- ledger/batches.py SqlRuns.record
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
@@ -575,6 +581,11 @@ FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
 
 -- ledger/queries.py lane_statuses
+SELECT migrator.batch.lane, migrator.run.options, count(*) AS count_1, min(migrator.batch.id) AS min_1
+FROM migrator.batch JOIN migrator.run ON migrator.run.id = migrator.batch.run_id
+WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane, migrator.run.options;
+
+-- ledger/queries.py lane_statuses
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves, migrator.lease.position
 FROM migrator.lease;
 
@@ -869,6 +880,22 @@ UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.b
 
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout WITH (ROWLOCK) SET state=:state WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims.unclaimed
+SELECT count(*) AS count_1
+FROM (SELECT TOP :param_1 1 AS one
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2 AND (SELECT TOP :param_2 1
+FROM migrator.timeout AS known
+WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NULL) AS anon_1;
+
+-- stores/sql/claims.py SqlClaims.unclaimed
+SELECT count(*) AS count_1
+FROM (SELECT TOP :param_1 1 AS one
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2 AND (SELECT TOP :param_2 1
+FROM migrator.timeout AS known
+WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched')) IS NULL) AS anon_1;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM [public].timeoutentity WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK) WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1

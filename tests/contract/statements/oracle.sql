@@ -103,6 +103,9 @@ UPDATE migrator_ledger SET identity=:identity;
 UPDATE migrator_batch SET lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
 
 -- ledger/adoption.py SqlAdoption._free_lanes
+UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
+
+-- ledger/adoption.py SqlAdoption._free_lanes
 UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing;
 
 -- ledger/adoption.py SqlAdoption._keep_former_id
@@ -178,6 +181,9 @@ UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_
 SELECT migrator_timeout.row_index, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.row_index;
+
+-- ledger/batches.py SqlRuns.begin
+UPDATE migrator_batch SET run_id=:run_id WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1 AND migrator_batch.lease_token = :lease_token_1 AND migrator_batch.owner IS NULL;
 
 -- ledger/batches.py SqlRuns.record
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
@@ -576,6 +582,11 @@ FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
 
 -- ledger/queries.py lane_statuses
+SELECT migrator_batch.lane, migrator_run.options, count(*) AS count_1, min(migrator_batch.id) AS min_1
+FROM migrator_batch JOIN migrator_run ON migrator_run.id = migrator_batch.run_id
+WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane, migrator_run.options;
+
+-- ledger/queries.py lane_statuses
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves, migrator_lease.position
 FROM migrator_lease;
 
@@ -843,6 +854,22 @@ UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id IS NULL
 
 -- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/sql/claims.py SqlClaims.unclaimed
+SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2 AND (SELECT 1
+FROM migrator_timeout known
+WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NULL AND ROWNUM <= :param_2) anon_1;
+
+-- stores/sql/claims.py SqlClaims.unclaimed
+SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM timeouts
+WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2 AND (SELECT 1
+FROM migrator_timeout known
+WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND coalesce(known.state, '') IN ('', 'quarantined', 'dispatched') AND ROWNUM <= :param_1) IS NULL AND ROWNUM <= :param_2) anon_1;
 
 -- stores/sql/intake.py SqlIntake._insert
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."Id" IN (:Id_1) AND (SELECT 1
