@@ -322,10 +322,10 @@ class _Daemon:
         self._control.restore_pauses(*([Signal.PAUSED] if self._once else LASTING))
         ends.enter_context(serve(status, _web_plan(self._app), self._instruments))
         ends.callback(self._signals.end)
-        check_first_time(self._app.clock, partial(is_our_clock, self._app.connection))
-        self._use_throttles(self._app.settings)
         self._refused.begin()
         self._holding.begin(self._moved, self._app.hand_overs.renamings())
+        check_first_time(self._app.clock, partial(is_our_clock, self._app.connection))
+        self._use_throttles(self._app.settings)
 
     def work(self, *, watch: Callable[[], None], load: Callable[[], Settings]) -> RunEnd:
         """Work until done (``once``) or told to stop; return how it ended."""
