@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.errors import LeaseLost, RowsKept, StoreError, StoreLocked
+from migrator.errors import LeaseLost, RowsKept, StoreLocked
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane, content_hash
@@ -304,13 +304,17 @@ def test_a_table_that_keeps_its_rows_is_an_error_that_names_the_trigger(
     how = "ABORT, 'soft_delete forbids it'" if says_so else "IGNORE"
     for text in filter(None, (function.format(body), trigger.format("BEFORE", site.quoted(), how))):
         site.execute(text)
-    for attempt in (site.store.trial_claim, lambda each: site.claim(each, lease)):
-        with pytest.raises(StoreError, match="soft_delete"):
-            attempt(endpoint)
+    if says_so or site.is_mysql:  # an error of each row, which is left alone for a while
+        assert site.claims.claim(site.request(endpoint, lease)) is None
+    else:
+        with pytest.raises(RowsKept, match="soft_delete"):
+            site.store.trial_claim(endpoint)
+        with pytest.raises(RowsKept, match="soft_delete"):
+            site.claim(endpoint, lease)
     assert (site.legacy_rows(), site.ledger_rows()) == (hours(3), [])
     of_table = f" ON {site.quoted()}" if site.is_postgresql else ""
     site.execute(f"DROP TRIGGER soft_delete{of_table}")
-    assert site.claim(endpoint, lease).batch.size == 3
+    assert site.second().claim(endpoint, lease).batch.size == 3
 
 
 @pytest.mark.own_table

@@ -25,7 +25,6 @@ from migrator.stores.sql.moving import (
     sized,
 )
 
-_COUNTED: Final = {"preserve_rowcount": True}
 _TRIGGERS: Final = sa.text(
     "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :name ORDER BY 1"
 )
@@ -67,8 +66,8 @@ class SqliteDialect(Dialect):
         wanted = sa.select(*values.values()).where(
             table.c.Id == chosen.c.Id, fits(chosen, move.request)
         )
-        copying = sa.insert(kept).from_select(list(values), wanted)
-        copied = connection.execute(copying, execution_options=_COUNTED).rowcount
+        connection.execute(sa.insert(kept).from_select(list(values), wanted))
+        copied = connection.execute(_moved_into(move, sa.func.count())).scalar_one()
         ids = _moved_into(move, self.as_stored(kept.c.store_id, legacy, "Id"))
         removed = connection.execute(sa.delete(table).where(table.c.Id.in_(ids))).rowcount
         demand_removed(legacy, removed, of=copied)
