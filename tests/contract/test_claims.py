@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
@@ -314,7 +315,8 @@ def test_a_table_that_keeps_its_rows_is_an_error_that_names_the_trigger(
     assert (site.legacy_rows(), site.ledger_rows()) == (hours(3), [])
     of_table = f" ON {site.quoted()}" if site.is_postgresql else ""
     site.execute(f"DROP TRIGGER soft_delete{of_table}")
-    assert site.second().claim(endpoint, lease).batch.size == 3
+    with closing(site.second()) as later:
+        assert later.claim(endpoint, lease).batch.size == 3
 
 
 @pytest.mark.own_table
