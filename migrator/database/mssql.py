@@ -27,6 +27,7 @@ from migrator.database.sessions import (
     CONNECT_TIMEOUT_S,
     PATIENCE,
     Patience,
+    as_of_statement,
     changed,
     milliseconds,
     restoring,
@@ -161,7 +162,8 @@ def prepare(engine: sa.Engine) -> None:
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
     """Have *connection* be patient in another way, until it is given back."""
-    be_patient(changed(connection), patience)
+    with as_of_statement(connection):
+        be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:

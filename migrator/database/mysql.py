@@ -14,7 +14,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Dialect
 
-from migrator.database.sessions import CONNECT_TIMEOUT_S, PATIENCE, Patience, changed, restoring
+from migrator.database.sessions import (
+    CONNECT_TIMEOUT_S,
+    PATIENCE,
+    Patience,
+    as_of_statement,
+    changed,
+    restoring,
+)
 from migrator.errors import StoreError
 
 _MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES"
@@ -129,7 +136,8 @@ def lock_table(connection: sa.Connection, quoted_name: str) -> None:
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
     """Have *connection* be patient in another way, until it is given back."""
-    be_patient(changed(connection), patience)
+    with as_of_statement(connection):
+        be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:

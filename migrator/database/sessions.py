@@ -6,12 +6,14 @@ before somebody else gets it, or it is closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 APPLICATION_NAME: Final = "migrator"
@@ -46,6 +48,18 @@ def changed(connection: sa.Connection) -> Any:
     """Return the driver's connection, to be told something that ends when it is given back."""
     connection.info[_CHANGED] = True
     return connection.connection.driver_connection
+
+
+@contextmanager
+def as_of_statement(connection: sa.Connection) -> Iterator[None]:
+    """Turn errors of the driver, told something beside SQLAlchemy, into what a statement raises."""
+    base = connection.dialect.loaded_dbapi.Error
+    try:
+        yield
+    except base as exc:
+        raise DBAPIError.instance(
+            "SET", None, exc, base, hide_parameters=True, dialect=connection.dialect
+        ) from exc
 
 
 def restoring(engine: sa.Engine, restore: Callable[[Any], None]) -> None:
