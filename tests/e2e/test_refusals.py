@@ -143,6 +143,24 @@ def test_a_trigger_that_keeps_rows_is_named_and_nothing_is_moved(rig: Rig) -> No
     assert not rig.query("SELECT 1 FROM migrator.timeout")
 
 
+def test_a_trigger_that_refuses_each_removal_is_refused(rig: Rig) -> None:
+    """Also where the table has fewer rows than the trial claim passes over."""
+    rig.prepare()
+    rows = [row() for _ in range(3)]
+    rig.insert(rows)
+    with rig.sql() as connection:
+        connection.execute(
+            "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'rows are kept here'; END $$"
+        )
+        text = "CREATE TRIGGER never BEFORE DELETE ON {} FOR EACH ROW EXECUTE FUNCTION never()"
+        connection.execute(sql.SQL(text).format(rig.table))
+    done = rig.run("preview", "--endpoint", "Sales")
+    assert done.returncode == ExitCode.PREFLIGHT_REFUSED, done.stderr
+    assert "rows are kept here" in done.stdout + done.stderr
+    assert rig.stored_ids() == {each.id for each in rows}
+
+
 def test_a_daemon_says_that_rows_are_kept_that_came_later(rig: Rig, tmp_path: Path) -> None:
     """Its table was empty at the start; once nothing keeps them, they are moved."""
     rig.prepare()

@@ -452,15 +452,18 @@ def trial_claim(
 ) -> None:
     """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``.
 
-    A row that cannot be claimed says nothing of the table: the next one is tried.
+    A row that cannot be claimed says nothing of the table: the next one is tried. When there is no
+    next one, the table gives up none of its rows, and the last error says why.
     """
     but_for: list[str] = []
+    last_error: Exception | None = None
     while True:
         try:
-            _try_claim(engine, ledger, legacy, endpoint, but_for)
+            is_claimed = _try_claim(engine, ledger, legacy, endpoint, but_for)
         except Exception as exc:
             if len(but_for) == _TRIALS or not is_of_row(exc):
                 raise
+            last_error = exc
             asked = replace(trial_request(RunId(0), endpoint), but_for=but_for)
             with reading(engine, StoreError, doing=f"reading {legacy.source}") as connection:
                 prefer_indexes(connection)
@@ -469,6 +472,8 @@ def trial_claim(
                 raise
             but_for += found
         else:
+            if last_error is not None and not is_claimed:
+                raise last_error
             return
 
 
@@ -478,7 +483,8 @@ def _try_claim(
     legacy: LegacyTable,
     endpoint: StoreEndpoint,
     but_for: Collection[str],
-) -> None:
+) -> bool:
+    """Claim one row and roll back; return whether there was one."""
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with writing(engine, StoreError, doing=doing) as connection:
@@ -490,6 +496,7 @@ def _try_claim(
         batch = claim.batch.id if claim else None
         claims.put_back(connection, legacy, ledger.timeout.c.batch_id == batch)
         connection.rollback()
+    return claim is not None
 
 
 def _check_rights(connection: sa.Connection, legacy: LegacyTable) -> None:
