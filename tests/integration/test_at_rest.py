@@ -87,7 +87,7 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
     queries = LedgerQueries(site.engine, site.tables)
     with transaction_ids(site.engine) as taken:
         for _ in range(3):
-            assert looks.claim_due(dispatching) == ()
+            assert not looks.claim_due(dispatching)
             assert claimer.claim(lease, max_rows=100) is None
         assert looks.dispatched.prune(dispatching, older_than=timedelta(0)) == 0
         assert site.batches.put_in(lease) == []
