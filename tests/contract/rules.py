@@ -81,6 +81,10 @@ RULES: Final = (
         ["test_quarantined_rows_go_back_byte_for_byte"],
     ),
     Rule(
+        "Parked timeouts go on, or back byte for byte",
+        ["test_parked_rows_go_on_or_back_byte_for_byte"],
+    ),
+    Rule(
         "What cannot go back stays in quarantine with the reason, and the rest goes",
         ["test_an_id_that_is_stored_again_keeps_no_other_row"],
     ),
@@ -138,7 +142,6 @@ RULES: Final = (
         "Being the timeout manager (dispatch, forward)",
         [
             "test_only_rows_that_are_named_are_claimed",
-            "test_rows_are_given_back_byte_for_byte",
             "test_a_redelivered_message_is_known_before_it_is_dispatched",
             "test_a_saga_is_cleared_of_all_its_rows",
         ],

@@ -264,7 +264,7 @@ def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) ->
     }
     rig.prepare()
     soon, later = timedelta(seconds=2), row()
-    rig.insert([row(soon), row(soon), later, row(destination=None)])
+    rig.insert([row(soon), row(soon), later, replace(row(), headers="{oops")])
     process = rig.start("run", "--endpoint", "Sales")
     wait_until(
         lambda: sum(each["rows"] for each in noted(rig, "ledger_purged")) == 2,
@@ -392,7 +392,7 @@ def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
     events = ("START", "THROTTLE", "QUARANTINE", "FINISHED", "ROLLBACK", "FAILURE")
     rig.settings = {f"MIGRATOR_HOOKS__{event}": str(write) for event in events}
     rig.prepare()
-    rig.insert([row(), row(), row(destination=None), row(timedelta(days=4))])
+    rig.insert([row(), row(), replace(row(), headers="{oops"), row(timedelta(days=4))])
     rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
     rig.must("rollback", "--yes")
     found = [json.loads(line) for line in Path(f"{write}.told").read_text().splitlines()]

@@ -74,7 +74,7 @@ def test_parked_rows_are_not_read_at_rest(rig: Rig, count: int) -> None:
     rig.prepare()
     rig.insert(with_others(rows_for(count)))
     daemon = rig.start("run", "--endpoint", "Sales")
-    wait_until(lambda: bool(status(rig)["held"]), what="a destination that is held")
+    await_parked(rig, count)
     time.sleep(3.0)  # the last claims, and what they read, are told by then
     before, batches = reads(rig), rig.query("SELECT max(id) FROM migrator.batch")
     time.sleep(6.0)
