@@ -25,8 +25,8 @@ from migrator.ledger.tables import NO_TOKEN, LedgerPart
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
 
-PARKED_ROWS: Final = 1000
-"""Rows of a parked batch."""
+PARKED_ROWS: Final = 250
+"""Rows of a parked batch, which go on together: fresh rows wait for two or three such batches."""
 PARKED_BYTES: Final = 8 * 1024 * 1024
 """Bodies of such a batch; a larger row has one alone."""
 _TRIES: Final = 8
