@@ -45,7 +45,7 @@ _SLICE_S: Final = 1.0
 """Between two looks at whether to stop, while there is nothing to do."""
 _SLICE_ONCE_S: Final = 0.2
 """With *once*, somebody waits for the end."""
-_LONGEST_REST_S: Final = 10.0
+_LONGEST_REST_S: Final = 3.0
 """Then it is looked for batches that an operator put into the lane, in any case."""
 _LONGEST_REST_ONCE_S: Final = 1.0
 """With *once*, what is waited for is the end of others' work."""
