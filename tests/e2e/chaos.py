@@ -57,6 +57,8 @@ _IN_FLIGHT_S: Final = 5.0
 _EVERY_S: Final = 0.25
 """Between two writes of some rows."""
 _STALL_SLICE_S: Final = 0.05
+LARGEST_BODY: Final = 16 * 1024 * 1024
+"""Bytes; what RabbitMQ 4 takes, unless set."""
 
 
 def now() -> datetime:
@@ -90,6 +92,9 @@ class Harm:
     destinations: frozenset[str] = frozenset()
     endpoints: frozenset[str] = frozenset()
     lasts_on_s: float = _HEALED_S
+    closes_channels: bool = False
+    """The broker closes a channel on which something is published to it, and answers nothing that
+    is in flight there: dispatcher and ``direct`` send that once more."""
 
     def touches(self, written: Written) -> bool:
         """Return whether a row needed what was at fault, while it was."""
@@ -256,6 +261,7 @@ class World:
         destinations: Collection[str] = (),
         endpoints: Collection[str] = (),
         lasts_on_s: float = _HEALED_S,
+        closes_channels: bool = False,
     ) -> Iterator[Harm]:
         """Note that rows for these may be late from now until the end of the block, and a while."""
         found = Harm(
@@ -264,6 +270,7 @@ class World:
             destinations=frozenset(destinations),
             endpoints=frozenset(endpoints),
             lasts_on_s=lasts_on_s,
+            closes_channels=closes_channels,
         )
         self.harms.append(found)
         yield found
@@ -293,10 +300,11 @@ class World:
         self.arrivals.consume(name)
 
     def delete_receiver(self, name: str) -> None:
-        """Delete an endpoint's queue and exchange; what is in it has been consumed."""
-        self.arrivals.leave(name)
+        """Delete an endpoint's exchange, and its queue once all that is in it was consumed."""
         with self.channel() as channel:
             channel.exchange_delete(name)
+            wait_until(lambda: _is_empty(channel, name), what=f"{name} to be consumed")
+            self.arrivals.leave(name)
             channel.queue_delete(name)
 
     def kill(self, name: str) -> None:
@@ -395,6 +403,12 @@ class World:
                         channel.basic_publish("", destination, b"", properties, mandatory=True)
 
 
+def _is_empty(channel: BlockingChannel, queue: str) -> bool:
+    """Return whether nothing is ready in *queue*; its consumer acknowledges all it gets."""
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count == 0
+
+
 def _naive(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(tzinfo=None)
 
@@ -441,7 +455,7 @@ def score(world: World) -> Score:
             if each.arrives_at:
                 found["lost"].append(_told(each, harms))
             continue
-        if len(came) > 1 and not _was_killed(world, each, came):
+        if len(came) > 1 and not _was_in_flight(world, each, came):
             found["doubled"].append(_told(each, harms))
         if came[0].at < each.row.due_at - timedelta(milliseconds=20):
             found["early"].append(_told(each, harms))
@@ -468,14 +482,13 @@ def score(world: World) -> Score:
     )
 
 
-def _was_killed(world: World, each: Written, came: Sequence[Came]) -> bool:
-    """Return whether its daemon was killed meanwhile, which may repeat what was in flight."""
+def _was_in_flight(world: World, each: Written, came: Sequence[Came]) -> bool:
+    """Return whether its daemon may have lost an answer: it was killed, or a channel closed."""
     return any(
-        harm.fault.startswith("kill")
-        and each.endpoint in harm.endpoints
-        and each.at <= (harm.ended or now())
-        and harm.begun <= came[-1].at
+        each.at <= (harm.ended or now()) and harm.begun <= came[-1].at
         for harm in world.harms
+        if (harm.fault.startswith("kill") and each.endpoint in harm.endpoints)
+        or (harm.closes_channels and each.endpoint not in MIGRATED)
     )
 
 
@@ -599,6 +612,7 @@ def _rig_of(
     settings = {
         "MIGRATOR_STORE__URL": own,
         "MIGRATOR_BROKER__URL": node.amqp_url(vhost, user=user, password="secret"),
+        "MIGRATOR_BROKER__MAX_MESSAGE_BYTES": str(LARGEST_BODY),
         "MIGRATOR_HANDOVER__CUTOFF": "0s",
         "MIGRATOR_HANDOVER__LEASE": f"{LEASE_S:g}s",
         "MIGRATOR_BROKER__RECHECK_INTERVAL": f"{_RECHECK_S:g}s",  # binds anew what was made anew

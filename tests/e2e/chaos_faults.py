@@ -17,7 +17,7 @@ from psycopg import sql
 from migrator.delays.routing import DelaysVersion, level_name, routing_key
 from migrator.nservicebus.timeouts import Lane, QueueName
 from migrator.rabbitmq.names import receipts_queue, staging_name
-from tests.e2e.chaos import DIRECT, DISPATCHED, ENDPOINTS, MIGRATED, World
+from tests.e2e.chaos import DIRECT, DISPATCHED, ENDPOINTS, LARGEST_BODY, MIGRATED, World
 from tests.e2e.rows import row
 
 FULL: Final = "Victim.Full"
@@ -30,8 +30,6 @@ COLLIDING: Final = "Your.Victim.Caught"
 CATCHER: Final = "Victim.Caught"
 VICTIMS: Final = (FULL, SILENT, MISSING, RENAMED, FORBIDDEN, TYPED, COLLIDING)
 """Destinations of ordinary rows that something happens to now and then."""
-
-_HUGE_BYTES: Final = 130 * 1024 * 1024
 
 Fault = Callable[[World], AbstractContextManager[None]]
 
@@ -70,7 +68,7 @@ def silent_queue(world: World) -> Iterator[None]:
 @contextmanager
 def missing_queue(world: World) -> Iterator[None]:
     """A receiver is gone with queue and exchange, and is deployed again."""
-    with world.harm("missing queue", destinations=[MISSING]):
+    with world.harm("missing queue", destinations=[MISSING], closes_channels=True):
         world.delete_receiver(MISSING)
         yield
         world.new_receiver(MISSING)
@@ -79,7 +77,7 @@ def missing_queue(world: World) -> Iterator[None]:
 @contextmanager
 def renamed_queue(world: World) -> Iterator[None]:
     """A receiver was renamed, while rows go on naming the old one; then somebody mends it."""
-    with world.harm("renamed queue", destinations=[RENAMED]):
+    with world.harm("renamed queue", destinations=[RENAMED], closes_channels=True):
         world.delete_receiver(RENAMED)
         world.new_receiver("Victim.NewName")
         yield
@@ -90,7 +88,7 @@ def renamed_queue(world: World) -> Iterator[None]:
 @contextmanager
 def forbidden_binding(world: World) -> Iterator[None]:
     """A receiver is deployed anew where the daemons' user may not bind it."""
-    with world.harm("forbidden binding", destinations=[FORBIDDEN]):
+    with world.harm("forbidden binding", destinations=[FORBIDDEN], closes_channels=True):
         world.delete_receiver(FORBIDDEN)
         world.node.set_permissions(world.vhost, world.user, write=r"^(?!Victim\.Forbidden$).*$")
         world.new_receiver(FORBIDDEN)
@@ -101,7 +99,7 @@ def forbidden_binding(world: World) -> Iterator[None]:
 @contextmanager
 def wrong_exchange(world: World) -> Iterator[None]:
     """The exchange of a receiver's name is no fanout."""
-    with world.harm("wrong exchange", destinations=[TYPED]):
+    with world.harm("wrong exchange", destinations=[TYPED], closes_channels=True):
         world.delete_receiver(TYPED)
         world.new_receiver(TYPED, "direct")
         yield
@@ -254,7 +252,7 @@ def bad_bytes(world: World) -> Iterator[None]:
 @contextmanager
 def huge_row(world: World) -> Iterator[None]:
     """A row's body is larger than the broker takes."""
-    world.odd_rows.append(row(timedelta(0), destination="Dest000", body=b"x" * _HUGE_BYTES))
+    world.odd_rows.append(row(timedelta(0), destination="Dest000", body=b"x" * (LARGEST_BODY + 1)))
     yield
 
 

@@ -40,10 +40,11 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int(os.environ.get("TEST_SEED", time.time_ns() % 100_000))
 
 
-@pytest.mark.slow  # until it is in time beside five other tests as well
 @pytest.mark.punctual
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("minutes", [2, 60], ids="{}min".format)
+@pytest.mark.parametrize(
+    "minutes", [2, pytest.param(60, marks=pytest.mark.slow)], ids="{}min".format
+)
 def test_each_fault_harms_only_what_it_is_about(
     minutes: int,
     seed: int,
