@@ -37,7 +37,8 @@ from migrator.service.finished import FinishWatch
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import DUE_SPANS, LATER
+from migrator.stores.ports import DUE_SPANS, LATER, Claims
+from migrator.text import counted
 from migrator.web.control import Answer, Command
 from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
@@ -282,7 +283,7 @@ class DaemonStatus:
             due=_together(seen),
             events=seen.events,
             jobs=[job.view() for job in self.jobs],
-            gaps=[*_gaps(seen)],
+            gaps=[*_gaps(seen), *_unclaimable(self.control.app.claims)],
             title=self.title,
             system=self.system,
             uptime_s=time.monotonic() - self.began_s,
@@ -382,14 +383,22 @@ def _gaps(seen: StatusSnapshot) -> Iterator[str]:
         yield f"{what}: {why}"
     for name, why in sorted(seen.not_counted.items()):
         yield f"rows of {name}: {why}"
-    for name, counted in sorted(seen.counts.items()):
-        if not counted.is_exact:
+    for name, count in sorted(seen.counts.items()):
+        if not count.is_exact:
             yield f"rows of {name}: too many to be counted; estimated"
+
+
+def _unclaimable(claims: Claims) -> Iterator[str]:
+    """Yield how many rows of each table cannot be claimed, with one of them and its error."""
+    for source, rows in sorted(claims.unclaimable().items()):
+        for row, why in [*rows.items()][:1]:
+            rows_text = counted(len(rows), "row")
+            yield f"{source}: {rows_text} cannot be claimed, tried again later; {row}: {why}"
 
 
 def _together(seen: StatusSnapshot) -> Sequence[tuple[str, int]]:
     """Return the rows of all tables by how soon they are due, soonest first."""
     sums: Counter[str] = Counter()
-    for counted in seen.counts.values():
-        sums.update(dict(counted.due))
+    for count in seen.counts.values():
+        sums.update(dict(count.due))
     return [(span, sums[span]) for span in (*(name for name, _ in DUE_SPANS), LATER) if sums[span]]

@@ -350,6 +350,13 @@ class Claims(Protocol):
         """
         ...
 
+    def unclaimable(self) -> Mapping[str, Mapping[str, str]]:
+        """Return by source which rows this process could not claim just now: id and error.
+
+        Each stays in the store and is tried again, every minute at most.
+        """
+        ...
+
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
 

@@ -19,6 +19,7 @@ import pytest
 from dev.postgres import PostgresServer
 from dev.processes import wait_until
 from tests.conftest import Vhost
+from tests.e2e.daemon import listen
 from tests.e2e.dispatching import prepare_dispatcher
 from tests.e2e.mariadb_rig import MariadbRig
 from tests.e2e.rig import Rig
@@ -164,10 +165,11 @@ CREATE TRIGGER keep BEFORE DELETE ON "Sales_TimeoutData" FOR EACH ROW EXECUTE FU
 """
 
 
-def test_a_row_that_the_table_does_not_give_up(rig: Rig) -> None:
-    """It stays in the store, is told of, and goes once the table gives it up."""
+def test_a_row_that_the_table_does_not_give_up(rig: Rig, tmp_path: Path) -> None:
+    """It stays in the store, log and status name it, and it goes once the table gives it up."""
     odd = row(timedelta(days=3, seconds=-1))  # the first that a claim finds
     rig.prepare()
+    listen(rig, tmp_path)
     rig.insert([*ordinary(), odd])
     with rig.sql() as connection:
         connection.execute(KEEPER.format(odd.id).encode())
@@ -175,6 +177,8 @@ def test_a_row_that_the_table_does_not_give_up(rig: Rig) -> None:
     try:
         wait_until(lambda: sent(rig) == ORDINARY, seconds=20, what="the ordinary")
         is_at_rest(rig, process)
+        told = json.loads(rig.must("status", "--daemon", "--json"))["not_known"]
+        assert any("1 row cannot be claimed" in text and odd.id in text for text in told), told
     finally:
         print(f"{sent(rig)} handed over, {batches(rig)} batches, {process.poll()}")
     assert rig.stored_ids() == {odd.id}

@@ -9,7 +9,7 @@ docs/adr/0008-two-step-claims.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -91,6 +91,10 @@ class DocumentClaims:
     def unclaimed(self, request: ClaimRequest) -> int:
         """Return 0: nobody locks a document; see ``Claims``."""
         return 0
+
+    def unclaimable(self) -> Mapping[str, Mapping[str, str]]:
+        """Return none: a claim changes each document alone; see ``Claims``."""
+        return {}
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done; see ``Claims``."""

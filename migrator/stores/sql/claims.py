@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -84,8 +84,8 @@ class SqlClaims:
         self._table_of = table_of
         self._dialect = dialect_for(engine.dialect.name)
         self._monotonic_s = monotonic_s
-        self._left: dict[str, dict[str, float]] = {}
-        """By source: rows that cannot be claimed, and until when each is left."""
+        self._left: dict[str, dict[str, tuple[float, str]]] = {}
+        """By source: rows that cannot be claimed, until when each is left, and why."""
         self._removes_from = set[str]()
         """Sources from which a claim was seen to remove rows."""
         self._returns = Returns(engine=engine, ledger=ledger, dialect=self._dialect)
@@ -158,7 +158,7 @@ class SqlClaims:
                 raise
             left = self._left.setdefault(legacy.source, {})
             wait_s = _LEFT_S * max(len(left) / _LEFT_PER_MINUTE, 1.0)
-            left[row] = self._monotonic_s() + wait_s
+            left[row] = self._monotonic_s() + wait_s, error_text(exc)
             _log.warning(
                 "a row cannot be claimed; it stays in the store and is tried again later",
                 extra={
@@ -179,8 +179,16 @@ class SqlClaims:
             return request
         now_s = self._monotonic_s()
         return replace(
-            request, but_for=[row for row, until_s in [*left.items()] if until_s > now_s]
+            request, but_for=[row for row, (until_s, _) in [*left.items()] if until_s > now_s]
         )
+
+    def unclaimable(self) -> Mapping[str, Mapping[str, str]]:
+        """Return which rows are left in the store, and why; see ``Claims``."""
+        now_s = self._monotonic_s()
+        return {
+            source: {row: why for row, (until_s, why) in [*left.items()] if until_s > now_s}
+            for source, left in [*self._left.items()]
+        }
 
     def _quarantine(self, connection: sa.Connection, batch: Batch, why: str) -> None:
         row = self._ledger.timeout
