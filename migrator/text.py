@@ -5,6 +5,7 @@ Rule of this file: what is not known is never written as 0.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -78,18 +79,23 @@ def size_words(size: int) -> str:
     return counted(size, "byte")
 
 
-def printable(text: str, *, keep: str = "") -> str:
+def visible(text: str, *, keep: str = "") -> str:
     """Return *text* with each character that a terminal may act on escaped, as in Python.
 
-    Half a character, which cannot be written at all, is escaped as well; those of *keep* are not.
+    So is what nobody sees or what turns the direction of writing, and half a character, which
+    cannot be written at all; those of *keep* are not.
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in keep else _escaped(each) for each in text)
+    return "".join(
+        each if each in keep or is_visible(each) else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
 
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+def is_visible(character: str) -> bool:
+    """Return whether *character* is one that people see, or a space of any width."""
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def _short(number: float) -> str:

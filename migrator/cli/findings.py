@@ -12,7 +12,7 @@ from migrator.cli.output import AMBER, RED
 from migrator.errors import ExitCode
 from migrator.preflight.context import Finding, Level, refusals, verdict
 from migrator.preflight.registry import UNREACHABLE
-from migrator.text import counted
+from migrator.text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ def drawn_findings(findings: Sequence[Finding], *, is_whole: bool) -> Iterator[R
     for column in ("", "check", "what was found, and what to do"):
         table.add_column(column, overflow="fold")
     for each in sorted(troubled, key=lambda f: _ORDER.index(f.level)):
-        text = Text(f"{each.subject}: {each.text}")
+        text = Text(visible(f"{each.subject}: {each.text}"))
         if each.remedy:
             text.append(f"\n→ {each.remedy}", style="dim")
         table.add_row(

@@ -8,7 +8,6 @@ gets 0600. What is no file, such as ``/dev/stdout``, is written to.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -25,7 +24,7 @@ from uuid import uuid4
 
 from migrator.cli.options import typed
 from migrator.errors import ConfigError, MigratorError
-from migrator.text import counted, grouped, printable
+from migrator.text import counted, grouped, visible
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
     from rich.console import Console, RenderableType
@@ -40,6 +39,8 @@ _REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays", "map")
 _MODE: Final = 0o600
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
+_LINES: Final = "\n\t"
+"""Of what a terminal acts on, texts of several lines keep these."""
 AMBER: Final = "yellow"
 """Of what a person should look at, on a terminal."""
 RED: Final = "bold red"
@@ -61,9 +62,9 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
-    from migrator.reports import plain
+    from migrator.reports import json_text as text_of
 
-    return json.dumps(document, indent=2, ensure_ascii=False, default=plain)
+    return text_of(document, indent=2)
 
 
 def write_table(
@@ -104,18 +105,24 @@ def write_drawn(
     table: RenderableType, *, stream: TextIO | None = None, width: int = _WIDTH_WITHOUT_TERMINAL
 ) -> None:
     """Write what is drawn already to stdout, without blanks at the ends of lines in a file."""
+    from rich.segment import Segment, Segments
+
     target = console(stream, width=width)
+    drawn = Segments(
+        Segment(visible(each.text, keep=_LINES), each.style) for each in target.render(table)
+    )
     if target.is_terminal:
-        target.print(table)
+        target.print(drawn, crop=False)
         return
     with target.capture() as captured:
-        target.print(table)
+        target.print(drawn, crop=False)
     for line in captured.get().splitlines():
         target.file.write(line.rstrip() + "\n")
 
 
 def write_text(text: str, *, style: str = "") -> None:
-    """Write lines of data to stdout, on a terminal in a *style*."""
+    """Write lines of data to stdout, on a terminal in a *style*; what it may act on is escaped."""
+    text = visible(text, keep=_LINES)
     if style and (target := console()).is_terminal:
         target.print(text, style=style, soft_wrap=True)
     else:
@@ -123,8 +130,8 @@ def write_text(text: str, *, style: str = "") -> None:
 
 
 def say(text: str) -> None:
-    """Tell a person something, on stderr."""
-    print(text, file=sys.stderr)  # noqa: T201 - talk goes to stderr
+    """Tell a person something, on stderr; what a terminal may act on is escaped."""
+    print(visible(text, keep=_LINES), file=sys.stderr)  # noqa: T201 - talk goes to stderr
 
 
 def console(stream: TextIO | None = None, *, width: int = _WIDTH_WITHOUT_TERMINAL) -> Console:
@@ -158,7 +165,7 @@ def _cell(value: object) -> str:
         return grouped(value)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    return printable(str(value))
+    return visible(str(value))
 
 
 @contextmanager
@@ -171,7 +178,7 @@ def progress(what: str, *, every_s: float = math.inf) -> Iterator[Callable[[str]
     """
     if sys.stderr.isatty():
         with console(sys.stderr).status(what) as line:
-            yield lambda text: line.update(f"{what}: {text}")
+            yield lambda text: line.update(visible(f"{what}: {text}"))
         return
     told_s = time.monotonic()
 

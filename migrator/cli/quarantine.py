@@ -26,8 +26,8 @@ from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
-from migrator.reports import plain
-from migrator.text import counted, printable
+from migrator.reports import json_text
+from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.app import App
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
 _BODY_SHOWN_BYTES: Final = 2000
-_LINES: Final = "\n\t"
 
 ReasonCode = Annotated[
     str | None, typer.Option("--reason", metavar="CODE", help="Only with this reason.")
@@ -180,7 +179,7 @@ def _export(app: App, which: QuarantineFilter, stream: TextIO) -> int:
     stream.write(json.dumps({"schema": "migrator/quarantine-export/1"}) + "\n")
     count = 0
     for each in _all(app, which):
-        stream.write(json.dumps(_document(each), ensure_ascii=False, default=plain) + "\n")
+        stream.write(json_text(_document(each)) + "\n")
         count += 1
     return count
 
@@ -244,10 +243,10 @@ def _write_one(found: QuarantinedTimeout) -> None:
         ("detail", row.detail),
     ]
     write_table(("", ""), ((name, None if value is None else str(value)) for name, value in facts))
-    write_text(f"headers:\n{printable(found.headers_text or '', keep=_LINES)}")
+    write_text(f"headers:\n{found.headers_text or ''}")
     body = found.body or b""
     shown = body[:_BODY_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
     more = f"\n… {counted(len(body) - _BODY_SHOWN_BYTES, 'more byte')}; see export" * (
         len(body) > _BODY_SHOWN_BYTES
     )
-    write_text(f"body ({counted(len(body), 'byte')}):\n{printable(shown, keep=_LINES)}{more}")
+    write_text(f"body ({counted(len(body), 'byte')}):\n{shown}{more}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import traceback
@@ -19,6 +18,8 @@ from migrator.cli.options import typed
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import TRACEBACKS, Session, session_of
 from migrator.errors import ExitCode, MigratorError
+from migrator.reports import json_text
+from migrator.text import visible
 
 _NEW_OBJECTS: Final = 50_000
 """So many more than are gone make Python look for garbage; it has 700 otherwise."""
@@ -145,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(program(args=words, prog_name="migrator", obj=session, standalone_mode=False))
     except _WrongUsage as exc:
         if not session.wants_json:
+            exc.message = visible(exc.message)
             exc.show()
             sys.exit(exc.exit_code)
         path = exc.ctx.command_path if exc.ctx else "migrator"
@@ -166,7 +168,7 @@ def _end(text: str, code: ExitCode, session: Session, *, remedy: str | None = No
     if session.wants_json:
         told = {"schema": "migrator/error/1", "error": mask(text), "remedy": remedy}
         outcome = {"exit_code": int(code), "outcome": code.name.lower()}
-        say(json.dumps({**told, **outcome}, ensure_ascii=False))
+        say(json_text({**told, **outcome}))
     else:
         say(f"migrator: {mask(text)}")
     sys.exit(code)

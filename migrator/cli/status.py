@@ -30,6 +30,7 @@ from migrator.cli.output import (
 )
 from migrator.cli.session import Session, duration, session_of
 from migrator.errors import ConfigError, ExitCode
+from migrator.reports import json_text as compact_json
 from migrator.reports import plain
 from migrator.text import counted, grouped, span_text
 
@@ -40,7 +41,6 @@ verbs = new_group()
 
 pause: Callable[[float], None] = time.sleep
 """Waits between two looks; tests replace it."""
-_CLEAR: Final = "\x1b[2J\x1b[H"
 _USUAL: Final = "2s"
 _USUAL_S: Final = 2.0
 _WIDTH: Final = 100
@@ -179,14 +179,14 @@ def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:
 def _write_json(document: Mapping[str, object], *, is_repeated: bool) -> None:
     """Write a document, in one line if more follow."""
     if is_repeated:
-        write_text(json.dumps(document, ensure_ascii=False, default=plain))
+        write_text(compact_json(document))
     else:
         write_text(json_text(document))
 
 
 def _clear(*, is_repeated: bool) -> None:
-    if is_repeated and console().is_terminal:
-        write_text(_CLEAR)
+    if is_repeated:
+        console().clear()
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
-from migrator.text import counted, grouped, printable
+from migrator.text import counted, grouped, visible
 
 X_DEATH_RESERVE_BYTES: Final = 16 * 1024
 """What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""
@@ -315,7 +315,7 @@ def unprocessable(timeout_id: TimeoutId, row_index: int, error: Exception) -> Qu
 
 def error_text(error: Exception) -> str:
     """Return what *error* says, for the detail of a row in quarantine."""
-    return printable(f"{type(error).__name__}: {error}")[:_DETAIL_CHARS]
+    return visible(f"{type(error).__name__}: {error}")[:_DETAIL_CHARS]
 
 
 def build_message(

@@ -14,13 +14,27 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from migrator.text import is_visible
+
 Document = dict[str, object]
 
 
 def json_bytes(name: str, document: Mapping[str, object]) -> bytes:
     """Return *document* as ``migrator/<name>/1`` in JSON."""
-    whole = {"schema": f"migrator/{name}/1", **document}
-    return json.dumps(whole, ensure_ascii=False, default=plain).encode()
+    return json_text({"schema": f"migrator/{name}/1", **document}).encode()
+
+
+def json_text(document: Mapping[str, object], *, indent: int | None = None) -> str:
+    """Return *document* as JSON; what ``text.visible`` escapes is escaped as JSON does it.
+
+    It is the same document for a program, and a terminal acts on none of it.
+    """
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=plain)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(
+        each if each == "\n" or is_visible(each) else json.dumps(each)[1:-1] for each in text
+    )
 
 
 def plain(value: object) -> object:

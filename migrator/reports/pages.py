@@ -7,7 +7,6 @@ of writing, are spelt out; what is not known is never shown as 0.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +17,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from migrator.preview.report import BEYOND
-from migrator.text import counted, grouped, rate_words, size_words, span_words
+from migrator.text import counted, grouped, rate_words, size_words, span_words, visible
 from migrator.verify.report import Discrepancy
 
 
@@ -38,7 +37,7 @@ def new_environment(package: str) -> Environment:
         ),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=visible,
+        finalize=spelt,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -78,9 +77,6 @@ def _environment() -> Environment:
 
 # ── how names look ─────────────────────────────────────────────────────────────
 
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters: control, format, surrogate, private, unassigned, line, paragraph."""
-
 
 def marked(text: str) -> Markup:
     """Return *text*, escaped, with what stands between backticks as code."""
@@ -92,19 +88,9 @@ def marked(text: str) -> Markup:
     return Markup("").join([*pieces, *(Markup("`") + each for each in rest)])
 
 
-def visible(value: object) -> object:
+def spelt(value: object) -> object:
     """Return *value* with every character spelt out that nobody would see."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    if value.isascii() and value.isprintable():
-        return value
-    return "".join(_spelt(char) for char in value)
-
-
-def _spelt(char: str) -> str:
-    if unicodedata.category(char) not in _UNSEEN:
-        return char
-    return char.encode("unicode_escape").decode("ascii")
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 DUE: Final[Mapping[str, str]] = {

@@ -40,7 +40,7 @@ from migrator.ledger.report import EndpointProgress, PauseReason, Progress
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.logs import masked
-from migrator.text import counted
+from migrator.text import counted, visible
 
 _log = logging.getLogger(__name__)
 
@@ -290,8 +290,8 @@ class Hooks:
             "version": __version__,
             "facts": masked(fired.facts, _shown),
         }
-        # a variable holds neither a null nor half of a character
-        text = " ".join(fired.text.replace("\0", " ").split()).encode(errors="replace").decode()
+        # a variable holds neither a null nor half of a character, and a program may print it
+        text = visible(" ".join(fired.text.split()))
         with os.fdopen(os.memfd_create("hook"), "w+b") as stdin:
             told = json.dumps(document, default=lambda value: _shown(str(value)))
             stdin.write(told.encode() + b"\n")

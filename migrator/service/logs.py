@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TextIO
 
 from migrator.config import mask
+from migrator.text import visible
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
@@ -84,6 +85,7 @@ class _FirstLine(logging.Formatter):
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
                 _redacted_event,
+                *([_visible_event] if self._as_text else ()),
                 renderer,
             ],
         )
@@ -92,6 +94,14 @@ class _FirstLine(logging.Formatter):
 def _redacted_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Return *event* with everything that looks like a password replaced, at any depth."""
     return {key: masked(value) for key, value in event.items()}
+
+
+def _visible_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Return *event* with all escaped that a terminal may act on; tracebacks keep their lines."""
+    return {
+        key: masked(value, partial(visible, keep="\n\t" if key == "exception" else ""))
+        for key, value in event.items()
+    }
 
 
 def masked(value: object, shown: Callable[[str], str] = mask) -> object:

@@ -1,7 +1,7 @@
 """``python -m migrator.web.probe FILE``: is the daemon that listens on this socket file alive?
 
-For health checks of containers, which run it again and again: it loads nothing but the standard
-library, asks ``/live``, says in one line what it found, and ends with 0 or 1.
+For health checks of containers, which run it again and again: it loads next to nothing but the
+standard library, asks ``/live``, says in one line what it found, and ends with 0 or 1.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Final
+
+from migrator.text import visible
 
 _PATIENCE_S: Final = 5.0
 _LONGEST_ANSWER: Final = 2000
@@ -24,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("usage: python -m migrator.web.probe FILE\n")
         return 1
     is_alive, text = probe(arguments[0])
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(visible(text, keep="\n") + "\n")
     return 0 if is_alive else 1
 
 

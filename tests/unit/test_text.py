@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import migrator
-from migrator.text import listed, printable, rate_words
+from migrator.text import listed, rate_words, visible
 
 ROOT = Path(migrator.__file__).parent
 BY_US = {"counted", "grouped", "rate_words", "size_words"}
@@ -94,7 +94,7 @@ def test_rates_are_told_as_other_numbers_are(per_s: float, words: str) -> None:
 )
 def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
     """Rows are written by strangers."""
-    assert printable(text, keep="\n") == shown
+    assert visible(text, keep="\n") == shown
 
 
 @pytest.mark.parametrize(

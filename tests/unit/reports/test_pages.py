@@ -14,7 +14,7 @@ from jinja2 import UndefinedError
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
-from migrator.reports.pages import DUE, About, page, visible
+from migrator.reports.pages import DUE, About, page, spelt
 from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
 from migrator.stores.endpoints import Quarantinable
@@ -76,7 +76,7 @@ def test_no_name_changes_the_page(name: str) -> None:
     for text, nice in zip(pages_about(name), pages_about(NICE), strict=True):
         assert shape(text) == shape(nice)
         assert text.encode()
-        readable = spaced(str(visible(name)).replace("`", ""))
+        readable = spaced(str(spelt(name)).replace("`", ""))
         assert readable in read(text).text.replace("`", "")
 
 

@@ -10,7 +10,7 @@ from migrator.reports.pages import (
     DISCREPANCIES,
     DUE,
     marked,
-    visible,
+    spelt,
 )
 from migrator.reports.pictures import WHOLE, Share, bars, legend, level_bars, stacked
 from migrator.text import counted, grouped, size_words, span_text, span_words
@@ -65,7 +65,7 @@ def test_spans_are_told_as_people_do(seconds: float, words: str) -> None:
 )
 def test_what_nobody_would_see_is_spelt_out(value: object, shown: object) -> None:
     """Controls, directions and halves of characters."""
-    assert visible(value) == shown
+    assert spelt(value) == shown
 
 
 def test_backticks_mark_code() -> None:

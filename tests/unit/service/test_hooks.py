@@ -106,7 +106,7 @@ def test_a_program_reads_the_event_and_gets_nothing_else_of_ours(
         "PATH": os.environ["PATH"],
         "LANG": "de_AT.UTF-8",
         "MIGRATOR_EVENT": "throttle",
-        "MIGRATOR_EVENT_TEXT": "two lines and half a character: ?",
+        "MIGRATOR_EVENT_TEXT": r"two lines\x00 and half a character: \ud83d",
     }
     assert got["OLDPWD"] == "/"
     assert "socket:" not in (tmp_path / "files").read_text()
