@@ -127,8 +127,12 @@ def ask_each(
     settings: ConnectionSettings,
     names: Collection[QueueName],
     ask: Callable[[AdminSession, QueueName], A | Unreachable],
+    *,
+    delivery: str | None = None,
 ) -> Mapping[QueueName, A | Unreachable]:
     """Return what *ask* finds out about each of *names*, one after the other.
+
+    With *delivery* the delays have to exist, whose delivery exchange has that name.
 
     A refusal is the answer about its name. A name over which the broker closes the connection is
     asked for once more, over another one and behind the others; then that is the answer.
@@ -136,11 +140,17 @@ def ask_each(
     Raises:
         TargetUnavailable: The broker cannot be reached.
         AccessRefused: It refuses us, or *ask* says that it would refuse every name.
+        EntityAbsent: There are no delays.
     """
     found: dict[QueueName, A | Unreachable] = {}
     left, tried = deque(names), set[QueueName]()
     while left:
         with admin_session(settings, purpose="look for destinations") as admin:
+            if delivery is not None and not admin.has_exchange(delivery):
+                raise EntityAbsent(
+                    f"{settings.address}: exchange {delivery} does not exist; "
+                    "create the delays first: migrator delays create"
+                )
             while left and admin.is_open:
                 name = left.popleft()
                 try:
@@ -270,17 +280,12 @@ class Destinations(DestinationAnswers[None]):
         return {name: each for name, each in found.items() if each is not None}
 
     def _ask(self, names: Sequence[QueueName]) -> Mapping[QueueName, Unreachable | None]:
-        with admin_session(self._settings, purpose="bind destinations") as admin:
-            if not admin.has_exchange(self._delivery):
-                raise EntityAbsent(
-                    f"{self._settings.address}: exchange {self._delivery} does not exist; "
-                    "create the delays first: migrator delays create"
-                )
         bindings = self._bindings_of_delivery()
         bound = self._bound_names(bindings)
         # a catcher is bound before what it would catch, so of two new ones the longer is parked
         in_order = sorted(names, key=lambda name: (name.count("."), name))
-        return ask_each(self._settings, in_order, partial(self._look, bindings, bound))
+        look = partial(self._look, bindings, bound)
+        return ask_each(self._settings, in_order, look, delivery=self._delivery)
 
     def _look(
         self,

@@ -330,12 +330,14 @@ class Poller:
         if now_s >= self._load_at_s:
             self.held.load(now)
             self._load_at_s = now_s + LOAD_EVERY_S
+        self._look_at_s = now_s + LOOK_EVERY_S
         due = self.held.to_try(now, at_most=LOOKS)
-        every_s = FULL_LOOK_EVERY_S if len(due) == LOOKS else LOOK_EVERY_S
-        self._look_at_s = now_s + every_s
         if not due:
             return
         routes = self.routes.answers({QueueName(held.destination) for held in due})
+        is_any_cured = any(not isinstance(each, Unreachable) for each in routes.values())
+        if len(due) == LOOKS and not is_any_cured:
+            self._look_at_s = now_s + FULL_LOOK_EVERY_S
         for held in due:
             route = routes[QueueName(held.destination)]
             self.held.judge(held, route if isinstance(route, Unreachable) else None, now=now)

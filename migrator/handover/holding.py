@@ -197,23 +197,26 @@ class Holding:
         if now_s < self._look_at_s:
             return
         due = self._to_try(self.clock.now())
-        if len(due) > LOOKS:
+        is_any_cured = self._look(due[:LOOKS])
+        if len(due) > LOOKS and not is_any_cured:
             self._look_at_s = now_s + FULL_LOOK_EVERY_S
-        self._look(due[:LOOKS])
 
-    def _look(self, due: Sequence[tuple[HeldDestinations, HeldDestination]]) -> None:
+    def _look(self, due: Sequence[tuple[HeldDestinations, HeldDestination]]) -> bool:
+        """Ask for each of *due*; return whether there is a way to any of them."""
         if not due:
-            return
+            return False
         names = {QueueName(held.destination) for _, held in due}
         try:
             lost = self.look_for(names)
         except TargetError as exc:
             _not_looked_at(exc)
-            return
-        self.forget(names - lost.keys())
+            return False
+        cured = names - lost.keys()
+        self.forget(cured)
         now = self.clock.now()
         for of, held in due:
             of.judge(held, lost.get(QueueName(held.destination)), now=now)
+        return bool(cured)
 
 
 def _not_looked_at(exc: MigratorError) -> None:

@@ -41,8 +41,8 @@ LONGEST_WAIT: Final = timedelta(minutes=5)
 LOOKS: Final = 10
 """Destinations looked at in one go; with many, each waits for its turn."""
 LOOK_EVERY_S: Final = 3.0
-FULL_LOOK_EVERY_S: Final = 5.0
-"""After a look that had no room for all whose time had come."""
+FULL_LOOK_EVERY_S: Final = 11.0
+"""After a look that had no room for all whose time had come, and found none of them cured."""
 LOAD_EVERY_S: Final = 30.0
 """What another process parked, and does not look at any more, is taken over after so long."""
 _IDLE: Final = timedelta(minutes=1)
