@@ -30,7 +30,10 @@ def settings() -> str:
         "Defaults, then `migrator.toml`, then `MIGRATOR_*` variables, then options; "
         "each overrides those before it.",
         "A `migrator.toml` that was not named with `--config` or `MIGRATOR_CONFIG` counts only if "
-        "it belongs to root or the caller, and nobody else may write it.",
+        "it belongs to root or the caller, nobody else may write it, and no other user can have "
+        "put it there: each folder above it is root's or the caller's, and no group and no other "
+        "user may write to it, unless it is sticky, as `/tmp` is. Root takes one that was not "
+        "named from `/etc` only.",
         "A file with a secret (`…_file`) must not be readable by every user of the machine.",
         "`migrator config` prints what is in force and where each value came from.\n"
         "Unknown keys are errors, and all problems are reported at once.",

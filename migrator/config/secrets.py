@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -34,6 +35,8 @@ _PAIR: Final = re.compile(
 _AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
 _SHORTEST_KNOWN: Final = 8
+_MOST_LINKS: Final = 40
+"""On the way to a file; the kernel follows as many."""
 _OF_CONTAINERS: Final = Path("/run/secrets")
 """What a container runtime puts there is for this container alone."""
 
@@ -171,18 +174,69 @@ def _others_can_read(path: Path, found: os.stat_result) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents)
 
 
-def why_not_trusted(path: Path) -> str | None:
-    """Return why what *path* says may be somebody else's will; None: only root or we wrote it.
+class UntrustedError(ValueError):
+    """What a path leads to may be another user's will; says why."""
 
-    Of a group, only our own may write it.
+
+def open_trusted(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open the file that *path* leads to, if only root or this user can have put it there.
+
+    The handle is what was looked at: whoever uses it, and not the path, cannot be given another
+    file. The way to it is walked from the root, and every link on it: each folder is root's or
+    ours, and nobody else may write to it, except to a sticky one in which the next step is root's
+    or ours. Of a group, only our own may write the file, and only root's its folders.
 
     Raises:
-        OSError: It is not there, or cannot be looked at.
+        UntrustedError: Another user can have put it there, or can change it.
+        OSError: It is not there, or cannot be opened.
     """
-    found = path.stat()
-    if found.st_uid not in (0, os.geteuid()):
-        return "it belongs to another user"
+    handle = os.open(_trusted_way(path), flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _demand_ours(os.fstat(handle))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _trusted_way(path: Path) -> Path:
+    """Return *path* without links; see ``open_trusted``."""
+    steps = [*reversed((Path.cwd() / path).parts)]
+    at, links = Path("/"), 0
+    while steps:
+        step = steps.pop()
+        if step == "/":
+            at = Path("/")
+            continue
+        if step == "..":
+            at = at.parent
+            continue
+        folder, found = at.stat(), (at / step).lstat()
+        if not _is_ours(folder):
+            raise UntrustedError(f"the folder {at} belongs to another user")
+        is_of_group = folder.st_mode & stat.S_IWGRP and folder.st_gid != 0
+        if folder.st_mode & stat.S_IWOTH or is_of_group:
+            if not folder.st_mode & stat.S_ISVTX:
+                raise UntrustedError(f"other users may write to the folder {at}")
+            if not _is_ours(found):
+                raise UntrustedError(f"{at / step} belongs to another user")
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            steps.extend(reversed((at / step).readlink().parts))
+        else:
+            at /= step
+    return at
+
+
+def _demand_ours(found: os.stat_result) -> None:
+    if not _is_ours(found):
+        raise UntrustedError("it belongs to another user")
     is_of_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())
     if found.st_mode & stat.S_IWOTH or is_of_group:
-        return "other users may write it"
-    return None
+        raise UntrustedError("other users may write it")
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return found.st_uid in (0, os.geteuid())

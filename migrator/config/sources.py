@@ -18,12 +18,13 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 
 from migrator.config.secrets import (
+    UntrustedError,
     mask_addresses,
+    open_trusted,
     passwords_in,
     read_secret,
     remember,
     secret_path,
-    why_not_trusted,
 )
 from migrator.errors import ConfigError
 
@@ -109,12 +110,17 @@ def from_file(file: FilePath) -> Flat:
     Raises:
         ValueError: It cannot be read or is not TOML; says why.
     """
+    try:
+        return _from_toml(file, file.read_bytes())
+    except OSError as exc:
+        raise ValueError(f"{file} cannot be read: {exc.strerror}") from exc
+
+
+def _from_toml(file: FilePath, raw: bytes) -> Flat:
     import tomllib  # who has no file need not wait for it
 
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ValueError(f"{file} cannot be read: {exc.strerror}") from exc
+        tables = tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as exc:
         raise ValueError(f"{file} is not UTF-8 text") from exc
     except tomllib.TOMLDecodeError as exc:
@@ -182,9 +188,15 @@ def merged(
     Raises:
         ConfigError: The file cannot be read, is no TOML, or was not named and may be of others.
     """
-    file = _chosen_file(file, environ)
+    if file is None and (named := environ.get(f"{PREFIX}CONFIG")):
+        file = FilePath(named)
     try:
-        from_toml = from_file(file) if file else {}
+        if file is not None:
+            from_toml = from_file(file)
+        elif (raw := _read_default_file()) is not None:
+            from_toml, file = _from_toml(DEFAULT_FILE, raw), DEFAULT_FILE
+        else:
+            from_toml = {}
     except ValueError as exc:
         raise ConfigError(str(exc)) from exc
     values = {**from_toml, **from_environment(environ, variables), **from_options(options)}
@@ -256,19 +268,31 @@ def nested(flat: Flat) -> dict[str, object]:
     return tables
 
 
-def _chosen_file(file: FilePath | None, environ: Mapping[str, str]) -> FilePath | None:
-    if file is not None:
-        return file
-    if environ.get(f"{PREFIX}CONFIG"):
-        return FilePath(environ[f"{PREFIX}CONFIG"])
-    if not DEFAULT_FILE.is_file():
-        return None
-    if (why := why_not_trusted(DEFAULT_FILE)) is not None:
-        raise ConfigError(
-            f"{DEFAULT_FILE} in the current folder is not used: {why}; if you trust it, name it "
-            f"with --config {DEFAULT_FILE}, otherwise start from another folder"
-        )
-    return DEFAULT_FILE
+def _read_default_file() -> bytes | None:
+    """Return what is in the file of the current folder that nobody named; None: there is none.
+
+    It may name programs and servers: it counts only if nobody else can have put it there. Root
+    takes none but from /etc, whoever it belongs to: folders of others are where root often is.
+
+    Raises:
+        ConfigError: It does not count, or cannot be read.
+    """
+    try:
+        if not DEFAULT_FILE.is_file():
+            return None
+        if os.geteuid() == 0 and not FilePath.cwd().is_relative_to("/etc"):
+            why = "root takes one that was not named from /etc only"
+        else:
+            with os.fdopen(open_trusted(DEFAULT_FILE), "rb") as file:
+                return file.read()
+    except UntrustedError as exc:
+        why = str(exc)
+    except OSError as exc:
+        raise ConfigError(f"{DEFAULT_FILE} cannot be read: {exc.strerror}") from exc
+    raise ConfigError(
+        f"{DEFAULT_FILE} in the current folder is not used: {why}; if you trust it, name it with "
+        f"--config {DEFAULT_FILE}, otherwise start from another folder"
+    )
 
 
 def _resolve_secrets(

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from migrator import __version__
 from migrator.config import Hooks as Given
 from migrator.config import mask
-from migrator.config.secrets import why_not_trusted
+from migrator.config.secrets import UntrustedError, open_trusted
 from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.report import EndpointProgress, PauseReason, Progress
@@ -98,9 +98,12 @@ def hooked(given: Given) -> Iterator[Hooks]:
         ConfigError: A program is another user's, or others may write it. None is run.
     """
     for event, program in given.programs.items():
-        with contextlib.suppress(OSError):  # it is told when it should be run
-            if (why := why_not_trusted(program)) is not None:
-                raise ConfigError(f"hooks.{event}: {program} cannot be used: {why}")
+        try:
+            os.close(open_trusted(program, os.O_PATH))
+        except UntrustedError as exc:
+            raise ConfigError(f"hooks.{event}: {program} cannot be used: {exc}") from exc
+        except OSError:
+            pass  # it is reported when it should be run
     hooks = Hooks(given)
     hooks.start()
     try:

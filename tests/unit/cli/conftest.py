@@ -65,8 +65,12 @@ class Program:
     def __call__(self, *arguments: str, codes: Sequence[int] = (0,)) -> Ended:
         """Run the program; it must end with one of *codes*."""
         self.capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
+        file = self.folder / "migrator.toml"
+        with pytest.MonkeyPatch.context() as patch:
+            if file.exists():  # tests may be root's, who uses none but from /etc that is not named
+                patch.setenv("MIGRATOR_CONFIG", os.environ.get("MIGRATOR_CONFIG", str(file)))
+            with pytest.raises(SystemExit) as caught:
+                main(arguments)
         code = int(caught.value.code or 0)
         out, err = self.capsys.readouterr()
         assert code in codes, f"{arguments} ended with {code}: {err}"

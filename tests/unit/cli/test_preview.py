@@ -301,7 +301,7 @@ def test_settings_become_what_checks_ask_for(program: Program) -> None:
         '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
         '[[endpoints]]\nname = "Stock"\n'
     )
-    with Session().opened() as app:
+    with Session(file=program.folder / "migrator.toml").opened() as app:
         assert check_context(app, (), None).own_queues == ()
         program("db", "upgrade")
         found = check_context(app, (), None)

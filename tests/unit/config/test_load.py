@@ -106,8 +106,6 @@ def test_options_win_over_environment_over_file_over_defaults(
         "default",
     ]
     assert loaded(MIGRATOR_CONFIG=str(file)).file == file
-    monkeypatch.chdir(file.parent)
-    assert loaded().settings.handover.lanes == 2
 
 
 def test_all_problems_are_reported_at_once(file: Path) -> None:
@@ -497,18 +495,3 @@ def test_a_peek_leaves_what_is_wrong_to_the_models(tmp_path: Path) -> None:
     assert peek(PLACES, file=file, environ={}) is None
     file.write_text('[store]\nurl_file = "not there"\n')
     assert peek(PLACES, file=file, environ={}) is None
-
-
-def test_a_file_that_was_not_named_must_be_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever runs the program in a folder of others does not obey them; named, it is read."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "migrator.toml"
-    file.write_text("[handover]\nlanes = 2\n")
-    file.chmod(0o646)
-    with pytest.raises(ConfigError, match="in the current folder is not used: other users may"):
-        load(environ={})
-    assert load(file=file, environ={}).settings.handover.lanes == 2
-    file.chmod(0o644)
-    assert load(environ={}).settings.handover.lanes == 2

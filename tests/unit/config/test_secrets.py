@@ -6,13 +6,20 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.config import load
-from migrator.config.secrets import mask, passwords_in, read_secret, why_not_trusted
+from migrator.config.secrets import (
+    UntrustedError,
+    mask,
+    open_trusted,
+    passwords_in,
+    read_secret,
+)
 from migrator.errors import ConfigError
 
 
@@ -123,22 +130,74 @@ def test_a_private_key_that_everybody_can_read_is_refused(section: str) -> None:
         load(environ=environ)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+OTHER: Final = 12345
+by_root: Final = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+def why_not(path: Path) -> str | None:
+    """Return why *path* is not trusted."""
+    try:
+        os.close(open_trusted(path))
+    except UntrustedError as exc:
+        return str(exc)
+    return None
+
+
+@by_root
 def test_only_root_and_we_ourselves_are_trusted(tmp_path: Path) -> None:
     """With a file's owner, and with who may write it."""
     path = tmp_path / "migrator.toml"
     path.write_text("")
     path.chmod(0o664)
-    assert why_not_trusted(path) is None
+    assert why_not(path) is None
     path.chmod(0o646)
-    assert why_not_trusted(path) == "other users may write it"
+    assert why_not(path) == "other users may write it"
     path.chmod(0o664)
-    os.chown(path, 0, 12345)
-    assert why_not_trusted(path) == "other users may write it"
+    os.chown(path, 0, OTHER)
+    assert why_not(path) == "other users may write it"
     path.chmod(0o644)
-    assert why_not_trusted(path) is None
-    os.chown(path, 12345, 0)
-    assert why_not_trusted(path) == "it belongs to another user"
+    assert why_not(path) is None
+    os.chown(path, OTHER, 0)
+    assert why_not(path) == "it belongs to another user"
+
+
+@by_root
+def test_every_folder_and_link_on_the_way_counts(tmp_path: Path) -> None:
+    """Whoever may write to one of them chooses the file; a sticky one keeps what is ours."""
+    above = tmp_path / "above"
+    folder = above / "folder"
+    folder.mkdir(parents=True)
+    path = folder / "file"
+    path.write_text("")
+    link = tmp_path / "link"
+    link.symlink_to("above/folder/../folder/file")
+    for mode, gid, is_fine in (
+        (0o755, OTHER, True),
+        (0o775, 0, True),
+        (0o775, OTHER, False),
+        (0o757, 0, False),
+        (0o1777, OTHER, True),
+    ):
+        above.chmod(mode)
+        os.chown(above, 0, gid)
+        why = None if is_fine else f"other users may write to the folder {above}"
+        assert [why_not(each) for each in (path, link)] == [why] * 2
+    above.chmod(0o1777)
+    os.chown(folder, OTHER, 0)
+    assert why_not(path) == f"{folder} belongs to another user"
+    above.chmod(0o755)
+    assert why_not(path) == f"the folder {folder} belongs to another user"
+    os.chown(folder, 0, 0)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "link").symlink_to(path)
+    other.chmod(0o1777)
+    assert why_not(other / "link") is None
+    os.lchown(other / "link", OTHER, OTHER)
+    assert why_not(other / "link") == f"{other / 'link'} belongs to another user"
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_trusted(tmp_path / "circle")
 
 
 def test_what_is_a_password_of_ours_is_masked_wherever_it_is_said() -> None:
