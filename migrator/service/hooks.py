@@ -4,6 +4,8 @@ Rules of this file:
 
 * ``fire`` puts an event into a queue and returns; when the queue is full it is dropped, logged and
   counted; one program at a time, in the order of events, on a thread of its own;
+* a program is looked at before each run, with every folder and link on the way to it, and what is
+  run is the handle that was looked at: no other user can put another one there;
 * whatever goes wrong with a program is logged, and changes nothing that migrator does;
 * a program leads a process group of its own, of which nothing outlives it, reads its document from
   a file without a name, and gets an environment made here: no secret of ours is in it;
@@ -27,6 +29,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
@@ -99,11 +102,10 @@ def hooked(given: Given) -> Iterator[Hooks]:
     """
     for event, program in given.programs.items():
         try:
-            os.close(open_trusted(program, os.O_PATH))
+            with contextlib.suppress(OSError), _opened(program):  # reported when it should be run
+                pass
         except UntrustedError as exc:
             raise ConfigError(f"hooks.{event}: {program} cannot be used: {exc}") from exc
-        except OSError:
-            pass  # it is reported when it should be run
     hooks = Hooks(given)
     hooks.start()
     try:
@@ -265,6 +267,9 @@ class Hooks:
         except OSError as exc:
             self._log_failed(event, f"could not be started: {exc.strerror}")
             return
+        except UntrustedError as exc:
+            self._log_failed(event, str(exc))
+            return
         is_late, output = _attended(process, lambda: self._is_over(event, began_s))
         seconds = round(time.monotonic() - began_s, 3)
         facts = {"hook": str(event), "program": str(self._programs[event]), "seconds": seconds}
@@ -295,12 +300,15 @@ class Hooks:
         }
         # a variable holds neither a null nor half of a character, and a program may print it
         text = visible(" ".join(fired.text.split()))
-        with os.fdopen(os.memfd_create("hook"), "w+b") as stdin:
+        program = self._programs[fired.event]
+        with _opened(program) as handle, os.fdopen(os.memfd_create("hook"), "w+b") as stdin:
             told = json.dumps(document, default=lambda value: _shown(str(value)))
             stdin.write(told.encode() + b"\n")
             stdin.seek(0)
             return subprocess.Popen(  # noqa: S603  # the operator's own program, without a shell
-                [self._programs[fired.event]],
+                [program],
+                executable=f"/proc/self/fd/{handle}",
+                pass_fds=[handle],  # the interpreter of a script opens it by that name again
                 bufsize=0,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
@@ -338,6 +346,21 @@ class Hooks:
             "an event was dropped without running its hook",
             extra={"action": "hook_dropped", **facts},
         )
+
+
+@contextmanager
+def _opened(program: Path) -> Iterator[int]:
+    """Give a handle of *program* that is good for running it, and for nothing else.
+
+    Raises:
+        UntrustedError: Another user can have put it there, or can change it.
+        OSError: It is not there.
+    """
+    handle = open_trusted(program, os.O_PATH)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _shown(text: str) -> str:

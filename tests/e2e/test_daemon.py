@@ -387,7 +387,7 @@ def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig) -> None:
 def test_hooks_are_told_what_happened(rig: Rig, tmp_path: Path) -> None:
     """Start, quarantine and the end of a run, and that it was undone."""
     write = tmp_path / "write"
-    write.write_text('#!/bin/sh\ncat >>"$0.told"\n', encoding="utf-8")
+    write.write_text('#!/bin/sh\ncat >>"$(readlink -f "$0").told"\n', encoding="utf-8")
     write.chmod(0o755)
     events = ("START", "THROTTLE", "QUARANTINE", "FINISHED", "ROLLBACK", "FAILURE")
     rig.settings = {f"MIGRATOR_HOOKS__{event}": str(write) for event in events}
@@ -425,7 +425,7 @@ def test_a_run_ends_with_who_sends_what_is_left(rig: Rig) -> None:
 def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> None:
     """It says what is left and that nobody sends it, in status, metric, log and hook."""
     hook = tmp_path / "hook"
-    hook.write_text('#!/bin/sh\ncat >>"$0.told"\n', encoding="utf-8")
+    hook.write_text('#!/bin/sh\ncat >>"$(readlink -f "$0").told"\n', encoding="utf-8")
     hook.chmod(0o755)
     listen(rig, tmp_path)
     rig.settings["MIGRATOR_HOOKS__FINISHED"] = str(hook)

@@ -35,6 +35,7 @@ START, THROTTLE, FINISHED, FAILURE = (
     HookEvent.FAILURE,
 )
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
+OTHER = 12345
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 
 
@@ -44,7 +45,10 @@ def write(tmp_path: Path) -> Write:
 
     def program(text: str) -> Path:
         path = tmp_path / f"hook-{len(list(tmp_path.iterdir()))}"
-        path.write_text(f'#!/bin/sh\ncd "$(dirname "$0")" || exit 99\n{text}\n', encoding="utf-8")
+        path.write_text(
+            f'#!/bin/sh\ncd "$(dirname "$(readlink -f "$0")")" || exit 99\n{text}\n',
+            encoding="utf-8",
+        )
         path.chmod(0o755)
         return path
 
@@ -416,3 +420,60 @@ def test_a_program_that_others_may_write_is_not_run(write: Write) -> None:
     ):
         hooks.fire(START, "", {})
     assert not (program.parent / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("way", ["open folder", "their folder", "their link"])
+def test_a_program_that_others_may_exchange_is_not_run(
+    write: Write, tmp_path: Path, way: str
+) -> None:
+    """Every folder and link on the way counts, not the file alone."""
+    program = write("touch ran")
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    link = folder / "link"
+    link.symlink_to(program)
+    if way == "open folder":
+        folder.chmod(0o777)
+    elif way == "their folder":
+        os.chown(folder, OTHER, OTHER)
+    else:
+        folder.chmod(0o1777)
+        os.lchown(link, OTHER, OTHER)
+    with (
+        pytest.raises(ConfigError, match=r"hooks\.start: .*link cannot be used: "),
+        hooked(given(link, START)) as hooks,
+    ):
+        hooks.fire(START, "", {})
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_program_is_looked_at_again_before_each_run(
+    write: Write, tmp_path: Path, lines: Lines, wait_for: WaitFor
+) -> None:
+    """Whoever gets hold of a folder while the daemon runs has nothing run."""
+    above = tmp_path / "above"
+    program = above / "folder" / "hook"
+    program.parent.mkdir(parents=True)
+    write("date >>runs").rename(program)
+    with hooked(given(program, START)) as hooks:
+        hooks.fire(START, "", {})
+        wait_for(lambda: len(lines("hook_ran")) == 1)
+        os.chown(above, OTHER, OTHER)
+        hooks.fire(START, "", {})
+        wait_for(lambda: len(lines("hook_failed")) == 1)
+        os.chown(above, 0, 0)
+        hooks.fire(START, "", {})
+        wait_for(lambda: len(lines("hook_ran")) == 2)
+    assert one(lines, "hook_failed")["error"] == f"the folder {above} belongs to another user"
+    assert len((program.parent / "runs").read_text().splitlines()) == 2
+
+
+def test_what_was_looked_at_is_what_is_run(write: Write, tmp_path: Path) -> None:
+    """By its handle, scripts as well: their $0 leads to the file, and is no name that moves."""
+    program = write('echo "$0" >name; readlink -f "$0" >file')
+    with hooked(given(program, FINISHED)) as hooks:
+        hooks.fire(FINISHED, "", {})
+    assert (tmp_path / "name").read_text().startswith("/proc/self/fd/")
+    assert (tmp_path / "file").read_text() == f"{program}\n"
