@@ -2,8 +2,9 @@
 
 A file gets all of it or nothing, and is for nobody else to read: the text goes into a new file
 beside the place, is forced to the disk, and takes the place; who reads meanwhile reads what was
-there before, and so does everybody after a crash. A file that is there keeps its mode; a new one
-gets 0600. What is no file, such as ``/dev/stdout``, is written to.
+there before, and so does everybody after a crash. A file of this user's keeps its mode; any other
+one gets 0600. A link of another user's is not followed, on the way neither. What is no file, such
+as ``/dev/stdout``, is written to, unless another user has put it there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 from uuid import uuid4
 
 from migrator.cli.options import typed
+from migrator.config.secrets import Step, UntrustedError, walk
 from migrator.errors import ConfigError, MigratorError
 from migrator.text import counted, grouped, visible
 
@@ -279,18 +281,28 @@ def demand_place(path: Path) -> None:
     """Demand, before long work, that *path* can be written.
 
     Raises:
-        ConfigError: Its folder is missing or must not be written, or it is a folder itself.
+        ConfigError: Its folder is missing or must not be written, or it is a folder itself, or
+            another user has a link or a pipe there.
     """
-    target = path.resolve()
-    if target.is_dir():
+    if path.is_dir():
         raise ConfigError(f"--output {path} is a folder; name a file in it")
-    if target.exists() and not target.is_file():
-        return
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"--output {path} cannot be written: there is no folder {target.parent} that this "
-            "user may write to"
-        )
+    with _explained(path):
+        if _is_special(path):
+            return
+        try:
+            folder, _ = walk(path, _demand_own_link)
+        except FileNotFoundError:
+            folder = None
+        if folder is not None:
+            try:
+                if os.access(f"/proc/self/fd/{folder}", os.W_OK | os.X_OK):
+                    return
+            finally:
+                os.close(folder)
+    raise ConfigError(
+        f"--output {path} cannot be written: there is no folder {path.resolve().parent} that this "
+        "user may write to"
+    )
 
 
 def write_file(path: Path, text: str) -> None:
@@ -311,37 +323,78 @@ def replacing(path: Path) -> Iterator[TextIO]:
         ConfigError: It cannot be written. What was there before is there still, as after any
             other error within the block.
     """
+    with _explained(path), _opened(path) as stream:
+        yield stream
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        with _opened(path.resolve()) as stream:
-            yield stream
+        yield
+    except UntrustedError as exc:
+        raise ConfigError(f"--output {path} cannot be written: {exc}") from exc
     except OSError as exc:
         reason = exc.strerror or str(exc)
         raise ConfigError(f"--output {path} cannot be written: {reason}") from exc
 
 
 @contextmanager
-def _opened(target: Path) -> Iterator[TextIO]:
-    if target.exists() and not target.is_file():
-        with target.open("w", encoding="utf-8") as stream:
+def _opened(path: Path) -> Iterator[TextIO]:
+    """Give a stream for *path*; all is done in the folder that the way was walked to."""
+    if _is_special(path):
+        with os.fdopen(_opened_special(path), "w", encoding="utf-8") as stream:
             yield stream
         return
-    beside = target.with_name(f".migrator-{uuid4().hex}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    folder, name = walk(path, _demand_own_link)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fchmod(stream.fileno(), _mode(target))
-            os.fsync(stream.fileno())
-        beside.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
+        beside = f".migrator-{uuid4().hex}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        handle = os.open(beside, flags, _MODE, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                yield stream
+                stream.flush()
+                os.fchmod(stream.fileno(), _mode(name, folder))
+                os.fsync(stream.fileno())
+            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
 
 
-def _mode(target: Path) -> int:
+def _demand_own_link(step: Step) -> None:
+    if step.is_link and not step.is_ours:
+        raise UntrustedError(
+            f"the link {step.path} belongs to another user; name the file that is meant"
+        )
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _opened_special(path: Path) -> int:
+    """Return a handle of what is no file; what the shell has opened may be another user's.
+
+    Raises:
+        UntrustedError: Another user has put it there, or a file in its place.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    found = os.fstat(handle)
+    is_of_kernel = path.is_relative_to("/dev") or path.is_relative_to("/proc")
+    if stat.S_ISREG(found.st_mode) or not (is_of_kernel or found.st_uid in (0, os.geteuid())):
+        os.close(handle)
+        raise UntrustedError("it belongs to another user")
+    return handle
+
+
+def _mode(name: str, folder: int) -> int:
+    """Return the mode of this user's file there, or else that of a new one."""
     try:
-        return stat.S_IMODE(target.stat().st_mode) & 0o777
+        found = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
         return _MODE
+    return stat.S_IMODE(found.st_mode) & 0o777 if found.st_uid == os.geteuid() else _MODE

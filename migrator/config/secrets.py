@@ -6,8 +6,9 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -35,6 +36,7 @@ _PAIR: Final = re.compile(
 _AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
 _SHORTEST_KNOWN: Final = 8
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS: Final = 40
 """On the way to a file; the kernel follows as many."""
 _OF_CONTAINERS: Final = Path("/run/secrets")
@@ -190,7 +192,12 @@ def open_trusted(path: Path, flags: int = os.O_RDONLY) -> int:
         UntrustedError: Another user can have put it there, or can change it.
         OSError: It is not there, or cannot be opened.
     """
-    handle = os.open(_trusted_way(path), flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    folder, name = walk(path, _demand_trusted)
+    try:
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        handle = os.open(name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
     try:
         _demand_ours(os.fstat(handle))
     except BaseException:
@@ -199,35 +206,85 @@ def open_trusted(path: Path, flags: int = os.O_RDONLY) -> int:
     return handle
 
 
-def _trusted_way(path: Path) -> Path:
-    """Return *path* without links; see ``open_trusted``."""
-    steps = [*reversed((Path.cwd() / path).parts)]
+def walk(path: Path, check: Callable[[Step], None]) -> tuple[int, str]:
+    """Return a handle of the folder that *path* leads to, and the last name, which is no link.
+
+    Each step is taken from the handle of the folder before, once *check* has let it pass: nobody
+    can exchange a part of the way meanwhile. The last name need not exist.
+
+    Raises:
+        OSError: A folder is not there, or cannot be entered.
+    """
+    names = [*reversed((Path.cwd() / path).parts[1:])]
     at, links = Path("/"), 0
-    while steps:
-        step = steps.pop()
-        if step == "/":
-            at = Path("/")
-            continue
-        if step == "..":
-            at = at.parent
-            continue
-        folder, found = at.stat(), (at / step).lstat()
-        if not _is_ours(folder):
-            raise UntrustedError(f"the folder {at} belongs to another user")
-        is_of_group = folder.st_mode & stat.S_IWGRP and folder.st_gid != 0
-        if folder.st_mode & stat.S_IWOTH or is_of_group:
-            if not folder.st_mode & stat.S_ISVTX:
-                raise UntrustedError(f"other users may write to the folder {at}")
-            if not _is_ours(found):
-                raise UntrustedError(f"{at / step} belongs to another user")
-        if stat.S_ISLNK(found.st_mode):
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            steps.extend(reversed((at / step).readlink().parts))
-        else:
-            at /= step
-    return at
+    handle = os.open(at, _FOLDER)
+    try:
+        while names:
+            name = names.pop()
+            try:
+                found = os.lstat(name, dir_fd=handle)
+            except FileNotFoundError:
+                if names:
+                    raise
+                return handle, name
+            check(Step(at / name, folder=os.fstat(handle), found=found))
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                names += reversed(_linked(name, handle, links))
+            elif names:
+                handle, before = os.open(name, _FOLDER, dir_fd=handle), handle
+                os.close(before)
+                at = at.parent if name == ".." else at / name
+            else:
+                return handle, name
+            if names and names[-1] == "/":
+                names.pop()
+                handle, before = os.open("/", _FOLDER), handle
+                os.close(before)
+                at = Path("/")
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, "."
+
+
+def _linked(name: str, folder: int, links: int) -> Sequence[str]:
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return Path(os.readlink(name, dir_fd=folder)).parts
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step on the way to a file."""
+
+    path: Path
+    folder: os.stat_result
+    """Of the folder it is taken from."""
+    found: os.stat_result
+    """Of a file, a folder or a link."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether root or this user has put it there."""
+        return _is_ours(self.found)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it leads elsewhere."""
+        return stat.S_ISLNK(self.found.st_mode)
+
+
+def _demand_trusted(step: Step) -> None:
+    folder, mode = step.path.parent, step.folder.st_mode
+    if not _is_ours(step.folder):
+        raise UntrustedError(f"the folder {folder} belongs to another user")
+    is_of_group = mode & stat.S_IWGRP and step.folder.st_gid != 0
+    if mode & stat.S_IWOTH or is_of_group:
+        if not mode & stat.S_ISVTX:
+            raise UntrustedError(f"other users may write to the folder {folder}")
+        if not step.is_ours:
+            raise UntrustedError(f"{step.path} belongs to another user")
 
 
 def _demand_ours(found: os.stat_result) -> None:

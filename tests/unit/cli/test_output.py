@@ -116,3 +116,58 @@ def test_a_place_is_demanded_beforehand(tmp_path: Path) -> None:
         demand_place(tmp_path)
     with pytest.raises(ConfigError, match="cannot be written: there is no folder"):
         demand_place(tmp_path / "absent" / "r.html")
+
+
+OTHER = 12345
+by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@by_root
+@pytest.mark.parametrize("way", ["file", "folder", "dangling"])
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path, way: str) -> None:
+    """Neither at the end of the path nor on the way: it would choose what is overwritten."""
+    shared, ours = tmp_path / "shared", tmp_path / "ours"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    ours.mkdir()
+    precious = ours / "r.html"
+    if way != "dangling":
+        precious.write_text("precious")
+    link = shared / ("link" if way == "folder" else "r.html")
+    link.symlink_to(ours if way == "folder" else precious)
+    path = link / "r.html" if way == "folder" else link
+    os.lchown(link, OTHER, OTHER)
+    for act in (demand_place, lambda path: write_file(path, "new")):
+        with pytest.raises(ConfigError, match=f"{path} cannot be written: the link {link} belongs"):
+            act(path)
+    assert [each.read_text() for each in ours.iterdir()] == ["precious"] * (way != "dangling")
+    os.lchown(link, 0, 0)
+    write_file(path, "new")
+    assert precious.read_text() == "new\n"
+
+
+@by_root
+def test_what_another_user_has_put_there_learns_nothing(tmp_path: Path) -> None:
+    """A file is replaced by one of our own, without its mode; a pipe is not written to."""
+    file, pipe = tmp_path / "r.html", tmp_path / "pipe"
+    file.write_text("theirs")
+    file.chmod(0o666)
+    os.mkfifo(pipe)
+    for path in (file, pipe):
+        os.chown(path, OTHER, OTHER)
+    write_file(file, "new")
+    assert (file.read_text(), mode(file), file.stat().st_uid) == ("new\n", 0o600, 0)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(ConfigError, match="cannot be written: it belongs to another user"):
+        write_file(pipe, "new")
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+
+
+def test_what_the_shell_opened_is_written_to(tmp_path: Path) -> None:
+    """Whoever it belongs to: a terminal stays its user's under sudo."""
+    reading, writing = os.pipe()
+    write_file(Path(f"/dev/fd/{writing}"), "text")
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        assert stream.read() == "text\n"
