@@ -24,6 +24,7 @@ from migrator.nservicebus.timeouts import EndpointName
 
 SOCKET_MODE: Final = 0o660
 """Owner and group may command the daemon; that is all there is to log in with."""
+_LOCK_MODE: Final = 0o600
 _LONGEST_PATH_BYTES: Final = 107
 """What the kernel's address structure takes, unix(7)."""
 _BACKLOG: Final = 64
@@ -42,7 +43,7 @@ def unix_socket(path: Path) -> Iterator[socket.socket]:
     _check_path(path)
     try:
         with ExitStack() as ends:
-            with _alone_in(path.parent):
+            with _alone_at(path):
                 _remove_dead(path)
                 listener = ends.enter_context(socket.socket(socket.AF_UNIX))
                 listener.bind(str(path))
@@ -88,8 +89,12 @@ def _check_path(path: Path) -> None:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep others of us from looking and binding in *folder* at the same time."""
+def _alone_at(path: Path) -> Iterator[None]:
+    """Keep others of us from looking and binding at *path* at the same time.
+
+    What is locked is a file beside it that nobody else can open: a folder can be locked by whoever
+    may look into it. The file stays.
+    """
     from tenacity import (  # only who listens waits for it
         RetryError,
         Retrying,
@@ -98,8 +103,12 @@ def _alone_in(folder: Path) -> Iterator[None]:
         wait_fixed,
     )
 
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    file = path.with_name(f"{path.name}.lock")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(file, flags, _LOCK_MODE)
     try:
+        if os.fstat(handle).st_uid not in (0, os.geteuid()):
+            raise ConfigError(f"{file} belongs to another user: remove it; nothing was started")
         lock = Retrying(
             retry=retry_if_exception_type(BlockingIOError),
             stop=stop_after_delay(_PATIENCE_S),
@@ -108,7 +117,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             lock(fcntl.flock, handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except RetryError as exc:
-            text = f"{folder} is locked by another process; nothing was started"
+            text = f"{file} is locked by another process; nothing was started"
             raise ConfigError(text) from exc
         yield
     finally:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_owner_and_group_may_use_it_and_it_goes_away(path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o660
     finally:
         os.umask(before)
-    assert list(path.parent.iterdir()) == []
+    assert [each.name for each in path.parent.iterdir()] == ["control.sock.lock"]
 
 
 def test_what_a_dead_process_left_is_replaced(path: Path) -> None:
@@ -87,7 +88,7 @@ def test_two_that_start_at_once_wait_for_each_other(
 ) -> None:
     """Else the second would remove what the first just made; nobody waits for ever."""
     monkeypatch.setattr(listener, "_PATIENCE_S", 0.1)
-    handle = os.open(path.parent, os.O_RDONLY)
+    handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="is locked"), unix_socket(path):
@@ -96,6 +97,64 @@ def test_two_that_start_at_once_wait_for_each_other(
         os.close(handle)
     with unix_socket(path):
         pass
+
+
+OTHER = 12345
+by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+
+
+@contextmanager
+def of_another_user(act: Callable[[], object]) -> Iterator[None]:
+    """Have a process of another user do *act*, and live until the end."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(OTHER)
+            os.setuid(OTHER)
+            kept = act()
+            os.write(writing, b"1" if kept is not None else b"0")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 1) == b"1"
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def lock_all(folder: Path) -> Callable[[], object]:
+    """Lock what can be opened there, and the folder."""
+
+    def act() -> object:
+        kept = []
+        for each in (folder, *folder.iterdir()):
+            with suppress(PermissionError):
+                kept.append(os.open(each, os.O_RDONLY))
+                fcntl.flock(kept[-1], fcntl.LOCK_EX)
+        return kept
+
+    return act
+
+
+@by_root
+def test_nobody_else_keeps_a_daemon_from_starting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may look into the folder can lock it, but not the file that is locked."""
+    monkeypatch.setattr(listener, "_PATIENCE_S", 0.3)
+    path.parent.chmod(0o755)
+    with unix_socket(path):
+        pass
+    with of_another_user(lock_all(path.parent)), unix_socket(path):
+        assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600
+    os.chown(f"{path}.lock", OTHER, OTHER)
+    refuse(path, r"control\.sock\.lock belongs to another user: remove it")
 
 
 def test_a_port_is_listened_on() -> None:
