@@ -16,7 +16,7 @@ from migrator.config.sources import AUTO, LEDGER_PLACE, ledger_place, peek
 from migrator.errors import ConfigError, DaemonUnavailable
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.client import DaemonClient
-from migrator.web.listener import chosen, listening
+from migrator.web.listener import chosen, listening, trusted_peers
 
 _SOCKET: Final = ("web", "socket")
 _PATIENCE_S: Final = 3.0
@@ -32,9 +32,12 @@ def ledger_by_daemon(session: Session) -> dict[str, Any] | None:
     if given is None:
         return None
     place, path = ledger_place(given), given.get(_SOCKET, AUTO)
-    for each in listening(os.environ) if path == AUTO else filter(None, [path]):
+    is_usual = path == AUTO
+    for each in listening(os.environ) if is_usual else filter(None, [path]):
+        socket = Path(str(each))
+        peers = trusted_peers(socket) if is_usual else None
         try:
-            return DaemonClient(Path(str(each)), patience_s=_PATIENCE_S).ledger(place)
+            return DaemonClient(socket, patience_s=_PATIENCE_S, peers=peers).ledger(place)
         except (DaemonUnavailable, ConfigError):
             continue
     return None
@@ -62,7 +65,7 @@ def client_of(
         return DaemonClient(Path(path))
     usual = _usual(endpoint)
     say(f"the daemon at {usual}")  # perhaps not the one that the settings at hand belong to
-    return DaemonClient(usual)
+    return DaemonClient(usual, peers=trusted_peers(usual))
 
 
 def _usual(endpoint: EndpointName | None) -> Path:
@@ -70,8 +73,9 @@ def _usual(endpoint: EndpointName | None) -> Path:
     if not found:
         raise DaemonUnavailable(
             "no daemon listens at the usual places: is `migrator run` running on this machine, "
-            "with the same web.socket? `migrator status` shows what the ledger knows; nothing was "
-            "sent"
+            "with the same web.socket, and is this user in the daemon's group? One of another "
+            "user is asked only if --socket names it. `migrator status` shows what the ledger "
+            "knows; nothing was sent"
         )
     path = chosen(found, endpoint)
     if path is None:

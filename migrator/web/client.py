@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
+from collections.abc import Collection
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -27,8 +29,15 @@ _OK, _BAD_REQUEST, _CONFLICT = 200, 400, 409
 class DaemonClient:
     """One daemon, as the command line talks to it."""
 
-    def __init__(self, path: Path, *, patience_s: float = _PATIENCE_S) -> None:
-        """Nothing is asked yet."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        patience_s: float = _PATIENCE_S,
+        peers: Collection[int] | None = None,
+    ) -> None:
+        """Nothing is asked yet; only a process of a user in *peers* will be, if they are given."""
+        self._peers = peers
         self._path = path
         self._patience_s = patience_s
 
@@ -72,6 +81,12 @@ class DaemonClient:
                 line.connect(str(self._path))
             except OSError as exc:
                 raise self._nobody(exc) from exc
+            if self._peers is not None and (user := peer_of(line)) not in self._peers:
+                raise DaemonUnavailable(
+                    f"the process that listens on {self._path} is of user {user}, and not this "
+                    "user's, root's or the service's: name the socket with --socket if you trust "
+                    "it; nothing was sent"
+                )
             line.settimeout(self._patience_s)
             try:
                 connection.request(method, path, body, headers)
@@ -111,6 +126,13 @@ class DaemonClient:
                 "migrator"
             )
         return found
+
+
+def peer_of(line: socket.socket) -> int:
+    """Return the user whose process listens at the other end, as the kernel knows it."""
+    size = struct.calcsize("iII")
+    _, user, _ = struct.unpack("iII", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(user)
 
 
 def _why(exc: Exception) -> str:

@@ -14,13 +14,14 @@ import os
 import socket
 import stat
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from migrator.errors import ConfigError
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.web.client import peer_of
 
 SOCKET_MODE: Final = 0o660
 """Owner and group may command the daemon; that is all there is to log in with."""
@@ -140,15 +141,18 @@ def _remove_dead(path: Path) -> None:
     path.unlink()
 
 
-def answers(path: Path) -> bool:
-    """Return whether anybody listens on *path*; whoever is too busy to answer does."""
+def answers(path: Path, peers: Collection[int] | None = None) -> bool:
+    """Return whether anybody listens on *path*; whoever is too busy to answer does.
+
+    Only users in *peers* count, if they are given.
+    """
     with socket.socket(socket.AF_UNIX) as asker:
         asker.settimeout(_ANSWER_S)
         try:
             asker.connect(str(path))
         except OSError as exc:
             return exc.errno not in (errno.ECONNREFUSED, errno.ENOENT)
-    return True
+        return peers is None or peer_of(asker) in peers
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -189,8 +193,29 @@ def own_socket(environ: Mapping[str, str]) -> Path | None:
 
 
 def listening(environ: Mapping[str, str]) -> Sequence[Path]:
-    """Return the sockets at the usual places on which somebody listens; may be empty."""
-    return [path for path in dict.fromkeys(_usual(environ)) if _is_socket(path) and answers(path)]
+    """Return the sockets at the usual places on which a daemon listens; may be empty.
+
+    A process of a user who is not in ``trusted_peers`` is none: the environment, as ``su`` and
+    ``sudo`` may hand it down, named the folder, not the operator.
+    """
+    return [
+        path
+        for path in dict.fromkeys(_usual(environ))
+        if _is_socket(path) and answers(path, trusted_peers(path))
+    ]
+
+
+def trusted_peers(path: Path) -> Collection[int]:
+    """Return whose processes may be the daemon at one of the usual places.
+
+    This user's and root's; below /run also those of whom the folder belongs to, since only root
+    gives folders away there.
+    """
+    trusted = {0, os.geteuid()}
+    if path.parent.parent == RUN:
+        with suppress(OSError):
+            trusted.add(path.parent.lstat().st_uid)
+    return trusted
 
 
 def chosen(found: Sequence[Path], endpoint: EndpointName | None) -> Path | None:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from migrator.errors import ConfigError
+from migrator.errors import ConfigError, DaemonUnavailable
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import listener
+from migrator.web.client import DaemonClient
 from migrator.web.listener import tcp_socket, unix_socket
 
 
@@ -155,6 +156,46 @@ def test_nobody_else_keeps_a_daemon_from_starting(
         assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600
     os.chown(f"{path}.lock", OTHER, OTHER)
     refuse(path, r"control\.sock\.lock belongs to another user: remove it")
+
+
+def listen(path: Path) -> Callable[[], object]:
+    """Listen there."""
+
+    def act() -> object:
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(str(path))
+        made.listen()
+        path.chmod(0o666)
+        return made
+
+    return act
+
+
+@by_root
+def test_a_socket_of_another_user_is_no_daemon(run: Path) -> None:
+    """Only that of this user, of root, or of whom systemd gave a folder below /run."""
+    theirs = run / "user" / "migrator"
+    theirs.mkdir(parents=True)
+    run.chmod(0o755)
+    os.chown(theirs, OTHER, OTHER)
+    environ = {"XDG_RUNTIME_DIR": str(run / "user")}
+    path = theirs / "control.sock"
+    with of_another_user(listen(path)):
+        assert list(listener.listening(environ)) == []
+        assert list(listener.listening({"RUNTIME_DIRECTORY": str(theirs)})) == []
+        with pytest.raises(DaemonUnavailable, match=f"of user {OTHER}.*nothing was sent"):
+            DaemonClient(path, peers=listener.trusted_peers(path)).status()
+    path.unlink()
+    service = run / "migrator"
+    service.mkdir()
+    os.chown(service, OTHER, OTHER)
+    with of_another_user(listen(service / "control.sock")):
+        assert list(listener.listening(environ)) == [service / "control.sock"]
+    (service / "control.sock").unlink()
+    os.chown(service, 0, 0)
+    service.chmod(0o777)
+    with of_another_user(listen(service / "control.sock")):
+        assert list(listener.listening(environ)) == []
 
 
 def test_a_port_is_listened_on() -> None:
