@@ -19,21 +19,38 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 MASK: Final = "***"
-_USER_INFO: Final = re.compile(
-    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?:(?!,\s{0,9}\w{1,40}://)\S){0,1024}@|\S{0,1024}@)"
+_USER: Final = (
+    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?:(?!,\s{0,9}\w{1,40}://)%s){0,1024}@|%s{0,1024}@)"
 )
 """Up to the last ``@`` before the next address: a password may hold ``@``, ``/`` and ``:`` by
 mistake. Without one there, what looks like an address is a part of the password.
 
 Every repetition here has an end, so that a long text takes no longer than its length.
 """
-_VALUE: Final = r"(\s{0,9}=\s{0,9}|%3D)('[^']{0,1024}'|\"[^\"]{0,1024}\"|\{[^}]{0,1024}\}|[^;&\s]+)"
+_USER_INFO: Final = re.compile(_USER % (r"\S", r"\S"))
+_USER_INFO_OF_ADDRESS: Final = re.compile(_USER % (".", "."))
+_KEY: Final = r"\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token)"
+_EQUALS: Final = r"(\s{0,9}=\s{0,9}|%3D)"
 """After ``%3D`` the rest of a URL's parameter: what is quoted there is not taken apart."""
+_QUOTED: Final = (
+    r"'(?:[^'\\]|\\.|''){0,1024}'|\"(?:[^\"\\]|\\.|\"\"){0,1024}\"|\{(?:[^}]|\}\}){0,1024}\}"
+)
+_WORD: Final = r"[^;&\s]+"
+_NEXT: Final = r"\s{0,9}[;&]\s{0,9}[\w .-]{1,40}(?:=|%3D)"
+"""Where the next pair begins; keys between ``;`` may hold blanks: ``User Id``."""
+_REST: Final = rf"(?:(?!{_NEXT}|\s{{1,9}}\w{{1,40}}\s{{0,9}}=)[^\r\n]){{1,1024}}"
+"""Up to the next pair or the end of the line: a password may hold blanks and ``;`` by mistake."""
 _PAIR: Final = re.compile(
-    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token))" + _VALUE,
+    rf"({_KEY}){_EQUALS}({_QUOTED}|{_REST}(?={_NEXT})"
+    rf"|{_WORD}(?:;(?![\w .-]{{1,40}}(?:=|%3D)){_WORD}){{0,99}})",
     re.IGNORECASE,
 )
-_AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
+"""In any text: how far the password goes is not known, unless another pair follows."""
+_PAIR_OF_LIST: Final = re.compile(rf"(;\s{{0,9}}{_KEY}){_EQUALS}({_QUOTED}|{_REST})", re.IGNORECASE)
+_PAIR_OF_ADDRESS: Final = re.compile(rf"({_KEY}){_EQUALS}({_QUOTED}|{_REST})", re.IGNORECASE)
+_AZURE: Final = re.compile(
+    rf"\b(accountkey|sharedaccesssignature|sig){_EQUALS}({_QUOTED}|{_WORD})", re.IGNORECASE
+)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
 _SHORTEST_KNOWN: Final = 8
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -57,8 +74,19 @@ def mask(text: str) -> str:
 
 def mask_addresses(text: str) -> str:
     """Return *text* with everything replaced that looks like a password."""
-    without_users = _USER_INFO.sub(rf"\1:{MASK}@", text)
-    return _AZURE.sub(rf"\1\2{MASK}", _PAIR.sub(rf"\1\2{MASK}", without_users))
+    text = _USER_INFO.sub(rf"\1:{MASK}@", text)
+    for pattern in (_PAIR_OF_LIST, _PAIR, _AZURE):
+        text = pattern.sub(rf"\1\2{MASK}", text)
+    return text
+
+
+def mask_address(address: str) -> str:
+    """Return *address*, which is nothing else, with everything replaced that is a password.
+
+    One that holds blanks or ``;`` by mistake is replaced to its end.
+    """
+    address = _USER_INFO_OF_ADDRESS.sub(rf"\1:{MASK}@", address)
+    return _AZURE.sub(rf"\1\2{MASK}", _PAIR_OF_ADDRESS.sub(rf"\1\2{MASK}", address))
 
 
 _PLAIN_URL: Final = re.compile(
@@ -75,7 +103,7 @@ def show_address(address: str) -> str:
 
     What has no password stays as it is: scheme or key, host and user.
     """
-    shown = mask_addresses(address)
+    shown = mask_address(address)
     is_known = _PLAIN_URL.fullmatch(address) or _PLAIN_PAIRS.fullmatch(address)
     return shown if is_known or MASK in shown else MASK
 
@@ -90,11 +118,21 @@ def passwords_in(address: str) -> Sequence[str]:
 
     None that is also its user, host or database: these stay readable.
     """
-    found = [match[0].removeprefix(match[1]).strip(":@") for match in _USER_INFO.finditer(address)]
-    for pattern in (_PAIR, _AZURE):
+    found = [
+        match[0].removeprefix(match[1]).strip(":@")
+        for match in _USER_INFO_OF_ADDRESS.finditer(address)
+    ]
+    for pattern in (_PAIR_OF_ADDRESS, _AZURE):
         for text in {address, unquote(address)}:  # a URL may hold the pairs of another form
-            found += [match[3].strip("'\"{}") for match in pattern.finditer(text)]
-    shown = mask_addresses(address)
+            for match in pattern.finditer(text):
+                value = match[3].strip("'\"{}")
+                # what a quoted one means, by the rules of its form
+                found += [
+                    value,
+                    re.sub(r"(['\"}])\1", r"\1", value),
+                    re.sub(r"\\(.)", r"\1", value),
+                ]
+    shown = mask_address(address)
     return [text for each in found for text in (each, unquote(each)) if text not in shown]
 
 

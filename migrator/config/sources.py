@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from migrator.config.secrets import (
     UntrustedError,
-    mask_addresses,
+    mask_address,
     open_trusted,
     passwords_in,
     read_secret,
@@ -238,9 +238,7 @@ def ledger_place(given: Mapping[Path, object]) -> str:
     the address, and holds no password.
     """
     defaults = {("store", "kind"): "sql", ("store", "ledger_schema"): "migrator"}
-    texts = [
-        mask_addresses(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE
-    ]
+    texts = [mask_address(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE]
     if any(text.startswith("sqlite") for text in texts):
         texts.append(str(FilePath.cwd()))  # its file is named from there
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]

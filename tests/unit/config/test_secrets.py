@@ -19,6 +19,8 @@ from migrator.config.secrets import (
     open_trusted,
     passwords_in,
     read_secret,
+    remember,
+    show_address,
 )
 from migrator.errors import ConfigError
 
@@ -47,6 +49,17 @@ from migrator.errors import ConfigError
         ("amqp://a:sword,x://fish@host", "amqp://a:***@host"),
         ("AccountName=a;AccountKey=c2Vj/+x==;Suffix=b", "AccountName=a;AccountKey=***;Suffix=b"),
         ("a;SharedAccessSignature=sv=1&sig=c2Vj;b", "a;SharedAccessSignature=***&sig=***;b"),
+        ("host=db;password=sword fish;port=1", "host=db;password=***;port=1"),
+        ("Password=sword fish;Server=db", "Password=***;Server=db"),
+        ("Server=db;Password=sword fish", "Server=db;Password=***"),
+        ("Server=db;Password=swo;rd fi;sh;User Id=a", "Server=db;Password=***;User Id=a"),
+        ("password=swo;rd", "password=***"),
+        ("host=db password=swordfish port=1", "host=db password=*** port=1"),
+        ("password='sword''fish' b=c", "password=*** b=c"),
+        (r"password='sword\' fish' b=c", "password=*** b=c"),
+        ('password="sword""fish";b=c', "password=***;b=c"),
+        ("PWD={sword}}fish};b=c", "PWD=***;b=c"),
+        ("password=swordfish was refused; try again", "password=*** was refused; try again"),
         ("amqp://localhost", "amqp://localhost"),
         ("time 10:00 user@example.org", "time 10:00 user@example.org"),
         ("sqlite:////var/lib/legacy.db", "sqlite:////var/lib/legacy.db"),
@@ -69,6 +82,29 @@ def test_no_password_of_a_url_survives(password: str, prefix: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("address", "shown", "password"),
+    [
+        ("amqp://a:sword fish@b", "amqp://a:***@b", "sword fish"),
+        ("amqp://a:sword; fish@b,amqp://c@d", "amqp://a:***@b,amqp://c@d", "sword; fish"),
+        ("x://db/y?password=sword fish&b=c", "x://db/y?password=***&b=c", "sword fish"),
+        ("x://db/y?password=sword;fish&b=c", "x://db/y?password=***&b=c", "sword;fish"),
+        ("host=db;password=sword fish", "host=db;password=***", "sword fish"),
+        ("password=sword fish;host=db", "password=***;host=db", "sword fish"),
+        ("host=db;password=sword; fish;port=1", "host=db;password=***;port=1", "sword; fish"),
+        ("password=sword fish", "password=***", "sword fish"),
+    ],
+)
+def test_a_password_ends_neither_at_a_space_nor_at_a_semicolon(
+    address: str, shown: str, password: str
+) -> None:
+    """In an address of the settings all is known: what is between two keys is the value."""
+    assert show_address(address) == shown
+    assert password in passwords_in(address)
+    remember(*passwords_in(address))
+    assert "fish" not in mask(f"cannot reach {address} with {password}, says the server")
+
+
 @pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo", b"\xff\xfe", b"x" * 100_000, None])
 def test_other_content_is_refused_without_quoting_it(tmp_path: Path, content: bytes | None) -> None:
     """The wrong file may hold another secret; a missing one says so."""
@@ -80,7 +116,10 @@ def test_other_content_is_refused_without_quoting_it(tmp_path: Path, content: by
     assert "two" not in str(caught.value)
 
 
-@pytest.mark.parametrize("word", ["x", "a://b:", "password", "token='", "pwd= ", "://", "@"])
+@pytest.mark.parametrize(
+    "word",
+    ["x", "a://b:", "password", "token='", "pwd= ", "://", "@", ";pwd=a ", "pwd=a;b", ";pwd='a\\"],
+)
 def test_long_texts_are_masked_in_no_time(word: str) -> None:
     """A log line may hold what a stranger wrote; nothing is gone over again and again."""
     began_s = time.thread_time()  # other processes may have the machine meanwhile
