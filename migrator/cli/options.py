@@ -36,11 +36,15 @@ class Shared(NamedTuple):
 
 GLOBAL: Final[Mapping[str, Shared]] = {
     "config": Shared("FILE", "Settings file.  [env: MIGRATOR_CONFIG; else migrator.toml]"),
-    "store_url": Shared("URL", "Legacy database.", "store.url"),
+    "store_url": Shared("URL", "Legacy database; with a password: --store-url-file.", "store.url"),
     "store_url_file": Shared("FILE", "File with that address.", "store.url_file"),
-    "broker_url": Shared("URL", "RabbitMQ.", "broker.url"),
+    "broker_url": Shared("URL", "RabbitMQ; with a password: --broker-url-file.", "broker.url"),
     "broker_url_file": Shared("FILE", "File with that address.", "broker.url_file"),
-    "management_url": Shared("URL", "RabbitMQ's management API.", "broker.management_url"),
+    "management_url": Shared(
+        "URL",
+        "RabbitMQ's management API; with a password: --management-url-file.",
+        "broker.management_url",
+    ),
     "management_url_file": Shared("FILE", "File with that address.", "broker.management_url_file"),
     "json": Shared("", "Write JSON to stdout, and an error as JSON to stderr.", kind=bool),
     "verbose": Shared(

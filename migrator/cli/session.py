@@ -16,6 +16,7 @@ import typer
 
 from migrator.cli.options import SHARED, renamed, typed
 from migrator.cli.output import say, write_json, write_text
+from migrator.config.secrets import mask_address
 from migrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Session:
             self.verbosity += value
         elif name != "map":
             self.given[name] = value
+            if name.endswith("_url"):
+                warn_of_password(typed(name), str(value))
         elif value:
             self.given[name] = renamed(value)
 
@@ -110,6 +113,15 @@ class Session:
             write_json(name, document)
         else:
             write_text(text)
+
+
+def warn_of_password(option: str, address: str) -> None:
+    """Warn of a password that *option* was given with, and name the one that takes a file."""
+    if mask_address(address) != address:
+        say(
+            f"warning: every user of this machine can see the password in {option} while the "
+            f"command runs; put the address into a file and use {option}-file"
+        )
 
 
 def session_of(context: typer.Context) -> Session:

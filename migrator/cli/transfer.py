@@ -12,7 +12,7 @@ import typer
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes, settings
 from migrator.cli.output import progress, say, write_json, write_table
-from migrator.cli.session import Session, confirmed, session_of
+from migrator.cli.session import Session, confirmed, session_of, warn_of_password
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
@@ -75,7 +75,12 @@ def migrate(
 def transfer(
     context: typer.Context,
     to_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The other broker.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The other broker; with a password: --to-url-file.",
+            show_default=False,
+        ),
     ] = None,
     to_url_file: Annotated[
         Path | None,
@@ -119,6 +124,7 @@ def _target_url(url: str | None, file: Path | None) -> str:
     if (url is None) == (file is None):
         raise ConfigError("where to? give --to-url or --to-url-file, and only one of them")
     if file is None:
+        warn_of_password("--to-url", url or "")
         return url or ""
     try:
         return read_secret(file)

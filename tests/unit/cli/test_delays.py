@@ -62,7 +62,7 @@ def test_missing_levels_end_with_3(program: Program) -> None:
     assert "for delays of" not in program("delays", "show", codes=[3]).out
 
 
-PROBE = ("--broker-url", "amqp://a:b@broker-1", "delays", "probe")
+PROBE = ("--broker-url", "amqp://broker-1", "delays", "probe")
 
 
 def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

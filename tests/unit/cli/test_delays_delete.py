@@ -17,7 +17,7 @@ EMPTY = DelaysFound(
     queues=[queue.name for queue in WHOLE.queues],
 )
 SALES = Binding(source="nsb.delay-delivery", target=exchange_entity("Sales"), key="#.Sales")
-URLS = ("--broker-url", "amqp://a:b@broker-1", "--management-url", "http://broker-1:15672")
+URLS = ("--broker-url", "amqp://broker-1", "--management-url", "http://broker-1:15672")
 DELETE = (*URLS, "delays", "delete", "--delays", "v1")
 
 

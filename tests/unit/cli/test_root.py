@@ -183,4 +183,26 @@ def test_global_options_are_settings(program: Program) -> None:
     assert program("db", "--config", "none.toml", "--json", "upgrade", codes=[2]).out == ""
     ended = program(*options, "config")
     assert "file mine.toml" in ended.out
-    assert ended.err == "settings file: mine.toml\n"
+    assert ended.err.splitlines()[1:] == ["settings file: mine.toml"]
+
+
+@pytest.mark.parametrize("option", ["--store-url", "--broker-url", "--management-url"])
+def test_a_password_on_the_command_line_is_warned_of(program: Program, option: str) -> None:
+    """Everybody on the machine sees it; the option that takes a file is named, also by the help."""
+    warning = (
+        f"warning: every user of this machine can see the password in {option} while the command "
+        f"runs; put the address into a file and use {option}-file"
+    )
+    address = "amqp://guest:sword fish@broker"
+    for call in (("config", option, address), (option, address, "config", "--json")):
+        assert program(*call).err.splitlines()[0] == warning
+    assert "warning" not in program("config", option, "amqp://guest@broker").err
+    assert f"{option}-file" in program("--help").out.partition(f"{option} URL")[2][:200]
+
+
+def test_the_same_of_the_broker_that_messages_go_to(program: Program) -> None:
+    """Which is no setting."""
+    call = ("delays", "transfer", "--to-url", "amqp://a:swordfish@127.0.0.1:1")
+    ended = program(*call, codes=[2, 3, 4])
+    assert ended.err.startswith("warning: every user of this machine can see the password in --to-")
+    assert "--to-url-file" in program("delays", "transfer", "--help").out.partition("--to-url U")[2]
