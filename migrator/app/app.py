@@ -149,6 +149,7 @@ class App:
             nodes=parse_addresses(url),
             tls=TlsFiles(**dict(given.tls)),
             blocked_deadline_s=given.blocked_deadline.total_seconds(),
+            prefetch_bytes=given.prefetch_bytes,
         )
 
     def lane_connection(self, lane: Lane) -> ConnectionSettings:

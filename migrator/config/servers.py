@@ -253,3 +253,6 @@ class Broker(Section):
     """how often a running daemon repeats the checks of the broker; empty: never"""
     max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = 134_217_728
     """the broker's limit for a message body"""
+    prefetch_bytes: Annotated[Size, Field(ge=1)] = 64 * 2**20
+    """bytes of received messages in memory at a time, for each connection; the last may exceed
+    it"""

@@ -13,7 +13,9 @@ Rules of this file:
   so it was seen under load);
 * an empty queue is asked for, never concluded from silence alone, and asked for twice: what was
   in it has reached us before the second answer;
-* coming back counts on a quorum queue: near the delivery limit nothing is held any more.
+* coming back counts on a quorum queue: near the delivery limit nothing is held any more;
+* of a message no more is kept than its reader asks for. Where that is bodies, their bytes are
+  bounded: what comes beyond is not kept, and ends the scan, so that it goes back.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
@@ -31,9 +33,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
+from migrator.nservicebus.tags import TAG
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.entities import QueueFacts
-from migrator.rabbitmq.frames import read_app_id
+from migrator.rabbitmq.frames import ChooseKeep, Delivered, Keep, read_app_id
 from migrator.rabbitmq.properties import Properties, find_header, read_properties
 
 if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
@@ -71,10 +74,26 @@ class LevelMessage:
     seen_at: datetime
     """Aware, UTC: when it came to us."""
     raw_properties: bytes = field(repr=False)
-    """Flags and properties as they came, ``x-death`` included."""
-    body: bytes = field(repr=False)
+    """Flags and properties as they came, ``x-death`` included; empty: they were not kept."""
+    body_bytes: int
+    """The size of its body, whether that was kept or not."""
+    kept_body: bytes | None = field(default=None, repr=False)
+    """None: it was not kept."""
+    body_hash: str = ""
+    """SHA-256 of its body in hex digits, where that was asked for."""
     key_problem: str | None = None
     """Why the routing key could not be read."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body.
+
+        Raises:
+            ValueError: It was not kept; nothing may take an empty one for it.
+        """
+        if self.kept_body is None:
+            raise ValueError(f"message {self.tag}: its body was not kept")
+        return self.kept_body
 
     @cached_property
     def properties(self) -> Properties:
@@ -115,6 +134,8 @@ class ScanEnd(Enum):
     """Nothing is left for us, but somebody else consumes the queue, and may hold messages."""
     HELD_LONG_ENOUGH = "held long enough"
     """What is held had to go back; more may be in the queue."""
+    LARGE = "large"
+    """What came exceeded the bytes that may be in memory; more is in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +148,11 @@ class ScanLimits:
     """After so long, nothing more is delivered; far below the broker's 30 minutes."""
     quiet_s: float = 0.1
     """The queue is asked whether it is empty when it has delivered nothing for so long."""
+
+
+def keep_ours(properties: bytes, _body_bytes: int) -> Keep:
+    """Choose to keep the properties of messages that may be ours, and nothing of others."""
+    return Keep.HEAD if TAG in properties else Keep.NOTHING
 
 
 def utc_now() -> datetime:
@@ -145,18 +171,20 @@ class Levels:
     now: Now = utc_now
     """What ``seen_at`` of messages is read from."""
 
-    def scan(self, level: int, limits: ScanLimits) -> LevelScan:
-        """Begin to consume the queue of *level*.
+    def scan(self, level: int, limits: ScanLimits, choose: ChooseKeep = keep_ours) -> LevelScan:
+        """Begin to consume the queue of *level*; *choose* what is kept of its messages.
 
         Raises:
             TargetError: It does not exist, or may not be read.
         """
         name = level_name(self.version, level)
-        return LevelScan(self.connection, name, limits, limit=self.limit, now=self.now)
+        return LevelScan(
+            self.connection, name, limits, limit=self.limit, now=self.now, choose=choose
+        )
 
     def queue(self, name: str, limits: ScanLimits) -> LevelScan:
         """Begin to consume another queue in the same manner; it must exist."""
-        return LevelScan(self.connection, name, limits, limit=None, now=self.now)
+        return LevelScan(self.connection, name, limits, limit=None, now=self.now, choose=keep_ours)
 
     def ready(self) -> Mapping[int, int]:
         """Return how many messages wait in each level queue; changes nothing.
@@ -186,7 +214,14 @@ class LevelScan:
     """
 
     def __init__(
-        self, connection: Connection, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
+        self,
+        connection: Connection,
+        queue: str,
+        limits: ScanLimits,
+        *,
+        limit: int | None,
+        now: Now,
+        choose: ChooseKeep,
     ) -> None:
         """Consume *queue* from now on."""
         if not 0 < limits.prefetch <= MAX_PREFETCH:
@@ -196,7 +231,14 @@ class LevelScan:
         self._limits = limits
         self._limit = limit
         self._now = now
+        self._choose = choose
         self._arrived: deque[LevelMessage] = deque()
+        self._kept_bytes = 0
+        """Bodies of what has arrived, and of what the last call returned."""
+        self._largest_bytes = 0
+        """The largest body that was kept, or was to be."""
+        self._is_full = False
+        """Whether a message was not kept for want of room; those behind it are not, either."""
         self._unsettled = 0
         self._capacity = 0
         self._filled = 0
@@ -233,6 +275,7 @@ class LevelScan:
             TargetUnavailable: The connection went away; all that is held goes back.
         """
         self._connection.loop.check()
+        self._kept_bytes = sum(len(each.kept_body or b"") for each in self._arrived)
         self._connection.loop.step(0)  # heartbeats are served even if much has arrived already
         if self._unsettled == len(self._arrived):
             self._until_s = time.monotonic() + self._limits.hold_s  # nothing is held
@@ -243,10 +286,13 @@ class LevelScan:
         if self._tired is not None:
             self._refuse(self._tired)
         if self._is_over():
-            return ()  # what has arrived meanwhile goes back
+            self._arrived.clear()  # it goes back
+            return ()
         return [self._arrived.popleft() for _ in range(min(at_most, len(self._arrived)))]
 
     def _is_over(self) -> bool:
+        if self.end is None and self._is_full and not self._arrived:
+            self.end = ScanEnd.LARGE
         if self.end is None and self._is_emptied and not self._arrived:
             self.end = ScanEnd.SHARED if self._is_shared else ScanEnd.EMPTY
         if self.end is None and time.monotonic() >= self._until_s:
@@ -318,9 +364,19 @@ class LevelScan:
         channel, prefetch = self._channel, self._prefetch
         self._consumers += 1
         self._capacity += prefetch
-        self._prefetch = max(prefetch, min(2 * prefetch, _MOST_AHEAD))
+        self._prefetch = max(prefetch, min(2 * prefetch, _MOST_AHEAD, self._fitting))
         self._connection.call(channel.basic_qos, prefetch_count=prefetch)
-        self._connection.consume_whole(channel, self._queue, self._on_message)
+        self._connection.consume_messages(channel, self._queue, self._on_message, self._chosen)
+
+    @property
+    def _fitting(self) -> int:
+        """How many of the largest body fit the memory."""
+        return max(1, self._connection.prefetch_bytes // max(self._largest_bytes, 1))
+
+    @property
+    def fewer(self) -> ScanLimits:
+        """The same limits, with no more messages than fit if all are as large as the largest."""
+        return replace(self._limits, prefetch=min(self._limits.prefetch, self._fitting))
 
     def _refuse(self, count: int) -> None:
         self.close()
@@ -332,27 +388,43 @@ class LevelScan:
 
     # ── what the connection calls ───────────────────────────────────────────────────────────
 
-    def _on_message(self, tag: int, routing_key: bytes, properties: bytes, body: bytes) -> None:
+    def _chosen(self, properties: bytes, body_bytes: int) -> Keep:
+        """Choose what is kept of a message; count its body, and how often it came back."""
+        if self._is_closed or self._is_full:
+            return Keep.NOTHING
+        if self._limit is not None and _DELIVERY_COUNT in properties:
+            count = find_header(properties, DELIVERY_COUNT)
+            if isinstance(count, int) and count > self._limit - LIMIT_MARGIN:
+                self._tired = count
+        chosen = self._choose(properties, body_bytes)
+        if chosen is Keep.ALL:
+            self._largest_bytes = max(self._largest_bytes, body_bytes)
+            if self._kept_bytes >= self._connection.prefetch_bytes:
+                self._is_full = True
+                return Keep.NOTHING
+            self._kept_bytes += body_bytes
+        return chosen
+
+    def _on_message(self, found: Delivered) -> None:
         if self._is_closed:
             return
         self._unsettled += 1
         self._came += 1
         self._last_s = time.monotonic()
-        key, problem = _text(routing_key)
+        if self._is_full:
+            return
+        key, problem = _text(found.routing_key)
         message = LevelMessage(
-            tag=tag,
+            tag=found.tag,
             routing_key=key,
             seen_at=self._now(),
-            raw_properties=properties,
-            body=body,
+            raw_properties=found.properties,
+            body_bytes=found.body_bytes,
+            kept_body=found.body,
+            body_hash=found.body_hash,
             key_problem=problem,
         )
         self._arrived.append(message)
-        if self._limit is None or _DELIVERY_COUNT not in properties:
-            return
-        count = message.headers.get(DELIVERY_COUNT)
-        if isinstance(count, int) and count > self._limit - LIMIT_MARGIN:
-            self._tired = count
 
     def _on_cancel(self, _frame: Any) -> None:
         self._connection.loop.fail(

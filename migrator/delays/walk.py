@@ -22,12 +22,22 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion, level_name
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, Now, ScanEnd, ScanLimits, utc_now
+from migrator.delays.scan import (
+    LevelMessage,
+    Levels,
+    LevelScan,
+    Now,
+    ScanEnd,
+    ScanLimits,
+    keep_ours,
+    utc_now,
+)
 from migrator.delays.topology import delivery_limit, held_levels, read_level_depths
 from migrator.errors import DeliveryLimitNear, PreflightRefused, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.frames import ChooseKeep
 from migrator.rabbitmq.server import find_queues
 from migrator.text import counted
 
@@ -81,6 +91,8 @@ class LevelPass:
     end: ScanEnd
     problem: DeliveryLimitNear | None = None
     """Why it was left at once, where ``leaves_worn`` allows that."""
+    fewer: ScanLimits | None = None
+    """Limits for bodies as large as those met, where the memory for them was used up."""
 
     @property
     def is_whole(self) -> bool:
@@ -94,6 +106,7 @@ def walk(
     limits: ScanLimits,
     meet: Meet,
     *,
+    choose: ChooseKeep = keep_ours,
     again: Callable[[LevelPass], ScanLimits | None] = lambda _found: None,
     at_most: int = CHUNK,
     leaves_worn: bool = False,
@@ -105,6 +118,7 @@ def walk(
         which: Levels, in any order; they have to exist.
         limits: Of the first pass through each level.
         meet: Called with the messages while they are held.
+        choose: What is kept of a message.
         again: Asked after each pass for the limits of one more; None: on to the next level.
         at_most: Messages that *meet* gets at a time.
         leaves_worn: Yield a level where ``DeliveryLimitNear`` is met, with the problem, and go on.
@@ -116,7 +130,7 @@ def walk(
     for level in sorted(which, reverse=True):
         current = limits
         while True:
-            found = _pass(levels, level, current, meet, at_most, leaves_worn=leaves_worn)
+            found = _pass(levels, level, current, meet, at_most, choose, leaves_worn=leaves_worn)
             more = again(found)
             if more is None:
                 break
@@ -125,10 +139,17 @@ def walk(
 
 
 def _pass(
-    levels: Levels, level: int, limits: ScanLimits, meet: Meet, at_most: int, *, leaves_worn: bool
+    levels: Levels,
+    level: int,
+    limits: ScanLimits,
+    meet: Meet,
+    at_most: int,
+    choose: ChooseKeep,
+    *,
+    leaves_worn: bool,
 ) -> LevelPass:
     done, problem = 0, None
-    scan = levels.scan(level, limits)
+    scan = levels.scan(level, limits, choose)
     try:
         while messages := scan.receive(at_most=at_most):
             done += meet(level, scan, messages)
@@ -139,7 +160,14 @@ def _pass(
     finally:
         scan.close()
     end = scan.end or ScanEnd.HELD_LONG_ENOUGH
-    return LevelPass(level=level, limits=limits, done=done, end=end, problem=problem)
+    return LevelPass(
+        level=level,
+        limits=limits,
+        done=done,
+        end=end,
+        problem=problem,
+        fewer=scan.fewer if end is ScanEnd.LARGE else None,
+    )
 
 
 def demand_shallow(waiting: Mapping[int, int], deepest: int) -> None:

@@ -278,7 +278,9 @@ class RabbitStaging:
         queue = strays.queue
         self._connection.call(channel.basic_qos, prefetch_count=prefetch)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
-        self._connection.consume(channel, queue, on_delivery, strays.note_whole, strays.wanted)
+        self._connection.consume(
+            channel, queue, on_delivery, strays.note_whole, strays.wanted, strays.choose
+        )
 
     def _on_cancel(self, queue: str) -> None:
         self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))

@@ -5,7 +5,8 @@ Anybody may put a message into a queue of ours. Rules of this file:
 * a stray is acked only once the poison queue has confirmed a copy of it, byte for byte;
 * of what a lane consumes only the tag is read, so a stray goes back to its queue once, and is read
   whole when it is delivered again;
-* that also gives it a higher delivery tag, so that no nack of an attempt can take it along.
+* that also gives it a higher delivery tag, so that no nack of an attempt can take it along;
+* bodies in memory are bounded in bytes: one for which there is no room goes back once more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.frames import read_app_id
+from migrator.rabbitmq.frames import Delivered, Keep, read_app_id
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.names import poison_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
@@ -70,6 +71,9 @@ class StraysOfQueue:
         self._channel = channel
         self._seen: list[tuple[int, str | None]] = []
         self._whole: list[Stray] = []
+        self._whole_bytes = 0
+        """Bodies of those, and of the one that is being read."""
+        self._at_a_time = _WHOLE_AT_A_TIME
 
     def __bool__(self) -> bool:
         return bool(self._seen or self._whole)
@@ -78,10 +82,23 @@ class StraysOfQueue:
         """Note a stray of which only its tag and *app_id* were read."""
         self._seen.append((tag, app_id))
 
-    def note_whole(self, tag: int, routing_key: bytes, properties: bytes, body: bytes) -> None:
+    def choose(self, _properties: bytes, body_bytes: int) -> Keep:
+        """Choose to keep a stray whole, if there is room; else it is as if it came anew."""
+        if self._whole_bytes >= self._connection.prefetch_bytes:
+            self._at_a_time = 1  # the others are as large, perhaps
+            return Keep.COUNT
+        self._whole_bytes += body_bytes
+        return Keep.ALL
+
+    def note_whole(self, found: Delivered) -> None:
         """Note a stray that was delivered again, with all that is in it."""
         self._whole.append(
-            Stray(tag=tag, routing_key=routing_key, properties=properties, body=body)
+            Stray(
+                tag=found.tag,
+                routing_key=found.routing_key,
+                properties=found.properties,
+                body=found.body or b"",
+            )
         )
 
     def ask_for_whole(self) -> None:
@@ -90,7 +107,7 @@ class StraysOfQueue:
         Raises:
             TargetUnavailable: The connection is gone; they are back in their queue.
         """
-        room = max(_WHOLE_AT_A_TIME - len(self._whole), 0)
+        room = max(self._at_a_time - len(self._whole), 0)
         asked, self._seen = self._seen[:room], self._seen[room:]
         for tag, app_id in asked:
             self._give_back(tag, app_id)
@@ -104,7 +121,7 @@ class StraysOfQueue:
         for each in self._whole:
             if each.tag < tag:
                 self._give_back(each.tag, each.app_id)
-        self._whole = [each for each in self._whole if each.tag > tag]
+        self._keep([each for each in self._whole if each.tag > tag])
 
     def whole(self) -> Sequence[Stray]:
         """Return those that can be moved."""
@@ -115,9 +132,15 @@ class StraysOfQueue:
         for each in strays:
             self._connection.send(self._channel.basic_ack, each.tag)
         tags = {each.tag for each in strays}
-        self._whole = [each for each in self._whole if each.tag not in tags]
+        self._keep([each for each in self._whole if each.tag not in tags])
         if not self:
             self.wanted.clear()
+            self._at_a_time = _WHOLE_AT_A_TIME
+
+    def _keep(self, strays: list[Stray]) -> None:
+        kept_bytes = sum(len(each.body) for each in self._whole)
+        self._whole = strays
+        self._whole_bytes += sum(len(each.body) for each in strays) - kept_bytes
 
     def _give_back(self, tag: int, app_id: str | None) -> None:
         self.wanted.add(app_id)

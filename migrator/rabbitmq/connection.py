@@ -92,6 +92,8 @@ class ConnectionSettings:
     tls: TlsFiles = TlsFiles()
     blocked_deadline_s: float = 300.0
     """A broker that blocks us longer (memory or disk alarm) is given up."""
+    prefetch_bytes: int = 64 * 2**20
+    """Bytes of received messages in memory at a time, and one message more, for a connection."""
     last_used: LastUsed = field(default_factory=LastUsed, compare=False, repr=False)
 
     @property

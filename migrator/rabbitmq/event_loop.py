@@ -32,7 +32,14 @@ from migrator.rabbitmq.connection import (
     opening_error,
     pika_parameters,
 )
-from migrator.rabbitmq.frames import FrameReader, OnConfirm, OnDelivery, OnMessage
+from migrator.rabbitmq.frames import (
+    ChooseKeep,
+    FrameReader,
+    OnConfirm,
+    OnDelivery,
+    OnMessage,
+    keep_all,
+)
 from migrator.rabbitmq.messages import read_content_header, whole_content_header
 from migrator.rabbitmq.properties import read_properties
 
@@ -250,6 +257,8 @@ class Connection:
         """
         self.loop = loop
         self.blocked_reason: str | None = None
+        self.prefetch_bytes = settings.prefetch_bytes
+        """Bytes of received messages in memory at a time, and one message more."""
         self._is_open = False
         self._is_closing = False
         self._refused: TargetError | None = None
@@ -349,26 +358,35 @@ class Connection:
         on_delivery: OnDelivery,
         on_message: OnMessage | None = None,
         wanted: Set[str | None] = frozenset(),
+        choose: ChooseKeep = keep_all,
     ) -> None:
         """Consume *queue* on *channel*; of what is delivered, only tag and ``app-id`` are read.
 
-        Messages whose ``app-id`` is in *wanted* go whole to *on_message* instead.
+        Messages whose ``app-id`` is in *wanted* go to *on_message* instead, as far as *choose*
+        keeps them.
         """
-        self._pika.reader.read_deliveries(channel.channel_number, on_delivery, on_message, wanted)
+        self._pika.reader.read_deliveries(
+            channel.channel_number, on_delivery, on_message, wanted, choose
+        )
         self._consume(channel, queue)
 
-    def consume_whole(self, channel: Any, queue: str, on_message: OnMessage) -> None:
-        """Consume *queue* on *channel*, once more perhaps; messages come as they are, undecoded."""
-        self._pika.reader.read_messages(channel.channel_number, on_message)
-        self._consume(channel, queue)
+    def consume_messages(
+        self, channel: Any, queue: str, on_message: OnMessage, choose: ChooseKeep
+    ) -> str:
+        """Consume *queue* on *channel*, once more perhaps; return the consumer's tag.
 
-    def _consume(self, channel: Any, queue: str) -> None:
+        Messages come undecoded, as far as *choose* keeps them.
+        """
+        self._pika.reader.read_messages(channel.channel_number, on_message, choose)
+        return self._consume(channel, queue)
+
+    def _consume(self, channel: Any, queue: str) -> str:
         def unread(*_delivery: Any) -> None:
             self.loop.fail(
                 TargetUnavailable(f"{self._address}: a delivery from {queue} cannot be decoded")
             )
 
-        self.call(channel.basic_consume, queue, unread)
+        return str(self.call(channel.basic_consume, queue, unread).consumer_tag)
 
     def send(self, call: Callable[..., object], *args: object, **options: object) -> None:
         """Make one call that the broker does not answer.

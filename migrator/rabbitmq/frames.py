@@ -2,17 +2,20 @@
 
 pika makes four objects of each and looks each up in a table of callbacks, which took a quarter of
 the time of a staged attempt. Of a delivery that is only counted, tag and ``app-id`` are read here,
-and its body is skipped; of one that is looked at, all is kept as it came.
+and its body is skipped; of one that is looked at, as much is kept as its reader asks for, once its
+properties and the size of its body are known: foreign bodies have up to 512 MiB.
 What a frame is not expected to be, or is not whole yet, is left to pika: it judges and it waits.
 Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Set
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
 
 from migrator.rabbitmq.properties import FIXED_BYTES, HEADERS
 
@@ -21,9 +24,43 @@ OnConfirm = Callable[[int, bool], None]
 OnDelivery = Callable[[int, bool, str | None], None]
 """Called, once all of a message is there, with its delivery tag, whether it was delivered before,
 and its ``app-id``; None: it has none, or its properties cannot be read."""
-OnMessage = Callable[[int, bytes, bytes, bytes], None]
-"""Called, once all of a message is there, with its delivery tag, its routing key, its flags with
-properties, and its body."""
+
+
+class Keep(Enum):
+    """How much of a message is kept while it is read."""
+
+    ALL = "all"
+    HASH = "hash"
+    """Its properties, and the SHA-256 of its body."""
+    HEAD = "head"
+    """Its properties."""
+    NOTHING = "nothing"
+    """Its tag, its routing key, and the size of its body."""
+    COUNT = "count"
+    """As if it were not wanted: it goes to ``OnDelivery``, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message that was delivered, as far as it was kept."""
+
+    tag: int
+    is_redelivered: bool
+    routing_key: bytes
+    properties: bytes = field(repr=False)
+    """Flags and properties as they came."""
+    body_bytes: int
+    """Its size, whether it is kept or not."""
+    body: bytes | None = field(default=None, repr=False)
+    """None: it was not kept."""
+    body_hash: str = ""
+    """In hex digits."""
+
+
+OnMessage = Callable[[Delivered], None]
+"""Called once all of a message is there."""
+ChooseKeep = Callable[[bytes, int], Keep]
+"""Called with flags and properties, and the size of the body that follows."""
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
 _TAG: Final = struct.Struct(">QB")  # of basic.deliver and basic.ack alike: tag, one bit
@@ -42,6 +79,11 @@ _FLAGS_KNOWN: Final = 64
 """Messages have a few forms only; what is remembered of them is bounded."""
 
 
+def keep_all(_properties: bytes, _body_bytes: int) -> Keep:
+    """Choose to keep a message whole, whatever its size."""
+    return Keep.ALL
+
+
 @dataclass(slots=True, eq=False)
 class _Channel:
     """What is expected next on a channel whose deliveries we read."""
@@ -49,10 +91,11 @@ class _Channel:
     on_delivery: OnDelivery | None = None
     """None: every message is read whole."""
     on_message: OnMessage | None = None
+    choose: ChooseKeep = keep_all
     wanted: Set[str | None] = frozenset()
-    """Application ids of messages that are read whole beside those that are counted."""
-    is_whole: bool = False
-    """Whether the message that is being read is."""
+    """Application ids of messages that are looked at beside those that are counted."""
+    keep: Keep = Keep.COUNT
+    """How much of the message that is being read."""
     has_method: bool = False
     """A ``basic.deliver`` was read, the content header was not."""
     tag: int = 0
@@ -60,8 +103,11 @@ class _Channel:
     app_id: str | None = None
     routing_key: bytes = b""
     properties: bytes = b""
-    body: bytes = b""
+    body_bytes: int = 0
     body_left: int = 0
+    pieces: list[bytes] = field(default_factory=list)
+    """Of the body; joined once, when it is whole."""
+    hash: Any = None
 
 
 class FrameReader:
@@ -82,23 +128,27 @@ class FrameReader:
         on_delivery: OnDelivery,
         on_message: OnMessage | None = None,
         wanted: Set[str | None] = frozenset(),
+        choose: ChooseKeep = keep_all,
     ) -> None:
         """Read deliveries on a channel from now on; nothing has been consumed there yet.
 
-        *on_message* gets those whose ``app-id`` is in *wanted* when they come.
+        *on_message* gets those whose ``app-id`` is in *wanted* when they come, unless *choose*
+        returns ``COUNT``.
         """
         self._consuming[channel] = _Channel(
-            on_delivery=on_delivery, on_message=on_message, wanted=wanted
+            on_delivery=on_delivery, on_message=on_message, wanted=wanted, choose=choose
         )
 
-    def read_messages(self, channel: int, on_message: OnMessage) -> None:
-        """Read deliveries on a channel, which may be consuming already, with all that is in them.
+    def read_messages(
+        self, channel: int, on_message: OnMessage, choose: ChooseKeep = keep_all
+    ) -> None:
+        """Read deliveries on a channel, which may be consuming already; *choose* what is kept.
 
         The same *on_message* for as long as the channel is open.
         """
         known = self._consuming.get(channel)
         if known is None or known.on_message != on_message:
-            self._consuming[channel] = _Channel(on_message=on_message)
+            self._consuming[channel] = _Channel(on_message=on_message, choose=choose)
 
     def read(self, data: bytes) -> int:
         """Take the frames at the start of *data* that are ours; return how many bytes they are.
@@ -131,28 +181,56 @@ def _is_taken(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -
     if kind == _METHOD and is_idle and data[begin : begin + 4] == _DELIVER:
         return _is_delivery(channel, data, begin, end)
     if kind == _HEADER and channel.has_method and end - begin >= _FIXED_HEADER_BYTES:
-        (channel.body_left,) = _BODY_BYTES.unpack_from(data, begin + 4)
-        channel.has_method = False
-        channel.is_whole = channel.on_delivery is None
-        if not channel.is_whole:
-            channel.app_id = read_app_id(data, begin + _FIXED_HEADER_BYTES, end)
-            channel.is_whole = channel.app_id in channel.wanted
-        if channel.is_whole:
-            channel.properties = bytes(data[begin + _FIXED_HEADER_BYTES : end])
-            channel.body = b""
+        _begin_body(channel, data, begin, end)
     elif kind == _BODY and 0 < end - begin <= channel.body_left:
         channel.body_left -= end - begin
-        if channel.is_whole:
-            channel.body += bytes(data[begin:end])
+        if channel.keep is Keep.ALL:
+            channel.pieces.append(bytes(data[begin:end]))
+        elif channel.keep is Keep.HASH:
+            channel.hash.update(memoryview(data)[begin:end])
     else:
         return False
-    if channel.body_left:
-        return True
-    if channel.is_whole and channel.on_message is not None:
-        channel.on_message(channel.tag, channel.routing_key, channel.properties, channel.body)
+    if not channel.body_left:
+        _end_message(channel)
+    return True
+
+
+def _begin_body(channel: _Channel, data: bytes, begin: int, end: int) -> None:
+    """Read a content header, and choose how much of the message is kept."""
+    (channel.body_bytes,) = _BODY_BYTES.unpack_from(data, begin + 4)
+    channel.body_left = channel.body_bytes
+    channel.has_method = False
+    properties = begin + _FIXED_HEADER_BYTES
+    if channel.on_delivery is not None:
+        channel.keep = Keep.COUNT
+        channel.app_id = read_app_id(data, properties, end)
+        if channel.app_id not in channel.wanted:
+            return
+    channel.properties = bytes(data[properties:end])
+    channel.keep = channel.choose(channel.properties, channel.body_bytes)
+    if channel.keep is Keep.NOTHING:
+        channel.properties = b""
+    elif channel.keep is Keep.HASH:
+        channel.hash = hashlib.sha256()
+
+
+def _end_message(channel: _Channel) -> None:
+    """Report a message that is there as a whole; the channel keeps nothing of it."""
+    if channel.keep is not Keep.COUNT and channel.on_message is not None:
+        found = Delivered(
+            channel.tag,
+            channel.is_redelivered,
+            channel.routing_key,
+            channel.properties,
+            channel.body_bytes,
+            b"".join(channel.pieces) if channel.keep is Keep.ALL else None,
+            channel.hash.hexdigest() if channel.keep is Keep.HASH else "",
+        )
+        channel.pieces.clear()
+        channel.properties, channel.hash = b"", None
+        channel.on_message(found)
     elif channel.on_delivery is not None:
         channel.on_delivery(channel.tag, channel.is_redelivered, channel.app_id)
-    return True
 
 
 def _is_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool:

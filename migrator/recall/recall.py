@@ -204,7 +204,7 @@ class _Walk:
         """Return which row *message* is; None when it is no message of this ledger."""
         timeout_id = message.header(RELATED_TO_TIMEOUT_ID)
         row = row_tag(message.app_id, timeout_id, ledger_id=self.recall.ledger_id)
-        return None if row is None else Sighting(row=row, body_bytes=len(message.body))
+        return None if row is None else Sighting(row=row, body_bytes=message.body_bytes)
 
 
 def _once_more(found: LevelPass) -> ScanLimits | None:

@@ -41,6 +41,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
 from migrator.rabbitmq.entities import Kind
+from migrator.rabbitmq.frames import Keep
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import WindowLimits
@@ -283,7 +284,7 @@ class Transfer:
         def again(found: LevelPass) -> ScanLimits | None:
             if found.is_whole or self.request.is_dry:
                 return None
-            limits = found.limits
+            limits = found.fewer or found.limits
             if not found.done:
                 if limits.hold_s >= _LONGEST_HOLD_S:
                     return None
@@ -294,7 +295,13 @@ class Transfer:
         self._left.clear()
         first = ScanLimits(prefetch=_PREFETCH)
         (last,) = walk(
-            self.link.levels, [level], first, self._chunk, again=again, at_most=self.chunk
+            self.link.levels,
+            [level],
+            first,
+            self._chunk,
+            choose=self._choose,
+            again=again,
+            at_most=self.chunk,
         )
         outcome = self.outcome
         outcome.levels[level].is_complete = last.is_whole
@@ -306,6 +313,10 @@ class Transfer:
                 found.left += 1
                 found.detail = each.detail
         self.on_progress(outcome)
+
+    def _choose(self, _properties: bytes, _body_bytes: int) -> Keep:
+        """Choose to keep bodies where messages are moved."""
+        return Keep.HEAD if self.request.is_dry else Keep.ALL
 
     # ── one chunk ───────────────────────────────────────────────────────────────────────────
 
@@ -341,8 +352,8 @@ class Transfer:
         why, detail = WhyLeft.TOO_LARGE, ""
         if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
             why, detail = WhyLeft.COPIES, "a message requests copies with a CC or BCC header"
-        elif len(message.body) > self.body_max_bytes:
-            detail = f"a body of {counted(len(message.body), 'byte')}"
+        elif message.body_bytes > self.body_max_bytes:
+            detail = f"a body of {counted(message.body_bytes, 'byte')}"
         elif size > self.link.largest_header_bytes:
             detail = f"headers of {counted(size, 'byte')}"
         if detail:

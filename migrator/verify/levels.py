@@ -12,7 +12,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import TAG, RowTag, row_tag
 from migrator.nservicebus.timeouts import BITS, EndpointName
+from migrator.rabbitmq.frames import Keep
 from migrator.text import counted
 from migrator.verify.evidence import EvidenceFile
 from migrator.verify.queries import Verifications
@@ -52,7 +52,7 @@ CHUNK: Final = 500
 """Rows that are asked about at a time, by their marks."""
 LevelKey = tuple[str, int]
 """A generation and one of its levels."""
-Keep = Callable[[LevelKey, int, Sequence[Sighted]], None]
+KeepSeen = Callable[[LevelKey, int, Sequence[Sighted]], None]
 _SHARED: Final = "something else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
@@ -191,7 +191,7 @@ class LevelLook:
                 self._whole.add((delays, level))
         self._sightings.sort()
 
-    def _sweep(self, levels: Container[int], keep: Keep) -> Mapping[LevelKey, str]:
+    def _sweep(self, levels: Container[int], keep: KeepSeen) -> Mapping[LevelKey, str]:
         """Show every message of *levels* to *keep*; return why not all of each; empty: it was.
 
         *keep* is called while some messages of one level are held: with the level, how many there
@@ -212,7 +212,7 @@ class LevelLook:
         return gone
 
     def _sweep_generation(
-        self, version: DelaysVersion, which: Collection[int], keep: Keep
+        self, version: DelaysVersion, which: Collection[int], keep: KeepSeen
     ) -> Mapping[LevelKey, str]:
         parts, gone, seen = self._parts, dict[LevelKey, str](), Counter[int]()
 
@@ -224,7 +224,8 @@ class LevelLook:
             return 0
 
         with parts.access.open(version) as queues:
-            for found in walk(queues, which, self._plan.scan, meet, leaves_worn=True):
+            passes = walk(queues, which, self._plan.scan, meet, choose=_hash_ours, leaves_worn=True)
+            for found in passes:
                 gone[version, found.level] = _gap(found, seen[found.level])
         return gone
 
@@ -453,6 +454,11 @@ class LevelLook:
         return replace(depths, steps=tuple(steps))
 
 
+def _hash_ours(properties: bytes, _body_bytes: int) -> Keep:
+    """Choose to hash the bodies of messages that may be ours; nothing of others is kept."""
+    return Keep.HASH if TAG in properties else Keep.NOTHING
+
+
 def _sighted(
     delays: DelaysVersion, level: int, message: LevelMessage, ledger_id: str
 ) -> Sighted | None:
@@ -474,7 +480,7 @@ def _sighted(
         batch=row.batch,
         row_index=row.row_index,
         timeout_id=row.timeout_id,
-        body_hash=hashlib.sha256(message.body).hexdigest(),
+        body_hash=message.body_hash,
         delays=delays.value,
         level=level,
         delay_s=delay_s,

@@ -22,6 +22,7 @@ from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueFacts
 from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.frames import keep_all
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
@@ -111,7 +112,7 @@ def test_what_is_not_acknowledged_goes_back(url: str, version: DelaysVersion) ->
     """Every message comes once and in order; only those that were acknowledged are gone."""
     _fill(url, 50, version)
     with _levels(url, version) as levels:
-        scan = levels.scan(LEVEL, ScanLimits())
+        scan = levels.scan(LEVEL, ScanLimits(), keep_all)
         found = _all(scan)
         assert scan.end is ScanEnd.EMPTY
         assert [m.message_id for m in found] == [str(n) for n in range(50)]
@@ -121,7 +122,7 @@ def test_what_is_not_acknowledged_goes_back(url: str, version: DelaysVersion) ->
         scan.acknowledge(m.tag for m in found[::2])
         scan.close()
         scan.close()
-        again = levels.scan(LEVEL, ScanLimits())
+        again = levels.scan(LEVEL, ScanLimits(), keep_all)
         assert [m.body for m in _all(again)] == [m.body for m in found[1::2]]
         again.close()
     wait_until(lambda: _waiting(url, version) == 25)
@@ -149,7 +150,7 @@ def test_nothing_is_held_for_longer_than_allowed(url: str, clock: Clock) -> None
     """When the time is over the scan ends, and a fresh one meets what is left."""
     _fill(url, 40)
     with _levels(url) as levels:
-        scan = levels.scan(LEVEL, ScanLimits(hold_s=60))
+        scan = levels.scan(LEVEL, ScanLimits(hold_s=60), keep_all)
         found = [*scan.receive(at_most=10)]
         scan.acknowledge(m.tag for m in found[:5])
         clock.ahead_s += 61
@@ -157,7 +158,7 @@ def test_nothing_is_held_for_longer_than_allowed(url: str, clock: Clock) -> None
         assert scan.end is ScanEnd.HELD_LONG_ENOUGH
         scan.close()
         assert scan.receive(at_most=1) == ()
-        fresh = levels.scan(LEVEL, ScanLimits())
+        fresh = levels.scan(LEVEL, ScanLimits(), keep_all)
         assert len(_all(fresh)) == 35
         fresh.close()
 
@@ -166,7 +167,7 @@ def test_messages_that_are_taken_do_not_count_as_held(url: str, clock: Clock) ->
     """A scan that acknowledges all goes on past the hold time."""
     _fill(url, 30)
     with _levels(url) as levels:
-        scan = levels.scan(LEVEL, ScanLimits(hold_s=60, prefetch=1))
+        scan = levels.scan(LEVEL, ScanLimits(hold_s=60, prefetch=1), keep_all)
         found = 0
         while some := scan.receive(at_most=1):
             scan.acknowledge(m.tag for m in some)
@@ -184,7 +185,7 @@ def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
     channel = publishing.channel()
     to = address(V2, DAY_S, QueueName("Sales.Orders"))
     try:
-        scan = Levels(wire, V2).scan(LEVEL, ScanLimits(quiet_s=0.1))
+        scan = Levels(wire, V2).scan(LEVEL, ScanLimits(quiet_s=0.1), keep_all)
         began_s = time.monotonic()
         channel.basic_publish(to.exchange, to.routing_key, b"")
         while some := scan.receive(at_most=100):
@@ -202,7 +203,7 @@ def test_a_slow_reader_gets_everything(url: str, version: DelaysVersion, pause_s
     """Messages on their way to us are not ready any more, and are not taken for none."""
     _fill_quickly(url, 6000, version, body=b"x" * 2000)
     with _levels(url, version) as levels:
-        scan = levels.scan(LEVEL, ScanLimits(prefetch=60_000, quiet_s=0.001))
+        scan = levels.scan(LEVEL, ScanLimits(prefetch=60_000, quiet_s=0.001), keep_all)
         found = [*scan.receive(at_most=1)]
         time.sleep(pause_s)
         found += _all(scan, at_most=500)
@@ -221,11 +222,11 @@ def test_a_queue_that_somebody_else_consumes_is_never_told_to_be_empty(
         name = level_name(version, LEVEL)
         tag = channel.basic_consume(name, lambda *_: None)
         wait_until(lambda: _waiting(url, version) == 2)
-        scan = levels.scan(LEVEL, ScanLimits())
+        scan = levels.scan(LEVEL, ScanLimits(), keep_all)
         assert len(_all(scan)) == 2
         assert scan.end is ScanEnd.SHARED
         scan.close()
-        later = levels.scan(LEVEL, ScanLimits(quiet_s=0.3))
+        later = levels.scan(LEVEL, ScanLimits(quiet_s=0.3), keep_all)
         channel.basic_cancel(tag)
         channel.close()
         assert len(_all(later)) == 6
@@ -250,7 +251,7 @@ def test_an_answer_that_does_not_know_us_is_none(url: str, monkeypatch: pytest.M
     monkeypatch.setattr(scan_module, "_facts", hasty)
     _fill(url, 60)
     with _levels(url) as levels:
-        scan = levels.scan(LEVEL, ScanLimits(prefetch=4, quiet_s=0.05))
+        scan = levels.scan(LEVEL, ScanLimits(prefetch=4, quiet_s=0.05), keep_all)
         assert len(_all(scan)) == 60
         assert scan.end is ScanEnd.EMPTY
         scan.close()
@@ -261,7 +262,7 @@ def test_our_own_scan_of_before_is_nobody_else(url: str) -> None:
     _fill(url, 3)
     with _levels(url) as levels:
         for _ in range(5):
-            scan = levels.scan(LEVEL, ScanLimits(prefetch=1, quiet_s=0.01))
+            scan = levels.scan(LEVEL, ScanLimits(prefetch=1, quiet_s=0.01), keep_all)
             assert len(_all(scan)) == 3
             assert scan.end is ScanEnd.EMPTY
             scan.close()
@@ -284,7 +285,7 @@ def test_what_was_borrowed_still_leaves_in_time(url: str) -> None:
         returned_s, seen = time.monotonic(), 0
         for version in (V1, V2):
             with _levels(url, version) as levels:
-                scan = levels.scan(1, ScanLimits())
+                scan = levels.scan(1, ScanLimits(), keep_all)
                 seen += len(_all(scan))
                 scan.close()
         got = [each.at_s for each in take(url, "Sales.Orders", 6)]
@@ -300,10 +301,10 @@ def test_a_message_that_came_back_too_often_is_left_alone(url: str) -> None:
     _fill(url, 3)
     with _levels(url, limit=6) as levels:
         for _ in range(4):
-            scan = levels.scan(LEVEL, ScanLimits())
+            scan = levels.scan(LEVEL, ScanLimits(), keep_all)
             assert len(_all(scan)) == 3
             scan.close()
-        scan = levels.scan(LEVEL, ScanLimits())
+        scan = levels.scan(LEVEL, ScanLimits(), keep_all)
         with pytest.raises(DeliveryLimitNear, match="come back 4 times"):
             _all(scan)
     wait_until(lambda: _waiting(url) == 3)
@@ -339,7 +340,7 @@ def test_a_lost_connection_ends_the_scan(url: str, proxy: Callable[[str], Proxy]
     _fill(url, 5)
     line = proxy(url)
     with _levels(line.url(url)) as levels:
-        scan = levels.scan(LEVEL, ScanLimits())
+        scan = levels.scan(LEVEL, ScanLimits(), keep_all)
         assert scan.receive(at_most=2)
         line.cut()
         with pytest.raises(TargetUnavailable):
@@ -351,4 +352,41 @@ def test_a_lost_connection_ends_the_scan(url: str, proxy: Callable[[str], Proxy]
 def test_a_level_that_does_not_exist_is_refused(vhost: Vhost) -> None:
     """Nothing is declared."""
     with _levels(vhost.amqp_url) as levels, pytest.raises(TargetError, match="level-16"):
-        levels.scan(LEVEL, ScanLimits())
+        levels.scan(LEVEL, ScanLimits(), keep_all)
+
+
+def _kept(levels: Levels, *, again: int) -> tuple[list[int], list[ScanEnd]]:
+    """Take all bodies out of a level; return how many each scan kept, and how it ended."""
+    counts, ends, limits = list[int](), list[ScanEnd](), ScanLimits()
+    for _ in range(again):
+        scan = levels.scan(LEVEL, limits, keep_all)
+        levels.connection.loop.run(lambda: False, 1.0)  # as many as may come
+        counts.append(0)
+        while found := scan.receive(at_most=100):
+            assert all(each.body == b"x" * 300_000 for each in found)
+            counts[-1] += len(found)
+            scan.acknowledge(each.tag for each in found)
+        scan.close()
+        assert scan.end is not None
+        ends.append(scan.end)
+        if scan.end is ScanEnd.EMPTY:
+            break
+        limits = scan.fewer
+    return counts, ends
+
+
+@BOTH
+def test_bodies_in_memory_are_bounded_by_their_bytes(url: str, version: DelaysVersion) -> None:
+    """What comes beyond goes back; with fewer at a time, one more scan takes all the rest."""
+    _fill_quickly(url, 40, version, body=b"x" * 300_000)
+    few = replace(connection(url), prefetch_bytes=1_000_000)
+    pump = EventLoop()
+    try:
+        levels = Levels(Connection(pump, few, "scanner"), version)
+        counts, ends = _kept(levels, again=9)
+    finally:
+        pump.close()
+    assert sum(counts) == 40
+    assert counts[0] == 4  # the last one exceeds a million
+    assert ends == [ScanEnd.LARGE, ScanEnd.EMPTY]
+    assert _waiting(url, version) == 0

@@ -34,7 +34,7 @@ def message(tag: int) -> LevelMessage:
         routing_key="",
         seen_at=NOW,
         raw_properties=b"\0\0",
-        body=b"",
+        body_bytes=0,
     )
 
 
@@ -74,7 +74,7 @@ class Levels:
     worn: set[int] = field(default_factory=set)
     closed: Counter[int] = field(default_factory=Counter)
 
-    def scan(self, level: int, limits: ScanLimits) -> Scan:
+    def scan(self, level: int, limits: ScanLimits, _choose: object) -> Scan:
         return Scan(self, level, int(limits.hold_s))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from migrator.rabbitmq.frames import FrameReader
+from migrator.rabbitmq.frames import Delivered, FrameReader, Keep
 from tests.unit.rabbitmq.test_messages import properties_of
 
 _STAGED, _RECEIPTS, _PUBLISHING, _PIKAS, _WHOLE = 1, 2, 3, 4, 5
@@ -29,7 +31,14 @@ class Stream:
         self.reader.read_confirms(_PUBLISHING, self._teller(_PUBLISHING))
 
     def _teller(self, channel: int) -> Any:
-        return lambda *told: self.told.append((channel, *told))
+        def tell(*told: Any) -> None:
+            if isinstance(told[0], Delivered):
+                found = told[0]
+                assert found.body_bytes == len(found.body or b"")
+                told = (found.tag, found.routing_key, found.properties, found.body)
+            self.told.append((channel, *told))
+
+        return tell
 
     def arrive(self, data: bytes, read_bytes: int) -> list[frame.Frame]:
         """Read *data* as an event loop does; return the frames that were left to pika."""
@@ -139,3 +148,56 @@ def test_a_body_longer_than_announced_is_left_to_pika() -> None:
     stream = Stream()
     assert stream.reader.read(data[:-cut] + frame.Body(_STAGED, b"123456").marshal()) < len(data)
     assert not stream.told
+
+
+@given(st.sampled_from(Keep), st.binary(max_size=60), st.integers(1, 20))
+def test_of_a_message_as_much_is_kept_as_was_chosen(keep: Keep, body: bytes, part: int) -> None:
+    """Its reader is asked once, before the body comes; what was not chosen is not in memory."""
+    told, asked = list[Delivered](), list[object]()
+    reader = FrameReader()
+
+    def choose(properties: bytes, body_bytes: int) -> Keep:
+        asked.append((properties, body_bytes))
+        return keep
+
+    reader.read_messages(_WHOLE, told.append, choose)
+    raw = b"".join(spec.BasicProperties(app_id="a").encode())
+    data = delivery(_WHOLE, 3, {"app_id": "a"}, body, part)
+    assert reader.read(data) == len(data)
+    assert asked == [(raw, len(body))]
+    if keep is Keep.COUNT:
+        assert not told
+        return
+    (found,) = told
+    assert (found.tag, found.routing_key, found.body_bytes) == (3, b"a.b", len(body))
+    assert found.is_redelivered
+    assert found.properties == (b"" if keep is Keep.NOTHING else raw)
+    assert found.body == (body if keep is Keep.ALL else None)
+    assert found.body_hash == (sha256(body).hexdigest() if keep is Keep.HASH else "")
+
+
+def test_what_is_wanted_and_has_no_room_counts_as_if_it_were_not() -> None:
+    """So its reader hears of it, and can give it back."""
+    stream, whole = Stream(), list[Delivered]()
+    stream.reader.read_deliveries(
+        _STAGED,
+        lambda *told: stream.told.append(told),
+        whole.append,
+        {"a"},
+        lambda _properties, body_bytes: Keep.ALL if body_bytes < 3 else Keep.COUNT,
+    )
+    stream.arrive(delivery(_STAGED, 3, {"app_id": "a"}, b"12", 9), 1000)
+    stream.arrive(delivery(_STAGED, 4, {"app_id": "a"}, b"123", 9), 1000)
+    assert [(found.tag, found.body) for found in whole] == [(3, b"12")]
+    assert stream.told == [(4, False, "a")]
+
+
+def test_a_body_is_read_in_time_proportional_to_its_size() -> None:
+    """A body of 64 MiB in the frames of a broker takes a fraction of a second, not twelve."""
+    stream, body = Stream(), bytes(64 * 2**20)
+    frames = delivery(_WHOLE, 1, {}, body, 131_064)
+    began_s, at = time.process_time(), 0
+    while at < len(frames):
+        at += stream.reader.read(frames[at : at + 2**20])
+    assert time.process_time() - began_s < 3
+    assert [told[-1] == body for told in stream.told] == [True]

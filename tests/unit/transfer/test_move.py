@@ -46,8 +46,9 @@ def message(
         "routing_key": key,
         "seen_at": NOW,
         "raw_properties": b"".join(properties.encode()),
-        "body": name.encode(),
     }
+    body = changes.pop("body", name.encode())
+    fields |= {"body_bytes": len(body), "kept_body": body}
     return LevelMessage(**(fields | changes))
 
 
@@ -102,7 +103,7 @@ class Place(TransferLink):
     def put(self, *messages: LevelMessage, level: int = entry_level(DAY_S)) -> None:
         self.queues.setdefault(level, []).extend(messages)
 
-    def scan(self, level: int, limits: ScanLimits) -> FakeScan:
+    def scan(self, level: int, limits: ScanLimits, _choose: object = None) -> FakeScan:
         waiting = self.queues.setdefault(level, [])
         self.scans.append(FakeScan(waiting, limits, self.window * int(limits.hold_s) // 20))
         return self.scans[-1]

@@ -179,8 +179,11 @@ class World:
                     build_tag(LEDGER_ID, Attempt(batch=row.batch, number=1), row.row_index),
                 ),
             ),
-            "body": body_of(row),
+            "body_bytes": len(body_of(row)),
+            "body_hash": hashlib.sha256(body_of(row)).hexdigest(),
         }
+        if (body := changes.pop("body", None)) is not None:
+            changes |= {"body_bytes": len(body), "body_hash": hashlib.sha256(body).hexdigest()}
         into = self.of(delays).setdefault(where.level if level is None else level, [])
         into.append(LevelMessage(**(message | changes)))
 
@@ -217,7 +220,7 @@ class World:
         """Return the levels of *delays*."""
         return self.levels if delays is V2 else self.v1
 
-    def scan(self, level: int, limits: ScanLimits) -> FakeScan:
+    def scan(self, level: int, limits: ScanLimits, _choose: object = None) -> FakeScan:
         self.is_holding = True
         assert level not in self.missing_levels
         return FakeScan(self, level, self.opened)

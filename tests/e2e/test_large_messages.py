@@ -1,0 +1,90 @@
+"""Messages of 100 MiB where migrator reads: time in proportion to them, memory within bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pika
+
+from migrator.delays.routing import address
+from migrator.nservicebus.timeouts import QueueName
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
+
+MIB: Final = 2**20
+LARGE: Final = 100 * MIB
+DAY_S: Final = 24 * 3600
+
+
+@dataclass
+class Usage:
+    """What a process used, read from the kernel until it ends."""
+
+    process: subprocess.Popen[str]
+    peak_bytes: int = 0
+    cpu_s: float = 0.0
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        folder = Path(f"/proc/{self.process.pid}")
+        while self.process.poll() is None:
+            try:
+                self.read(folder)
+            except (OSError, ValueError):
+                return
+            time.sleep(0.01)
+
+    def read(self, folder: Path) -> None:
+        """Read the peak of its memory, and its processor time."""
+        lines = (folder / "status").read_text().splitlines()
+        peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        self.peak_bytes = max([self.peak_bytes, *(1024 * each for each in peaks)])
+        self.cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(rig: Rig, *args: str, codes: tuple[int, ...] = (0,)) -> tuple[str, Usage]:
+    """Run the program in an interpreter of its own; return what it wrote, and what it used."""
+    rig.is_fresh = True
+    usage = Usage(rig.start(*args))
+    done = rig.finish(usage.process)
+    assert done.returncode in codes, done.stderr[-4000:]
+    print(f"{args[0]}: {usage.cpu_s:.1f} s of CPU, {usage.peak_bytes / MIB:.0f} MiB")
+    return done.stdout, usage
+
+
+def put_into_level(rig: Rig, body: bytes, *, app_id: str | None = None) -> None:
+    """Put a message of somebody else into a delay level, and wait until it is there."""
+    where = address(rig.delays, DAY_S, QueueName("Other"))
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(delivery_mode=2, app_id=app_id)
+        channel.basic_publish(where.exchange, where.routing_key, body, properties)
+
+
+def test_a_foreign_body_of_100_mib_in_a_level_costs_neither_memory_nor_time(rig: Rig) -> None:
+    """`verify --deep` and `rollback` end well; nothing of the body is kept."""
+    rig.prepare()
+    rig.insert([row() for _ in range(20)])
+    rig.migrate()
+    _, without = measured(rig, "verify", "--deep", "--json")
+    put_into_level(rig, os.urandom(LARGE))
+    told, verified = measured(rig, "verify", "--deep", "--json")
+    assert json.loads(told)["verdict"] == "balanced"
+    told, rolled_back = measured(rig, "rollback", "--yes", "--json")
+    assert json.loads(told)["handed_over"]["found"]["restored"] == 20
+    for usage in (verified, rolled_back):
+        assert usage.peak_bytes < without.peak_bytes + LARGE // 4
+        assert usage.cpu_s < without.cpu_s + 5
