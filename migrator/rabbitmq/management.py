@@ -89,6 +89,7 @@ class ManagementApi:
             timeout=_TIMEOUT_S,
             verify=tls_context(nodes[0].tls) if is_secured else True,
             headers={"User-Agent": "migrator"},
+            trust_env=False,  # a proxy from the environment would see the password
         )
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.server import find_queues, server_facts
 from tests.conftest import Vhost
+from tests.support.http_proxy import Answer, HttpServer, Request
 from tests.unit.rabbitmq.material import api_of, connection, plain_channel, wait_until
 
 
@@ -30,6 +31,32 @@ def test_flags_and_alarms(vhost: Vhost) -> None:
     assert facts.product == "RabbitMQ"
     assert facts.frame_max_bytes == 131_072
     assert not vhost.node.api("GET", f"queues/{vhost.name}")  # the probe is gone
+
+
+class _Collector(HttpServer):
+    """A proxy that answers for everybody, and remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Request] = []
+        super().__init__()
+
+    def answer(self, request: Request) -> Answer:
+        self.sent.append(request)
+        return Answer(status=200, body=b"[]")
+
+
+def test_a_proxy_of_the_environment_gets_no_password(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The management API is asked directly, whatever the environment says of proxies."""
+    with _Collector() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        with api_of(vhost) as management:
+            assert management.feature_flags()["quorum_queue"] == "enabled"
+    assert proxy.sent == []
 
 
 def test_queues_are_told_with_policies_and_counts(vhost: Vhost) -> None:
