@@ -85,6 +85,12 @@ _may_install() {
 
 _apt_updated=
 
+# Have apt know what its mirrors have: a fresh image has no lists.
+ensure_apt_lists() {
+    command -v apt-get >/dev/null && [ -z "$(apt-get indextargets --format x | head -n 1)" ] && _may_install || return 0
+    if _as_root apt-get update -qq </dev/null >&2; then _apt_updated=yes; fi
+}
+
 # Install Debian packages without letting them start a service or create a database cluster.
 _apt_install() {
     _may_install || return 1
@@ -207,22 +213,22 @@ ensure_mysql() {
     ) 9>.mysql/lock || { say "could not get MySQL from Debian's unstable suite"; return 1; }
 }
 
-# Have RabbitMQ 4 in .roots/trixie, and be allowed to start it from there; remove that folder to get
-# a newer one.
+# Have RabbitMQ of a later Debian release, trixie or sid, in .roots/, and be allowed to start it from
+# there; remove that folder to get a newer one.
 ensure_rabbitmq4() {
-    local as=()
+    local suite=$1 as=()
     [ "$(id -u)" = 0 ] || as=(--map-root-user)
     unshare --mount "${as[@]}" true 2>/dev/null || {
         say "RabbitMQ 4 for the tests wants root, or users who may make namespaces"
         return 1
     }
-    compgen -G '.roots/trixie/usr/lib/rabbitmq/lib/rabbitmq_server-4.*' >/dev/null && return
+    compgen -G ".roots/$suite/usr/lib/rabbitmq/lib/rabbitmq_server-4.*" >/dev/null && return
     command -v apt-get >/dev/null || {
-        say "RabbitMQ 4 for the tests is to be had from Debian's mirrors only"
+        say "RabbitMQ 4 for the tests comes from Debian's mirrors only"
         return 1
     }
-    say "unpacking RabbitMQ 4 into .roots/trixie"
-    dev/unpack trixie rabbitmq-server || { say "could not get RabbitMQ 4 from Debian's trixie suite"; return 1; }
+    say "unpacking RabbitMQ 4 into .roots/$suite"
+    dev/unpack "$suite" rabbitmq-server || { say "could not get RabbitMQ 4 from Debian's $suite suite"; return 1; }
 }
 
 _has_server() { # rabbitmq|postgresql|mariadb|chromium|prometheus|zsh|fish

@@ -46,12 +46,14 @@ class TlsFiles:
     key: Path
 
 
-def rabbitmq(program: str, *args: str) -> list[str]:
+def rabbitmq(program: str, *args: str, root: Path | None = None) -> list[str]:
     """Return the command that runs ``program`` of RabbitMQ, or raise ``ServerMissingError``.
 
-    The variable RABBITMQ_ROOT may name the root of another installation (see dev/unpack).
+    Args:
+        program: Its name.
+        args: What it is given.
+        root: The root of another installation (see dev/unpack); None: the machine's.
     """
-    root = other_root("RABBITMQ_ROOT")
     if root:
         return from_root(root, [str(_BINARIES / program), *args])
     if (_BINARIES / program).exists():
@@ -66,7 +68,8 @@ class RabbitNode(PrivateServer):
     """One RabbitMQ node with the management plugin; ``guest``/``guest`` is its administrator.
 
     ``kill`` and ``start`` again keep data and ports. ``tls`` adds a TLS listener that accepts
-    client certificates of the same authority and, with ``verify_clients``, demands them.
+    client certificates of the same authority and, with ``verify_clients``, demands them. ``root``,
+    or the variable RABBITMQ_ROOT, names another installation than the machine's (dev/unpack).
     """
 
     host = LOOPBACK
@@ -83,8 +86,10 @@ class RabbitNode(PrivateServer):
         epmd: Epmd | None = None,
         cookie: str | None = None,
         extra_config: str = "",
+        root: Path | None = None,
     ) -> None:
-        rabbitmq("rabbitmq-server")  # or it is missing
+        self._root = root or other_root("RABBITMQ_ROOT")
+        rabbitmq("rabbitmq-server", root=self._root)  # or it is missing
         super().__init__("rabbit", data_dir, name="RabbitMQ")
         self.name = self._remembered("node_name", self._new_name())
         self.amqp_port = free_port()
@@ -146,10 +151,14 @@ class RabbitNode(PrivateServer):
     # --- administration ---------------------------------------------------------------------
 
     @property
+    def version(self) -> str:
+        """The version that runs."""
+        return str(self.api("GET", "overview")["rabbitmq_version"])
+
+    @property
     def release(self) -> tuple[int, ...]:
-        """The version that runs, as numbers: ``(3, 10, 8)``."""
-        version = self.api("GET", "overview")["rabbitmq_version"]
-        return tuple(int(part) for part in version.split("."))
+        """The same as numbers: ``(3, 10, 8)``."""
+        return tuple(int(part) for part in self.version.split("."))
 
     def api(self, method: str, path: str, body: object = None) -> Any:
         """Call the management API, ``path`` below ``/api/``; return the decoded answer."""
@@ -210,7 +219,8 @@ class RabbitNode(PrivateServer):
         """Have a quorum queue do what it does when a short split hides its consumers' nodes.
 
         Its log is told that their channels cannot be seen, and then that their node is back: it
-        takes back what they hold, and delivers all of it again on the same channels.
+        takes back what they hold, and delivers all of it again on the same channels. Since 4.3 it
+        waits 60 s for them first; it is told that these are over.
         """
         vhost = unquote(urlsplit(url).path[1:])
         self.evaluate(
@@ -219,8 +229,17 @@ class RabbitNode(PrivateServer):
             Leader = amqqueue:get_pid(Q),
             Seen = fun rabbit_fifo:query_consumers/1,
             {{ok, {{_, Consumers}}, _}} = ra:local_query(Leader, Seen),
-            [ra:process_command(Leader, {{down, element(1, Consumer), noconnection}})
-                || Consumer <- maps:values(Consumers)],
+            Down = fun() ->
+                [ra:process_command(Leader, {{down, element(1, Consumer), noconnection}})
+                    || Consumer <- maps:values(Consumers)]
+            end,
+            Down(),
+            case application:get_env(rabbit, consumer_disconnected_timeout) of
+                undefined -> ok;
+                _ -> timer:sleep(200), Down(), % at the first one it learns that the node is up
+                    [ra:process_command(Leader, {{timeout, {{consumer_disconnected_timeout, Key}}}})
+                        || Key <- maps:keys(Consumers)]
+            end,
             ra:process_command(Leader, {{nodeup, node()}}).
             """
         )
@@ -236,7 +255,9 @@ class RabbitNode(PrivateServer):
     def ctl(self, *args: str) -> str:
         """Run ``rabbitmqctl`` on this node (one to two seconds); return what it printed."""
         done = subprocess.run(
-            self._there(rabbitmq("rabbitmqctl", "--silent", "--node", self.name, *args)),
+            self._there(
+                rabbitmq("rabbitmqctl", "--silent", "--node", self.name, *args, root=self._root)
+            ),
             env=self._environment(),
             cwd=self.data_dir,
             capture_output=True,
@@ -251,7 +272,7 @@ class RabbitNode(PrivateServer):
 
     def _launch(self) -> None:
         self.epmd.start()
-        command = self._there(rabbitmq("rabbitmq-server"))
+        command = self._there(rabbitmq("rabbitmq-server", root=self._root))
         self._process.start(command, env=self._environment(), cwd=self.data_dir)
 
     def _there(self, command: list[str]) -> list[str]:

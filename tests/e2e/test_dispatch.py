@@ -20,6 +20,7 @@ import pytest
 
 from dev.servers import wait_until
 from migrator.nservicebus.wiretime import parse_wire_time
+from tests.conftest import Vhost
 from tests.e2e.arrivals import Arrival, Receiver, account_of
 from tests.e2e.dispatching import (
     prepare_dispatcher,
@@ -69,6 +70,11 @@ def as_stored(message: OldMessage) -> tuple[Any, ...]:
     )
 
 
+def _headers(text: str, *, in_order: bool) -> str:
+    """Return stored headers as they are, or with their names sorted where order is lost."""
+    return text if in_order else json.dumps(json.loads(text), sort_keys=True)
+
+
 def check_properties(found: Arrival, message: OldMessage, endpoint: OldEndpoint) -> None:
     """Demand the properties of section 4, made from the stored headers."""
     headers = message.headers
@@ -89,7 +95,7 @@ def check_properties(found: Arrival, message: OldMessage, endpoint: OldEndpoint)
 
 @pytest.mark.parametrize(("core", "is_direct", "machine"), [(5, False, "OLDBOX"), (6, True, None)])
 def test_stored_and_delivered_as_by_a_timeout_manager(
-    rig: Rig, tmp_path: Path, core: Core, is_direct: bool, machine: str | None
+    rig: Rig, vhost: Vhost, tmp_path: Path, core: Core, is_direct: bool, machine: str | None
 ) -> None:
     """Every kind of message: the row, what is delivered; none of a saga that is complete.
 
@@ -113,12 +119,14 @@ def test_stored_and_delivered_as_by_a_timeout_manager(
         wait_until(lambda: written(rig) == 5, what="five rows")
         endpoint.send(endpoint.clear_timeouts(ended))
         wait_until(lambda: len(rig.stored()) == 4, what="a saga without timeouts")
-        rows = {str(each[5]): each for each in rig.stored().values()}
+        in_order = vhost.node.release < (4,)  # later ones sort a message's headers by their names
+        rows = {_headers(str(each[5]), in_order=in_order): each for each in rig.stored().values()}
         ids = {}
         for message in stored:
-            wanted = as_stored(message)
-            ids[message.key], *columns = rows[wanted[4]]
-            assert tuple(columns) == wanted
+            *wanted, text, version = as_stored(message)
+            found_id, *columns, _, version_found = rows[_headers(text, in_order=in_order)]
+            ids[message.key] = found_id
+            assert (columns, version_found) == (wanted, version)
         arrivals = {each.key: each for each in receiver.wait_for(*stored, *at_once)}
         wait_until(lambda: rig.stored() == {}, what="an empty table")
         wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="an empty queue")
