@@ -288,6 +288,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; give the "
     "endpoint's own name with `--endpoint` or in `[[endpoints]]`; enter the name of the endpoint "
     "in rows that have none; correct or remove timeouts that are never claimed.",
+    "level-leaders": "Start the node that the finding names. If it is up, run there the "
+    "`rabbitmqctl eval` of the finding; see [what if](../what-if.md#a-level-has-no-leader).",
     "parked-destinations": "See [the reasons](quarantine-reasons.md); a run goes on by itself once "
     "the reason has gone.",
     "policies": "Narrow the policy's pattern so that it leaves these queues and exchanges alone; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
@@ -70,6 +71,7 @@ def check_context(
         due_times=app.due_times,
         unreadable=frozenset(each.endpoint or "" for each in unreadable),
         vhost=_vhost(app),
+        wait=time.sleep,
         held={QueueName(each.destination) for each in parked},
         parked=parked,
         other_commits=_other_commits(app),

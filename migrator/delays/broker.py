@@ -14,7 +14,13 @@ from migrator.delays.depths import LevelDepths
 from migrator.delays.destination_bindings import DestinationBinding, find_destination_bindings
 from migrator.delays.destinations import find_unbindable, names_bound_by
 from migrator.delays.routing import DelaysVersion, delivery_exchange
-from migrator.delays.topology import DelayEntities, held_levels, inspect_delays, read_level_depths
+from migrator.delays.topology import (
+    DelayEntities,
+    held_levels,
+    inspect_delays,
+    level_members,
+    read_level_depths,
+)
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import ANSWER_S
@@ -24,6 +30,7 @@ from migrator.rabbitmq.entities import (
     NodeState,
     PolicyRule,
     QueueFacts,
+    QueueMembers,
     RejectLimit,
     ServerFacts,
     reject_limits,
@@ -147,6 +154,10 @@ class BrokerFacts:
         if found is None:
             raise NotChecked("the levels are so new that the broker has no counts yet")
         return found
+
+    def level_members(self, version: DelaysVersion) -> Sequence[QueueMembers]:
+        """Return which nodes keep each level queue that exists; empty for classic queues."""
+        return self._asked(lambda api: level_members(api, version))
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:
         """Return every level of *version* with what waits in it, as far as it is known."""

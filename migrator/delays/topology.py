@@ -26,6 +26,7 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import (
     Binding,
     Entity,
+    QueueMembers,
     QueueState,
     exchange_entity,
     lowest_limit,
@@ -228,8 +229,22 @@ def level_queues(management: ManagementApi, version: DelaysVersion) -> Sequence[
         TargetError: It does not answer, or refuses.
     """
     names = {level_name(version, level) for level in range(BITS)}
-    pattern = "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
-    return [queue for queue in management.queues(pattern) if queue.name in names]
+    return [queue for queue in management.queues(_pattern(version)) if queue.name in names]
+
+
+def _pattern(version: DelaysVersion) -> str:
+    return "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
+
+
+def level_members(management: ManagementApi, version: DelaysVersion) -> Sequence[QueueMembers]:
+    """Return where the level queues are kept that exist and are quorum queues, lowest first.
+
+    Raises:
+        TargetError: It does not answer, or refuses.
+    """
+    names = {level_name(version, level) for level in range(BITS)}
+    found = [each for each in management.members(_pattern(version)) if each.queue in names]
+    return sorted(found, key=lambda each: each.queue)
 
 
 def held_levels(management: ManagementApi, version: DelaysVersion) -> Mapping[int, int] | None:

@@ -8,15 +8,23 @@ Source: reference ``native-delays.md`` section 5 (measured).
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import FREEZING
 from migrator.delays.destination_bindings import DestinationBinding
-from migrator.delays.routing import JUST_DUE, delivery_exchange, level_name, suffix_collisions
+from migrator.delays.routing import (
+    JUST_DUE,
+    DelaysVersion,
+    delivery_exchange,
+    level_name,
+    suffix_collisions,
+)
 from migrator.errors import MigratorError, NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import DelaysContext, Finding, not_checked, ok, refused, warning
+from migrator.rabbitmq.entities import QueueMembers
 from migrator.text import counted, listed, span_words
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
 NOT_NEEDED: Final = ok("native delays", "not needed: every chosen endpoint is in mode dispatch")
 _LOOK_EVERY_S: Final = 2.0
+_ELECTION_S: Final = 3.0
 _SHOWN: Final = 3
 _BLAMED: Final = 3
 """Destinations in one remedy."""
@@ -80,6 +89,58 @@ def delay_entities(context: DelaysContext) -> Iterator[Finding]:
         yield not_checked(subject, report.not_checked[0] + (f"; and {more} more" if more else ""))
     if not (report.missing or report.different or report.not_checked):
         yield ok(subject, "complete, with the arguments they must have")
+
+
+def level_leaders(context: DelaysContext) -> Iterator[Finding]:
+    """Does each level have a leader, and do all of its members run?
+
+    Refuse levels without a leader: nothing enters or leaves them. Warn of members that do not run.
+
+    A level whose leader is just being elected gets a second look.
+    """
+    if context.delays is None:
+        yield NOT_NEEDED
+        return
+    found = context.broker.level_members(context.version)
+    if not all(each.is_led for each in found):
+        context.wait(_ELECTION_S)
+        found = context.broker.level_members(context.version)
+    incomplete = defaultdict[tuple[bool, tuple[str, ...], tuple[str, ...]], list[QueueMembers]](
+        list
+    )
+    for each in found:
+        if each.offline or not each.is_led:
+            incomplete[each.is_led, tuple(each.members), tuple(each.online)].append(each)
+    for (is_led, members, online), queues in sorted(incomplete.items()):
+        names = listed([queue.queue for queue in queues], _SHOWN)
+        places = f"members: {', '.join(members)}; running: {', '.join(online) or 'none'}"
+        if is_led:
+            yield warning(names, f"not all of their members run; {places}", _restart(queues))
+        else:
+            text = f"no leader, so no message enters or leaves; {places}"
+            yield refused(names, text, _restart(queues))
+    if not incomplete:
+        yield ok("levels", _leaders(context.version, found))
+
+
+def _restart(queues: Sequence[QueueMembers]) -> str:
+    """Return what starts the processes of *queues*, all of them on the same nodes."""
+    where = ", ".join(queues[0].offline or queues[0].members)
+    processes = ", ".join(queue.process for queue in queues)
+    return (
+        f"start {where}; if the node is up, run there: rabbitmqctl eval "
+        f'"[ra:restart_server(quorum_queues, {{P, node()}}) || P <- [{processes}]]."'
+    )
+
+
+def _leaders(version: DelaysVersion, found: Sequence[QueueMembers]) -> str:
+    if not found:
+        return f"delays {version} have no quorum queues, so no leaders"
+    leaders = sorted(Counter(each.leader for each in found).items())
+    sizes = sorted({len(each.members) for each in found})
+    size = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    led = ", ".join(f"{node} leads {count}" for node, count in leaders)
+    return f"{led}; members of each: {size}, all running"
 
 
 def stuck_levels(context: DelaysContext) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ DELAY_CHECKS: Final[Mapping[str, Callable[[DelaysContext], Iterable[Finding]]]] 
     "broker-version": broker.broker_version,
     "delay-entities": delays.delay_entities,
     "frozen-levels": delays.frozen_levels,
+    "level-leaders": delays.level_leaders,
     "policies": broker.policies,
     "ways-out": delays.ways_out,
 }
@@ -48,6 +49,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "full-queues": rows.full_queues,
     "ledger": store.ledger,
     "legacy-table": store.legacy_table,
+    "level-leaders": delays.level_leaders,
     "parked-destinations": rows.parked_destinations,
     "policies": broker.policies,
     "reply-queues": rows.reply_queues,
@@ -70,7 +72,7 @@ STORE_CHECKS: Final = (
 
 UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
 """Checks whose refusal means: nobody answers there."""
-_RECHECKED: Final = ("clock-skew", "delay-entities", "policies")
+_RECHECKED: Final = ("clock-skew", "delay-entities", "level-leaders", "policies")
 
 
 def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequence[Finding]:

@@ -99,6 +99,37 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMembers:
+    """Where a quorum queue is kept, as the broker knows it now."""
+
+    queue: str
+    vhost: str
+    leader: str
+    """A node; empty: none leads. The broker may name one that is not online any more."""
+    members: Sequence[str]
+    """The nodes that keep a copy."""
+    online: Sequence[str]
+    """Those of them on which the queue's process runs."""
+
+    @property
+    def is_led(self) -> bool:
+        """Whether its leader and the greater part of its members are there."""
+        return self.leader in self.online and 2 * len(self.online) > len(self.members)
+
+    @property
+    def offline(self) -> Sequence[str]:
+        """The members on whose nodes the queue's process does not run."""
+        return [node for node in self.members if node not in self.online]
+
+    @property
+    def process(self) -> str:
+        """The name of its process on each node, as Erlang writes it."""
+        prefix = "%2F" if self.vhost == "/" else self.vhost
+        name = f"{prefix}_{self.queue}".replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{name}'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RejectLimit:
     """How much a queue takes before it rejects what is published to it."""
 

@@ -17,7 +17,15 @@ import httpx
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context, try_each
-from migrator.rabbitmq.entities import Binding, Entity, Kind, NodeState, PolicyRule, QueueState
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    NodeState,
+    PolicyRule,
+    QueueMembers,
+    QueueState,
+)
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -154,6 +162,24 @@ class ManagementApi:
         for row in self._pages(f"queues/{self._vhost}", pattern, _QUEUE_COLUMNS):
             yield _queue_state(row)
 
+    def members(self, pattern: str) -> Iterator[QueueMembers]:
+        """Yield where the quorum queues are kept whose name matches the regular expression.
+
+        Their statistics would not do: a queue without a process reports none, so the last ones
+        stay, with a leader and members that are gone.
+        """
+        columns = "name,vhost,type,leader,members,online"
+        fresh = {"disable_stats": "true", "enable_queue_totals": "true"}
+        for row in self._pages(f"queues/{self._vhost}", pattern, columns, **fresh):
+            if row.get("type") == "quorum":
+                yield QueueMembers(
+                    queue=str(row.get("name")),
+                    vhost=str(row.get("vhost")),
+                    leader=str(row.get("leader") or ""),
+                    members=_names(row.get("members")),
+                    online=_names(row.get("online")),
+                )
+
     def exchanges(self, pattern: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the exchanges whose name matches the regular expression, with their arguments."""
         rows = self._pages(f"exchanges/{self._vhost}", pattern, "name,arguments")
@@ -192,7 +218,9 @@ class ManagementApi:
             return [_binding(row) for row in _rows(self._get(path, **query))]
         return []
 
-    def _pages(self, path: str, pattern: str, columns: str) -> Iterator[Mapping[str, Any]]:
+    def _pages(
+        self, path: str, pattern: str, columns: str, **more: str
+    ) -> Iterator[Mapping[str, Any]]:
         for page in range(1, _MAX_PAGES + 1):
             found = _mapping(
                 self._get(
@@ -202,6 +230,7 @@ class ManagementApi:
                     name=pattern,
                     use_regex="true",
                     columns=columns,
+                    **more,
                 )
             )
             yield from _rows(found.get("items"))
@@ -259,6 +288,10 @@ def _mapping(found: Any) -> Mapping[str, Any]:
 
 def _rows(found: Any) -> list[Mapping[str, Any]]:
     return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _names(found: Any) -> Sequence[str]:
+    return [str(each) for each in found] if isinstance(found, list) else []
 
 
 def _binding(row: Mapping[str, Any]) -> Binding:

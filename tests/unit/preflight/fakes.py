@@ -22,7 +22,13 @@ from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.context import Context, DelaysContext, Finding, Satellites
 from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS, _found
-from migrator.rabbitmq.entities import PolicyRule, QueueFacts, RejectLimit, ServerFacts
+from migrator.rabbitmq.entities import (
+    PolicyRule,
+    QueueFacts,
+    QueueMembers,
+    RejectLimit,
+    ServerFacts,
+)
 from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
@@ -60,6 +66,11 @@ def level_depths(*changed: LevelDepth, gap: str = "") -> LevelDepths:
     return build_level_depths(DelaysVersion.V2, [*empty, *changed], gap=gap)
 
 
+def members(queue: str, leader: str, online: str, *, of: str = "abc") -> QueueMembers:
+    """Return where a queue is kept; each letter is a node."""
+    return QueueMembers(queue=queue, vhost="/", leader=leader, members=[*of], online=[*online])
+
+
 def _said(answer: T | NotChecked, failure: MigratorError | None = None) -> T:
     """Return *answer*, unless one of the two is an error."""
     if failure is not None:
@@ -88,6 +99,8 @@ class FakeBroker(BrokerFacts):
     """What hangs at the second look, the third …; the last one from then on."""
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
     steps: LevelDepths = field(default_factory=level_depths)
+    kept: Sequence[QueueMembers] | NotChecked = ()
+    """Where the levels are, at each look."""
     alarm_texts: Sequence[str] | NotChecked = ()
     left: int | NotChecked = PLENTY
     failure: MigratorError | None = None
@@ -153,6 +166,9 @@ class FakeBroker(BrokerFacts):
 
     def level_depths(self, version: DelaysVersion) -> LevelDepths:
         return _said(replace(self.steps, version=version), self.failure)
+
+    def level_members(self, version: DelaysVersion) -> Sequence[QueueMembers]:
+        return _said(self.kept, self.failure)
 
     def alarms(self) -> Sequence[str]:
         return _said(self.alarm_texts, self.failure)

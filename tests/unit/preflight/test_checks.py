@@ -47,6 +47,7 @@ from tests.unit.preflight.fakes import (
     found,
     found_of_delays,
     ledger,
+    members,
     preview,
     queue,
 )
@@ -542,6 +543,35 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
         "frozen-levels",
         {"hand_overs": FakeHandOvers(failure=LedgerMissing("none")), **held({1: 40})},
         [(REFUSED, LEVEL_1, FIND)]),
+    # leaders
+    "levels that are led": (
+        "level-leaders", broker(kept=[members("l0", "a", "abc"), members("l1", "b", "abc")]),
+        [(OK, "levels", "a leads 1, b leads 1; members of each: 3, all running")]),
+    "levels of one size and another": (
+        "level-leaders", broker(kept=[members("l0", "a", "abc"), members("l1", "a", "a", of="a")]),
+        [(OK, "levels", "a leads 2; members of each: 1 to 3, all running")]),
+    "classic queues, which have none": (
+        "level-leaders", broker(kept=[]), [(OK, "levels", "no quorum queues")]),
+    "a member that does not run": (
+        "level-leaders", broker(kept=[members("l0", "a", "ab"), members("l1", "b", "ab")]),
+        [(WARNING, "l0, l1", "members: a, b, c; running: a, b; start c; if the node is up, run "
+          "there: rabbitmqctl eval \"[ra:restart_server(quorum_queues, {P, node()}) || "
+          "P <- ['%2F_l0', '%2F_l1']].\"")]),
+    "a leader that the broker names though it is gone": (
+        "level-leaders", broker(kept=[members("l0", "c", "ab")]),
+        [(REFUSED, "l0", "no leader, so no message enters or leaves; members: a, b, c; running: "
+          "a, b; start c")]),
+    "too few to elect one": (
+        "level-leaders", broker(kept=[members("l0", "a", "a"), members("l1", "b", "abc")]),
+        [(REFUSED, "l0", "running: a; start b, c")]),
+    "none at all": (
+        "level-leaders", broker(kept=[members("l0", "", "")]),
+        [(REFUSED, "l0", "running: none; start a, b, c")]),
+    "none elected, though all run": (
+        "level-leaders", broker(kept=[members("l0", "", "abc")]),
+        [(REFUSED, "l0", "running: a, b, c; start a, b, c; if")]),
+    "leaders that only the API could name": (
+        "level-leaders", broker(kept=NO_API), [(UNSEEN, "level-leaders", "")]),
     # ways out
     "what was handed over for a destination that is gone": (
         "ways-out", {"hand_overs": KNOWN, **broker(bound=["Sales"], gone=["Gone"])},
