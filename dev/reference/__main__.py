@@ -10,6 +10,7 @@ from typing import Final
 
 from dev.reference import names, web
 from dev.reference.ledger import ledger
+from dev.reference.licences import licences
 from dev.reference.settings import settings
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -24,6 +25,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "http.md": web.http,
     "schemas.md": names.schemas,
     "metrics.md": web.metrics,
+    "licences.md": licences,
 }
 """Every generated page by its file name."""
 
