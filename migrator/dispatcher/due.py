@@ -365,6 +365,8 @@ class DueRows:
     background: Executor
     settled: Callable[[int, float], None]
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
+    most_bytes: int
+    """Bodies of claimed batches that are in memory; the last one may exceed it."""
 
     def __post_init__(self) -> None:
         """Begin with nothing in hand."""
@@ -403,9 +405,15 @@ class DueRows:
     @property
     def next_poll_in_s(self) -> float | None:
         """When to look next; None: something else has to happen first."""
-        if self._claim is not None or self.error is not None or len(self._active) >= _MOST_BATCHES:
+        if self._claim is not None or self.error is not None or self._is_full:
             return None
         return max(self._next_poll_s - self._now_s(), 0.0)
+
+    @property
+    def _is_full(self) -> bool:
+        sending = self.poller.sending
+        body_bytes = sum(sending[each].batch.body_bytes for each in self._active if each in sending)
+        return len(self._active) >= _MOST_BATCHES or body_bytes >= self.most_bytes
 
     def add_control(self, delivery: Delivery) -> None:
         """Have the row dispatched that a control message names."""
@@ -442,7 +450,7 @@ class DueRows:
             return
         if self._may_have_left:
             self._begin_looking_back()
-        elif not may_take or len(self._active) >= _MOST_BATCHES:
+        elif not may_take or self._is_full:
             return
         elif self._control:
             self._begin_control()

@@ -3,6 +3,9 @@
 Rules of this file: properties of what comes in are read by ``properties``, never by pika;
 nothing is acknowledged but what the caller names; tags of several queues are told apart by
 numbers of our own. The link dies as a whole, and all that was not acknowledged comes back.
+What is in hand is bounded in messages and in bytes: RabbitMQ knows only the first bound, so a
+message beyond the second is not kept. It goes back to its place once the consumer is cancelled,
+and the next consumer gets fewer at a time, then more again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from migrator.delays.destinations import DestinationAnswers, ask_each
@@ -36,11 +40,14 @@ from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.frames import Delivered, Keep
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.names import retry_queue
 from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 
+_MORE_AFTER_S: Final = 1.0
+"""A consumer that had room for everything may have twice as many messages after this."""
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 
 
@@ -225,11 +232,34 @@ def open_satellite_link(
     name = f"migrator {owner} dispatcher {endpoint}"
     try:
         publishing = Connection(loop, settings, f"{name} publish", reads_properties=True)
-        consuming = Connection(loop, settings, f"{name} consume", reads_properties=True)
+        consuming = Connection(loop, settings, f"{name} consume")
         return RabbitSatelliteLink(publishing, consuming, limits)
     except BaseException:
         loop.close()
         raise
+
+
+@dataclass(slots=True, kw_only=True)
+class _Intake:
+    """One queue that is consumed."""
+
+    queue: QueueName
+    channel: Any
+    prefetch: int
+    """The most messages in hand."""
+    allowed: int
+    """Messages that the present consumer may have in hand."""
+    consumer: str | None = None
+    """Its tag; None: it was cancelled."""
+    began_s: float = 0.0
+    """When it began."""
+    largest_bytes: int = 1
+    """The largest message that came to the present consumer."""
+    is_full: bool = False
+    """There was no room for a message; none behind it is kept, so that their order stays."""
+    unkept: list[int] = field(default_factory=list)
+    """Delivery tags of those."""
+    in_hand: int = 0
 
 
 class RabbitSatelliteLink:
@@ -244,7 +274,11 @@ class RabbitSatelliteLink:
             publishing, limits, identity_of_returned=_returned_identity, has_delay=has_delay
         )
         self._arrived: deque[Delivery] = deque()
-        self._unsettled: dict[int, tuple[Any, int]] = {}
+        self._unsettled: dict[int, tuple[_Intake, int, int]] = {}
+        """By our own tags: the queue, the broker's tag, and the size."""
+        self._bytes = 0
+        """Of all those, and of the messages that are being read."""
+        self._intakes: list[_Intake] = []
         self._last_tag = 0
         self._is_woken = False
 
@@ -267,31 +301,20 @@ class RabbitSatelliteLink:
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
         """Begin to consume *queue*; see ``SatelliteLink``."""
-        connection = self._consuming
-        channel = connection.channel()
-        connection.call(channel.basic_qos, prefetch_count=prefetch)
-
-        def on_message(_channel: Any, method: Any, properties: Properties, body: bytes) -> None:
-            self._last_tag += 1
-            self._unsettled[self._last_tag] = (channel, method.delivery_tag)
-            message = _incoming(properties, body)
-            self._arrived.append(
-                Delivery(
-                    queue=queue,
-                    tag=self._last_tag,
-                    message=message,
-                    is_redelivered=bool(method.redelivered),
-                )
-            )
+        channel = self._consuming.channel()
 
         def on_cancel(_frame: Any) -> None:
             self._loop.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
 
         channel.add_on_cancel_callback(on_cancel)
-        connection.call(channel.basic_consume, queue, on_message)
+        intake = _Intake(queue=queue, channel=channel, prefetch=prefetch, allowed=prefetch)
+        self._intakes.append(intake)
+        self._begin(intake)
 
     def received(self) -> Sequence[Delivery]:
         """Return what was delivered since the last call."""
+        for intake in self._intakes:
+            self._adjust(intake)
         found = list(self._arrived)
         self._arrived.clear()
         return found
@@ -299,8 +322,91 @@ class RabbitSatelliteLink:
     def acknowledge(self, tags: Iterable[int]) -> None:
         """Settle deliveries; see ``SatelliteLink``."""
         for tag in tags:
-            channel, delivery_tag = self._unsettled.pop(tag)
-            self._consuming.send(channel.basic_ack, delivery_tag)
+            intake, delivery_tag, size = self._unsettled.pop(tag)
+            intake.in_hand -= 1
+            self._bytes -= size
+            self._consuming.send(intake.channel.basic_ack, delivery_tag)
+
+    def _adjust(self, intake: _Intake) -> None:
+        """Have fewer messages in hand at a time after one had no room, and slowly more again."""
+        limit_bytes = self._consuming.prefetch_bytes
+        if (intake.is_full or intake.unkept) and intake.consumer is not None:
+            self._cancel(intake)
+        if intake.consumer is None:
+            self._give_back(intake)
+            if self._bytes < limit_bytes:
+                fitting = (limit_bytes - self._bytes) // intake.largest_bytes
+                intake.allowed = min(max(fitting, 1), intake.prefetch)
+                self._begin(intake)
+        elif self._may_have_more(intake):
+            self._cancel(intake)
+            if not intake.is_full:
+                intake.allowed = min(2 * intake.allowed, intake.prefetch)
+                self._begin(intake)
+
+    def _may_have_more(self, intake: _Intake) -> bool:
+        """Return whether twice as many messages, as large as the largest lately, would have room.
+
+        What goes back more than once may be overtaken: a quorum queue puts it behind what went
+        back before.
+        """
+        is_due = time.monotonic() - intake.began_s >= _MORE_AFTER_S
+        fits = 2 * intake.allowed * intake.largest_bytes <= self._consuming.prefetch_bytes
+        return intake.allowed < intake.prefetch and is_due and fits
+
+    def _begin(self, intake: _Intake) -> None:
+        connection = self._consuming
+        intake.is_full, intake.largest_bytes = False, 1
+        intake.allowed = min(intake.allowed, max(intake.prefetch - intake.in_hand, 1))
+        connection.call(intake.channel.basic_qos, prefetch_count=intake.allowed)
+        intake.consumer = connection.consume_messages(
+            intake.channel,
+            intake.queue,
+            partial(self._on_message, intake),
+            partial(self._choose, intake),
+        )
+        intake.began_s = time.monotonic()
+
+    def _cancel(self, intake: _Intake) -> None:
+        """End the consumer; what was not kept goes back, in the order in which it came.
+
+        A quorum queue may deliver for a moment behind its answer, hence a second question.
+        """
+        self._consuming.call(intake.channel.basic_cancel, intake.consumer)
+        self._consuming.call(intake.channel.basic_qos, prefetch_count=intake.allowed)
+        intake.consumer = None
+        self._give_back(intake)
+
+    def _give_back(self, intake: _Intake) -> None:
+        for tag in intake.unkept:
+            self._consuming.send(intake.channel.basic_reject, tag, requeue=True)
+        intake.unkept.clear()
+
+    def _choose(self, intake: _Intake, properties: bytes, body_bytes: int) -> Keep:
+        size = len(properties) + body_bytes
+        intake.largest_bytes = max(intake.largest_bytes, size)
+        if intake.is_full or self._bytes >= self._consuming.prefetch_bytes:
+            intake.is_full = True
+            return Keep.NOTHING
+        self._bytes += size
+        return Keep.ALL
+
+    def _on_message(self, intake: _Intake, found: Delivered) -> None:
+        if found.body is None:
+            intake.unkept.append(found.tag)
+            return
+        self._last_tag += 1
+        intake.in_hand += 1
+        size = len(found.properties) + found.body_bytes
+        self._unsettled[self._last_tag] = (intake, found.tag, size)
+        self._arrived.append(
+            Delivery(
+                queue=intake.queue,
+                tag=self._last_tag,
+                message=_incoming(read_properties(found.properties), found.body),
+                is_redelivered=found.is_redelivered,
+            )
+        )
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 

@@ -190,6 +190,7 @@ class DispatcherSession:
             receiver=self._receiver,
             background=_WakingTheLink(dispatcher.claiming, link),
             settled=dispatcher.settled,
+            most_bytes=dispatcher.connection.prefetch_bytes,
         )
         self._sender = Sender(
             context=context,

@@ -8,13 +8,18 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pika
+from psycopg import sql
 
+from dev.processes import wait_until
 from migrator.delays.routing import address
 from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.wiretime import build_wire_time
+from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -88,3 +93,29 @@ def test_a_foreign_body_of_100_mib_in_a_level_costs_neither_memory_nor_time(rig:
     for usage in (verified, rolled_back):
         assert usage.peak_bytes < without.peak_bytes + LARGE // 4
         assert usage.cpu_s < without.cpu_s + 5
+
+
+def test_the_intake_of_a_dispatcher_is_bounded_in_bytes(rig: Rig, tmp_path: Path) -> None:
+    """Twenty messages of 24 MiB are stored one after another; memory is that of a few of them."""
+    prepare_dispatcher(rig, tmp_path, broker={"prefetch_bytes": "16MiB"})
+    rig.create_receivers("Billing", "error", "Sales.Timeouts", direct=True)
+    due_at = datetime.now(UTC) + timedelta(days=1)
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(20):
+            headers = {
+                "NServiceBus.MessageId": f"m-{number}",
+                "NServiceBus.Timeout.Expire": build_wire_time(due_at),
+                "NServiceBus.Timeout.RouteExpiredTimeoutTo": "Billing",
+            }
+            properties = pika.BasicProperties(headers=headers, message_id=f"m-{number}")
+            channel.basic_publish("", "Sales.Timeouts", bytes(24 * MIB), properties)
+    rig.is_fresh = True
+    usage = Usage(start_dispatcher(rig))
+    count = sql.SQL("SELECT count(*) FROM {}").format(rig.table)
+    wait_until(lambda: rig.query(count) == [(20,)], seconds=120, what="the rows")
+    print(f"dispatcher: {usage.cpu_s:.1f} s of CPU, {usage.peak_bytes / MIB:.0f} MiB")
+    rig.stop(usage.process)
+    assert waiting(rig, "Sales.Timeouts") == 0
+    assert usage.peak_bytes < (90 + 16 + 8 * 24) * MIB

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -376,3 +377,51 @@ def test_a_queue_with_other_arguments_is_told(url: str) -> None:
         channel.queue_declare(retry_queue(QUEUE, 60), durable=True)
     with pytest.raises(EntityMismatch):
         _declare(url, 60)
+
+
+def test_bytes_in_hand_are_bounded_whatever_the_prefetch(url: str) -> None:
+    """What has no room goes back to its place; all come in order, and a few MB are in memory."""
+    bodies = [b"%02d" % number + bytes(400_000) for number in range(30)]
+    _put(url, *bodies)
+    few = replace(connection(url), prefetch_bytes=1_000_000)
+    found: list[Delivery] = []
+    most = 0
+    link = open_satellite_link(few, endpoint="Sales", owner="tester", limits=WindowLimits())
+    try:
+        link.consume(QUEUE, prefetch=500)
+        deadline_s = time.monotonic() + 60
+        while len(found) < 30 and time.monotonic() < deadline_s:
+            in_hand: list[Delivery] = []
+            for _ in range(3):
+                link.idle(0.1)
+                in_hand += link.received()
+            most = max(most, sum(len(each.message.body) for each in in_hand))
+            found += in_hand
+            link.acknowledge(each.tag for each in in_hand)
+    finally:
+        link.close()
+    assert [each.message.body[:2] for each in found] == [body[:2] for body in bodies]
+    assert most <= 1_400_012
+    assert _ready(url) == 0
+
+
+def test_after_large_messages_small_ones_come_as_fast_as_before(url: str) -> None:
+    """Room for one message at a time is room for many again once they are small."""
+    _put(url, *[bytes(900_000)] * 3, *[b"small"] * 300)
+    few = replace(connection(url), prefetch_bytes=1_000_000)
+    link = open_satellite_link(few, endpoint="Sales", owner="tester", limits=WindowLimits())
+    try:
+        link.consume(QUEUE, prefetch=100)
+        found: list[Delivery] = []
+        while len(found) < 203:
+            link.idle(0.1)
+            new = link.received()
+            link.acknowledge(each.tag for each in new)
+            found += new
+        deadline_s = time.monotonic() + 30
+        while _ready(url) and time.monotonic() < deadline_s:
+            link.idle(0.1)
+            assert len(link.received()) <= 100
+        assert _ready(url) == 0  # a hundred are in hand
+    finally:
+        link.close()

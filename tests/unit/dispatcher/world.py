@@ -40,6 +40,8 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.nservicebus.wiretime import build_wire_time
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.due_times import DueTimeReading
@@ -406,7 +408,7 @@ class World:
             plan=plan,
             poller=poller,
             handler=self._handler(fault),
-            connection=None,  # type: ignore[arg-type]  # the links are the test's
+            connection=ConnectionSettings(nodes=parse_addresses("amqp://unused")),
             clock=self.clock,
             storing=AtOnce(),
             claiming=AtOnce(),
