@@ -12,6 +12,7 @@ from starlette.routing import Route
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table
 from migrator.web.auth import Listener, is_page, refusal
+from migrator.web.connections import Crowd
 from migrator.web.control import COMMANDS, Command, CommandQueue
 from migrator.web.metrics import GROUPS, Instruments, Measure
 from migrator.web.server import new_app
@@ -77,7 +78,7 @@ def keys_of(kind: type[Command]) -> Sequence[str]:
 def paths() -> Iterator[tuple[str, Route]]:
     """Yield method and route of all that is served over TCP."""
     panel: Any = None  # nobody asks it
-    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=False))
+    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=False), Crowd())
     for route in app.routes:
         if isinstance(route, Route):
             for method in sorted((route.methods or set()) - {"HEAD"}):

@@ -12,9 +12,9 @@ from typing import Final
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.web.auth import MOST_WRONG, WRONG_S
+from migrator.web.connections import MOST_CONNECTIONS, MOST_OF_ADDRESS
 from migrator.web.control import PATIENCE_S
 from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES
-from migrator.web.server import MOST_CONNECTIONS
 
 HTTP_CODES: Final[Mapping[int, str]] = {
     400: "The body is not a command.",
@@ -30,7 +30,8 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     f"one of which is sent every {WRONG_S:g} s; the right token is always accepted, at once.",
     500: "A bug; the log has `web_failed`.",
     503: "Another command is under way, and this one was not started; or the ledger cannot be "
-    f"read; or more than {MOST_CONNECTIONS} connections are open.",
+    f"read; or more than {MOST_CONNECTIONS} connections are open, or {MOST_OF_ADDRESS} of one "
+    "address; `/live` and `/ready` are answered all the same.",
     504: f"The daemon did not answer within {PATIENCE_S:g} s, and may still carry the command out.",
 }
 """Why a daemon does not answer what was asked."""

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from migrator.reports import json_bytes
 from migrator.web.auth import Listener, WrongTokens, refusal
+from migrator.web.connections import Crowd
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
 """With every answer; a page may have a policy of its own."""
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024
+HEALTH: Final = frozenset({"/live", "/ready"})
+"""Answered however many connections there are."""
 BODY_PATIENCE_S: Final = 5.0
 """Within this the whole body of a request must be there."""
 
@@ -67,8 +70,9 @@ def _closing(status: int, text: str) -> HTTPException:
 class Guard:
     """Answers what ``auth`` refuses, passes all else on, and puts its headers into every answer."""
 
-    def __init__(self, app: ASGIApp, listener: Listener, wrong: WrongTokens) -> None:
+    def __init__(self, app: ASGIApp, listener: Listener, wrong: WrongTokens, crowd: Crowd) -> None:
         self._app = app
+        self._crowd = crowd
         self._listener = listener
         self._wrong = wrong
 
@@ -78,6 +82,9 @@ class Guard:
             return
         asked = Request(scope, receive)
         refused = refusal(asked, self._listener)
+        address = asked.client.host if asked.client and not self._listener.is_socket else None
+        if asked.url.path not in HEALTH and self._crowd.is_over(address):
+            refused = HTTPException(503, "too many connections")
         answer = self._app
         if refused is not None:
             # closed over a body that nobody read, a connection is reset, and the answer may be lost

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import pwd
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,12 +29,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from migrator.config.settings import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.reports import fields_of
 from migrator.web.auth import Listener, WrongTokens, peer_of
+from migrator.web.connections import IDLE_S, Connection, Crowd
 from migrator.web.control import Command, CommandQueue, StatusService, UnansweredError, parse_order
 from migrator.web.http import JSON, Guard, json_response, kind_of, on_bug, on_http_error, read_body
 from migrator.web.listener import tcp_socket, unix_socket
@@ -45,17 +44,11 @@ from migrator.web.status_page import StatusPage
 
 _log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 64
-"""For each way in; who comes then is told 503."""
-_IDLE_S: Final = 15
-"""A connection without a request is closed after so long."""
 _GRACE_S: Final = 3
 """At the end, requests that are being answered have so long."""
 _START_S: Final = 10.0
 _DATE_S: Final = 1.0
 """The header ``Date`` counts whole seconds."""
-_CREDENTIALS: Final = struct.Struct("3i")
-"""``struct ucred``: process, user, group; unix(7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +105,9 @@ def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Ite
         if listeners:
             commands = CommandQueue(status)  # one for all listeners
             for listener, bound in listeners:
-                app = new_app(status, instruments, commands, listener)
-                ends.enter_context(_running(_Server(_config(app)), bound))
+                crowd = Crowd()
+                app = new_app(status, instruments, commands, listener, crowd)
+                ends.enter_context(_running(_Server(_config(app, crowd)), bound))
             _log.info(
                 "listening for status and control",
                 extra={
@@ -184,11 +178,11 @@ def _run(server: Server, bound: socket.socket) -> None:
         _log.critical("a bug ended the web server", extra={"action": "web_crashed"}, exc_info=True)
 
 
-def _config(app: Starlette) -> Config:
+def _config(app: Starlette, crowd: Crowd) -> Config:
     return Config(
         app,
         interface="asgi3",
-        http=_Connection,
+        http=partial(Connection, crowd),  # type: ignore[arg-type]  # called as the class is
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -197,46 +191,22 @@ def _config(app: Starlette) -> Config:
         proxy_headers=False,  # who asks is who connects, whatever a header says
         server_header=False,
         workers=1,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=_IDLE_S,
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=_GRACE_S,
     )
-
-
-class _Connection(H11Protocol):
-    """A connection that knows who is at the other end of a socket file, and is not kept idle."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the class above
-        """Begin; without a request the connection does not last."""
-        super().connection_made(transport)
-        found = transport.get_extra_info("socket")
-        if found is not None and found.family == socket.AF_UNIX:
-            self.client = _peer(found)
-        self.loop.call_later(_IDLE_S, self._end_unused)
-
-    def _end_unused(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.abort()
-
-
-def _peer(connected: socket.socket) -> tuple[str, int]:
-    """Return the name and the process of whoever is at the other end, as the kernel has them."""
-    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(raw)
-    try:
-        name = pwd.getpwuid(user).pw_name
-    except KeyError:
-        name = "unknown"
-    return f"{name}, uid {user}", process
 
 
 # ── what each path answers ────────────────────────────────────────────────────────────────────────
 
 
 def new_app(
-    status: StatusService, instruments: Instruments, commands: CommandQueue, listener: Listener
+    status: StatusService,
+    instruments: Instruments,
+    commands: CommandQueue,
+    listener: Listener,
+    crowd: Crowd,
 ) -> Starlette:
-    """Return the application that serves *status* at *listener*."""
+    """Return the application that serves *status* at *listener*, to the connections of *crowd*."""
     routes, wrong = _Routes(status, instruments, commands, listener), WrongTokens()
     # whoever may open the socket has a command line; the page is for browsers
     page = [] if listener.is_socket else StatusPage(status, commands, listener, wrong).routes()
@@ -250,7 +220,7 @@ def new_app(
             Route("/control", routes.control, methods=["POST"]),
             *page,
         ],
-        middleware=[Middleware(Guard, listener=listener, wrong=wrong)],
+        middleware=[Middleware(Guard, listener=listener, wrong=wrong, crowd=crowd)],
         exception_handlers={HTTPException: on_http_error, Exception: on_bug},
     )
     app.router.redirect_slashes = False  # a path is right or it is not there

@@ -8,6 +8,7 @@ from pathlib import Path
 import migrator.web
 from dev.reference import web, words
 from migrator.web.auth import Listener, is_page
+from migrator.web.connections import Crowd
 from migrator.web.control import COMMANDS, CommandQueue
 from migrator.web.metrics import Instruments
 from migrator.web.server import new_app
@@ -32,7 +33,7 @@ def test_every_code_that_is_given_has_its_reason() -> None:
 def test_the_socket_serves_the_same_but_for_the_page() -> None:
     """So one table tells both."""
     panel = MemoryPanel()
-    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=True))
+    app = new_app(panel, Instruments(), CommandQueue(panel), Listener(is_socket=True), Crowd())
     socket = {route.path for route in app.routes}  # type: ignore[attr-defined]  # all are routes
     assert socket == {route.path for _, route in web.paths() if not is_page(route.path)}
 

@@ -22,7 +22,7 @@ import pytest
 
 from migrator.errors import MigratorError
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.web import auth, http, server
+from migrator.web import auth, connections, http
 from migrator.web.control import Pause
 from migrator.web.metrics import Instruments
 from migrator.web.server import Served, WebPlan, serve
@@ -235,30 +235,76 @@ def test_every_answer_has_the_same_headers(site: Site, caplog: pytest.LogCapture
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────────
 
 
-def test_too_many_connections_do_not_shut_the_other_way(site: Site) -> None:
-    """Whoever holds all that TCP has does not keep the operator out."""
-    held = [socket.create_connection(site.address) for _ in range(70)]
+def _held(address: tuple[str, int], sent: bytes, count: int = 70) -> list[socket.socket]:
+    """Return connections that have sent so much, and are silent from now on."""
+    held = [socket.create_connection(address, timeout=30) for _ in range(count)]
+    for connection in held:
+        connection.sendall(sent)
+    return held
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /live HT",
+        b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\nGET /li",  # kept alive, then silent
+    ],
+)
+def test_silent_connections_shut_nobody_out(site: Site, sent: bytes) -> None:
+    """The one that was silent longest makes room for whoever asks, over either way in."""
+    held = _held(site.address, sent)
     try:
-        deadline_s = time.monotonic() + 30
-        while site.by_http.get("/live").status_code != 503:
-            assert time.monotonic() < deadline_s
-        assert site.by_socket.get("/live").status_code == 200
+        for _ in range(3):
+            for path in ("/live", "/ready", "/metrics"):  # over a connection of its own each
+                assert httpx.get(f"{site.by_http.base_url}{path}").status_code == 200
+            assert site.by_socket.get("/live").status_code == 200
     finally:
         for connection in held:
             connection.close()
 
 
-def test_a_connection_that_asks_nothing_is_closed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+def test_connections_at_work_leave_room_for_the_health_paths(
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a few that hang would keep all others out."""
-    monkeypatch.setattr(server, "_IDLE_S", 0.1)
+    """With as many requests under way as one address may have, others of it are told 503."""
+    monkeypatch.setattr(http, "BODY_PATIENCE_S", 60.0)
+    half = b"POST /control HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    held = _held(site.address, half, count=connections.MOST_OF_ADDRESS)
+    try:
+        deadline_s = time.monotonic() + 30
+        metrics, live, ready = (
+            f"{site.by_http.base_url}{path}" for path in ("/metrics", "/live", "/ready")
+        )
+        while httpx.get(metrics).status_code != 503:
+            assert time.monotonic() < deadline_s
+            held += _held(site.address, half, count=1)  # one that was late made room for another
+        assert httpx.get(live).status_code == 200
+        assert httpx.get(ready).status_code == 200
+        assert site.by_socket.get("/metrics").status_code == 200
+    finally:
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_connection_that_asks_nothing_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """Also one that was answered before; a byte now and then is no request."""
+    monkeypatch.setattr(connections, "IDLE_S", 0.5)
     with serve(MemoryPanel(), WebPlan(listen=("127.0.0.1", 0)), Instruments()) as served:
         assert served.address is not None
         with closing(socket.create_connection(served.address, timeout=30)) as connection:
-            connection.sendall(b"GET /live HT")
-            with suppress(ConnectionResetError):
-                assert connection.recv(10) == b""
+            connection.sendall(begun)
+            if begun:
+                assert connection.recv(9) == b"HTTP/1.1 "
+            with suppress(ConnectionResetError, BrokenPipeError):
+                deadline_s = time.monotonic() + 20
+                while time.monotonic() < deadline_s:
+                    connection.sendall(b"G")
+                    time.sleep(0.05)
+                pytest.fail("it was kept")
 
 
 # ── beginning and end ───────────────────────────────────────────────────────────────────────
@@ -273,7 +319,7 @@ def test_nothing_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         handlers = [*root.handlers, *logging.getLogger("uvicorn").handlers]
         return signals, root.level, handlers
 
-    monkeypatch.setattr(server, "_IDLE_S", 60)
+    monkeypatch.setattr(connections, "IDLE_S", 60)
     before, threads = facts(), set(threading.enumerate())
     plan = WebPlan(socket=path, listen=("127.0.0.1", 0), token=TOKEN)
     with serve(MemoryPanel(), plan, Instruments()) as served:
