@@ -384,11 +384,20 @@ def _opened_special(path: Path) -> int:
     """
     handle = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
     found = os.fstat(handle)
-    is_of_kernel = path.is_relative_to("/dev") or path.is_relative_to("/proc")
-    if stat.S_ISREG(found.st_mode) or not (is_of_kernel or found.st_uid in (0, os.geteuid())):
+    is_ours = found.st_uid in (0, os.geteuid()) or _is_of_kernel(path)
+    if stat.S_ISREG(found.st_mode) or not is_ours:
         os.close(handle)
         raise UntrustedError("it belongs to another user")
     return handle
+
+
+def _is_of_kernel(path: Path) -> bool:
+    """Whether *path* is below /dev or /proc, where no other user can put anything."""
+    if not (path.is_relative_to("/dev") or path.is_relative_to("/proc")):
+        return False
+    folder = path.parent.stat()  # of /dev/shm everybody may
+    is_writable = folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return folder.st_uid in (0, os.geteuid()) and not is_writable
 
 
 def _mode(name: str, folder: int) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -147,9 +149,21 @@ def test_a_link_of_another_user_is_not_followed(tmp_path: Path, way: str) -> Non
 
 
 @by_root
-def test_what_another_user_has_put_there_learns_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["/dev/shm", "/tmp"])  # noqa: S108
+@pytest.mark.parametrize("owner", [0, OTHER])
+def test_what_another_user_has_put_there_learns_nothing(place: str, owner: int) -> None:
     """A file is replaced by one of our own, without its mode; a pipe is not written to."""
-    file, pipe = tmp_path / "r.html", tmp_path / "pipe"
+    folder = Path(tempfile.mkdtemp(dir=place))
+    folder.chmod(0o755 if owner else 0o1777)
+    os.chown(folder, owner, owner)
+    try:
+        _put_by_another(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _put_by_another(folder: Path) -> None:
+    file, pipe = folder / "r.html", folder / "pipe"
     file.write_text("theirs")
     file.chmod(0o666)
     os.mkfifo(pipe)
