@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.app.remaining import (
@@ -49,6 +49,8 @@ class _Seen:
     count_at_s: float = float("-inf")
     remaining: Remaining | None = None
     is_finished: bool = False
+    finished_at: datetime | None = None
+    """When the progress was read by which it is finished, in database time."""
     needs_attention: bool = False
 
     def is_to_be_counted(self, now_s: float) -> bool:
@@ -130,9 +132,16 @@ class FinishWatch:
         """Since all were finished the last time, or since the start."""
         self.job = Job("finished", LOOK_EVERY, self.look, may_lag=True)
 
-    def is_finished(self, endpoint: EndpointName) -> bool:
-        """Return whether nothing is left to move of *endpoint*; False: it is not known, too."""
-        return endpoint in self._seen and self._seen[endpoint].is_finished
+    def is_finished(self, endpoint: EndpointName, *, as_of: datetime) -> bool:
+        """Return whether nothing is left to move of *endpoint*; False: it is not known, too.
+
+        *as_of* is when the progress was read that is shown with the answer: one from before the
+        endpoint was finished would say that less is moved.
+        """
+        seen = self._seen.get(endpoint)
+        if seen is None or not seen.is_finished or seen.finished_at is None:
+            return False
+        return seen.finished_at <= as_of
 
     def remaining(self, endpoint: EndpointName) -> Remaining | None:
         """Return what was counted last; None: nothing yet, or rows of it are not moved here."""
@@ -165,7 +174,7 @@ class FinishWatch:
             return
         try:
             counted = self._counted(quiet)
-            progress = _by_name(self._progress())
+            read = self._progress()
         except MigratorError as exc:
             _log.info(
                 "whether endpoints are finished could not be read now",
@@ -173,9 +182,9 @@ class FinishWatch:
             )
             return
         with self._lock:
-            was_all = self._are_all_finished
+            was_all, progress = self._are_all_finished, _by_name(read)
             for name, remaining in counted.items():
-                self._judge(name, progress.get(name), remaining)
+                self._judge(name, progress.get(name), remaining, read.taken_at)
             is_new = self._are_all_finished and not was_all and self._has_moved
             self._has_moved = self._has_moved and not is_new
             ends = self._ends()
@@ -237,7 +246,11 @@ class FinishWatch:
         ]
 
     def _judge(
-        self, name: EndpointName, progress: EndpointProgress | None, remaining: Remaining
+        self,
+        name: EndpointName,
+        progress: EndpointProgress | None,
+        remaining: Remaining,
+        read_at: datetime,
     ) -> None:
         seen = self._seen[name]
         seen.remaining, seen.count_at_s = remaining, time.monotonic() + _COUNT_EVERY_S
@@ -248,6 +261,7 @@ class FinishWatch:
         if seen.is_finished and attention == seen.needs_attention:
             return
         seen.progress, seen.is_finished, seen.needs_attention = progress, True, attention
+        seen.finished_at = read_at
         _log.log(
             logging.WARNING if attention else logging.INFO,
             "nothing of an endpoint is left to move",

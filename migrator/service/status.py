@@ -352,7 +352,7 @@ class DaemonStatus:
         )
 
     def _phase(self, served: Served, seen: StatusSnapshot, holds: Sequence[PauseReason]) -> Phase:
-        if self.finish.is_finished(served.name):
+        if self.finish.is_finished(served.name, as_of=seen.progress.taken_at):
             return Phase.FINISHED
         if any(each.signal is Signal.REFUSED for each in holds):
             return Phase.REFUSED

@@ -206,7 +206,7 @@ class World:
             self.now_s += 1
             self.watch.polled(self.progress())
             self.watch.look()
-        return self.watch.is_finished(SALES)
+        return self.watch.is_finished(SALES, as_of=NOW)
 
 
 @pytest.fixture
@@ -237,6 +237,12 @@ def test_an_endpoint_is_finished_once_it_is_quiet_and_until_rows_come(
     assert world.goes_on(20, handed_over=25)
     assert [line.levelname for line in lines("endpoint_finished")] == ["WARNING", "INFO"]
     assert len(world.told) == 2
+
+
+def test_it_is_not_finished_beside_numbers_from_before(world: World) -> None:
+    """They would say that nothing was moved."""
+    assert world.goes_on(60, handed_over=50)
+    assert not world.watch.is_finished(SALES, as_of=NOW - timedelta(seconds=1))
 
 
 def test_what_only_looks_quiet_is_not_finished(world: World) -> None:
