@@ -267,7 +267,7 @@ def test_a_start_waits_for_no_receipt_of_the_process_before(rig: Rig, adopter: R
     killed(rig, "staged.nacked:1")
     lose_receipts(rig, Lane(0))
     daemon = rig.start("run", "--endpoint", "Sales")
-    with within(8):
+    with within(12):
         done = {"handed_over": 4, "committing": 1}
         wait_until(lambda: rig.batch_states() == done, what="all other rows", seconds=25)
     began_s = time.monotonic()
