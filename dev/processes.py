@@ -63,15 +63,17 @@ PATIENCE_S = 90.0
 def wait_until(ready: Callable[[], bool], *, seconds: float = PATIENCE_S, what: str) -> None:
     """Ask ``ready`` until it agrees; raise ``ServerFailedError`` with ``what`` if it never does.
 
-    It is asked ever less often, ten times a second in the end: most questions start a process or
-    open a connection, and those who are waited for need the processor.
+    It is asked ever less often: most questions start a process or open a connection, and those who
+    are waited for need the processor. A pause is a tenth of what was waited already, half a second
+    at most, and at least as long as the question took.
     """
-    deadline, pause_s = time.monotonic() + seconds, 0.01
+    began_s = asked_s = time.monotonic()
     while not ready():
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if now_s - began_s > seconds:
             raise ServerFailedError(f"{what}: not within {seconds:g} s")
-        time.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, 0.1)
+        time.sleep(min(max((now_s - began_s) / 10, now_s - asked_s, 0.01), 0.5))
+        asked_s = time.monotonic()
 
 
 # PR_SET_PDEATHSIG looks at the *thread* that started the child: a node restarted by a short-lived

@@ -83,7 +83,7 @@ def site(shared_site: Site) -> Site:
 def client(path: Path) -> httpx.Client:
     """Return whoever asks by the socket."""
     return httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(path)),
+        transport=httpx.HTTPTransport(uds=str(path), verify=False),
         base_url="http://daemon",
         timeout=30,
         event_hooks=HOOKS,
