@@ -285,7 +285,9 @@ def end_soon(rig: Rig, process: subprocess.Popen[str]) -> None:
     assert took_s < ENDS_S
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_what_a_queue_has_not_answered_is_not_lost_at_the_end(
     rig: Rig, vhost: Vhost, end: signal.Signals
 ) -> None:

@@ -49,6 +49,7 @@ def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
     kill_at_step(rig, mode, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "name"), steps({"staged.committing"}))
 def test_kill_at_step_on_mariadb(mariadb_rig: Rig, mode: str, name: str) -> None:
     """The same, where a claim is three statements and commits are the server's own."""
@@ -79,7 +80,7 @@ def kill_at_step(rig: Rig, mode: str, name: str) -> None:
 MANY: Final = pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 
 
-@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kills", [3, MANY])
 def test_kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
     """Killed again and again at random moments: lost 0, staged doubles 0."""

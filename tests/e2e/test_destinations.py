@@ -207,7 +207,7 @@ def test_more_strays_than_a_consumer_may_hold_are_moved(rig: Rig) -> None:
 # ── the type of its exchange ──────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("knows_api", [True, False])
+@pytest.mark.parametrize("knows_api", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_an_exchange_that_is_no_fanout_parks_its_destination(rig: Rig, knows_api: bool) -> None:
     """Bound as plain AMQP does, it would keep messages in the levels, and everybody's with them."""
     if not knows_api:
@@ -240,7 +240,7 @@ def test_an_exchange_that_is_no_fanout_parks_its_destination(rig: Rig, knows_api
 # ── suffix collisions ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("knows_api", [True, False])
+@pytest.mark.parametrize("knows_api", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_later_of_two_that_collide_is_parked(rig: Rig, knows_api: bool) -> None:
     """Nothing is delivered twice, the others go on, and a restart does not forget it."""
     if not knows_api:

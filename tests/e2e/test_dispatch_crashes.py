@@ -180,7 +180,7 @@ LONG: Final = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.mark.parametrize(
     ("mode", "kills"),
     [
-        ("dispatch", 3),
+        pytest.param("dispatch", 3, marks=pytest.mark.slow),
         pytest.param("dispatch", 50, marks=LONG),
         pytest.param("forward", 50, marks=LONG),
     ],

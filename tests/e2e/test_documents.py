@@ -188,7 +188,7 @@ TWICE = {"direct.publishing", "direct.confirmed"}
 @pytest.mark.parametrize(
     ("rig", "mode", "step"),
     [
-        ("azure", "staged", "claim.taken"),
+        slow("azure", "staged", "claim.taken"),
         ("ravendb", "staged", "claim.taken"),
         slow("ravendb-3.5", "staged", "claim.taken"),
         *(slow("azure", "staged", s) for s in (*CLAIMING, "staged.nacked") if s != "claim.taken"),

@@ -29,7 +29,7 @@ def is_clean(*texts: str) -> None:
         assert "\nok: forged" not in text.partition("\nheaders:")[0]
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_no_verb_writes_what_a_terminal_would_act_on(rig: Rig, tmp_path: Path, form: str) -> None:
     """Of a destination, a header, a body or an id: neither as text nor as JSON."""
     rig.settings["MIGRATOR_LOG__FORMAT"] = form

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pika
+import pytest
 from psycopg import sql
 
 from dev.processes import wait_until
@@ -79,6 +80,7 @@ def put_into_level(rig: Rig, body: bytes, *, app_id: str | None = None) -> None:
         channel.basic_publish(where.exchange, where.routing_key, body, properties)
 
 
+@pytest.mark.slow
 def test_a_foreign_body_of_100_mib_in_a_level_costs_neither_memory_nor_time(rig: Rig) -> None:
     """`verify --deep` and `rollback` end well; nothing of the body is kept."""
     rig.prepare()
@@ -95,6 +97,7 @@ def test_a_foreign_body_of_100_mib_in_a_level_costs_neither_memory_nor_time(rig:
         assert usage.cpu_s < without.cpu_s + 5
 
 
+@pytest.mark.slow
 def test_the_intake_of_a_dispatcher_is_bounded_in_bytes(rig: Rig, tmp_path: Path) -> None:
     """Twenty messages of 24 MiB are stored one after another; memory is that of a few of them."""
     prepare_dispatcher(rig, tmp_path, broker={"prefetch_bytes": "16MiB"})

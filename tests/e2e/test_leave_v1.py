@@ -72,7 +72,7 @@ def _classic_queues(vhost: Vhost) -> list[str]:
 @pytest.mark.parametrize(
     ("count", "latest_s"),
     [
-        (200, 16),
+        pytest.param(200, 16, marks=pytest.mark.slow),
         pytest.param(10_000, 150, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )

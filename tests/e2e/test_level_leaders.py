@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion, level_name
 from tests.conftest import Vhost
@@ -22,6 +24,7 @@ def _finding(rig: Rig) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_a_level_without_a_leader_is_refused_with_its_cure(rig: Rig, vhost: Vhost) -> None:
     """As after a node was replaced (rabbitmq-server #16652): nothing is handed over meanwhile."""
     rig.prepare()

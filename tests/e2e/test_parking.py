@@ -68,7 +68,7 @@ def reads(rig: Rig) -> int:
     return int(found[0][0])
 
 
-@pytest.mark.parametrize("count", [1000, 5000])
+@pytest.mark.parametrize("count", [1000, pytest.param(5000, marks=pytest.mark.slow)])
 def test_parked_rows_are_not_read_at_rest(rig: Rig, count: int) -> None:
     """Whatever their number, looks for new rows pass none of them, and no batch is made."""
     rig.prepare()
@@ -180,7 +180,15 @@ def test_fresh_rows_stay_punctual_while_parked_ones_go(rig: Rig) -> None:
 # ── what kills them not ─────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("step", ["park.held", "park.parked", "unpark.freed", "unpark.taken"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("park.held", marks=pytest.mark.slow),
+        "park.parked",
+        pytest.param("unpark.freed", marks=pytest.mark.slow),
+        "unpark.taken",
+    ],
+)
 def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(rig: Rig, step: str) -> None:
     """What it left is found by the next start, wherever it is."""
     rig.prepare()

@@ -270,7 +270,13 @@ def open_elsewhere(rig: Rig, mode: str, state: str) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    ["claim.done", "staged.publishing", "staged.confirmed", "staged.committing", "staged.nacked"],
+    [
+        "claim.done",
+        pytest.param("staged.publishing", marks=pytest.mark.slow),
+        pytest.param("staged.confirmed", marks=pytest.mark.slow),
+        "staged.committing",
+        pytest.param("staged.nacked", marks=pytest.mark.slow),
+    ],
 )
 def test_a_rollback_settles_what_a_kill_cut_off(rig: Rig, fault: str) -> None:
     """One command, killed and run again: all rows are what they were, and no copy is left.
@@ -301,9 +307,9 @@ def test_a_rollback_settles_what_a_kill_cut_off(rig: Rig, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "queue", "then"),
     [
-        ("direct.begun", "Billing", "direct.confirmed"),
+        pytest.param("direct.begun", "Billing", "direct.confirmed", marks=pytest.mark.slow),
         ("direct.publishing", "Billing", "direct.publishing"),
-        ("direct.confirmed", "Invoices", "direct.handed_over"),
+        pytest.param("direct.confirmed", "Invoices", "direct.handed_over", marks=pytest.mark.slow),
     ],
 )
 def test_a_rollback_takes_back_what_was_being_published(

@@ -46,10 +46,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("line", "last", "found"),
     [
-        ("migrator", "sta", {"status"}),
+        pytest.param("migrator", "sta", {"status"}, marks=pytest.mark.slow),
         ("migrator run", "--ma", {"--map", "--management-url"}),
         ("migrator --config x.toml delays", "", {"create", "transfer", "delete"}),
-        ("migrator delays transfer", "--to-", {"--to-url", "--to-delays"}),
+        pytest.param(
+            "migrator delays transfer", "--to-", {"--to-url", "--to-delays"}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_shells_complete_verbs_and_options(
