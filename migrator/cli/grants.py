@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from migrator.rabbitmq.names import grants_text, least_grants
 
 if TYPE_CHECKING:
     from migrator.config import Settings
+    from migrator.ledger.rights import Purpose
 
 verbs = new_group()
 
@@ -35,7 +36,17 @@ def grants(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The daemon's user; with --broker, the default is that of broker.url.",
+            help="The user; with --broker, the default is that of broker.url.",
+        ),
+    ] = None,
+    purpose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for",
+            metavar="PURPOSE",
+            help="Only what this needs: read, verify, hand-over, dispatch, rollback, operate or "
+            "adopt; may be repeated. Default: what the modes of the endpoints need, and verify, "
+            "rollback and operate.",
         ),
     ] = None,
     endpoint: Endpoints = None,
@@ -60,9 +71,13 @@ def grants(
         ),
     ] = False,
 ) -> None:
-    """Print the GRANTs the daemon needs in the database, and no more. Changes nothing.
+    """Print the GRANTs a user needs in the database, and no more. Changes nothing.
 
     If the store is not a SQL database, the rights on the ledger.
+
+    Each purpose includes read: status, preview, dry runs, lists and exports; preview then says
+    that rows may not be claimed. Operate is quarantine, db resolve, db purge and delays probe;
+    adopt is db adopt. What creates or drops tables needs their owner.
 
     With --broker: its permissions there. Endpoints in mode dispatch or forward need more: their
     satellites are consumed.
@@ -71,6 +86,7 @@ def grants(
       migrator db grants --user migrator_daemon
       migrator db grants --user migrator_daemon --endpoint Sales > grants.sql
       migrator db grants --user migrator@10.0.0.7
+      migrator db grants --user dashboard --for read
       migrator db grants --broker --user migrator
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
     """
@@ -80,8 +96,10 @@ def grants(
     if not broker:
         if user is None or vhost or destination or create_delays:
             raise ConfigError("which rights? give --user NAME for the database, or --broker")
-        _grant_in_database(session, user, endpoint, all_endpoints=all_endpoints)
+        _grant_in_database(session, user, purpose, endpoint, all_endpoints=all_endpoints)
         return
+    if purpose:
+        raise ConfigError("--for is about the database: omit it with --broker")
     settings = session.load().settings
     known_user, known_vhost = _from_url(settings)
     wanted = least_grants(
@@ -98,28 +116,65 @@ def grants(
 
 
 def _grant_in_database(
-    session: Session, user: str, endpoint: Sequence[str] | None, *, all_endpoints: bool
+    session: Session,
+    user: str,
+    purposes: Sequence[str] | None,
+    endpoint: Sequence[str] | None,
+    *,
+    all_endpoints: bool,
 ) -> None:
-    from migrator.ledger import migrations
+    from migrator.ledger import rights
     from migrator.stores.endpoints import chosen_endpoints
 
     with session.opened() as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
+        claims_documents = app.settings.store.kind.has_own_ledger
         tables = []
-        if not app.settings.store.kind.has_own_ledger:
+        if not claims_documents:
             store = app.sql_side(wanted_for="granting").store
             found = chosen_endpoints(store, names)
             legacy = [store.legacy_table(each.source) for each in found]
             tables = [
-                migrations.GrantedTable(
+                rights.GrantedTable(
                     schema=each.table.schema or "",
                     name=each.table.name,
                     lock_column=each.lock_column,
                 )
                 for each in legacy
             ]
-        text = migrations.grants(app.tables.names, user, tables)
+        work = rights.Work(
+            purposes=[*_purposes(purposes)] or _daemon_purposes(app.settings, names),
+            purges=app.settings.ledger.purge_after is not None,
+            claims_documents=claims_documents,
+        )
+        text = rights.grants(app.tables.names, user, tables, work)
     session.write("db-grants", {"user": user, "sql": text}, text.rstrip("\n"))
+
+
+def _purposes(given: Sequence[str] | None) -> Iterator[Purpose]:
+    from migrator.ledger.rights import Purpose
+
+    for name in given or ():
+        try:
+            yield Purpose(name)
+        except ValueError:
+            known = ", ".join(Purpose)
+            raise ConfigError(
+                f"--for {name}: there is no such purpose; there are {known}"
+            ) from None
+
+
+def _daemon_purposes(settings: Settings, names: Sequence[str]) -> Sequence[Purpose]:
+    """Return what a daemon for *names*, or for all endpoints, does, and who operates it."""
+    from migrator.config import EndpointMode
+    from migrator.ledger.rights import Purpose
+
+    modes = {settings.endpoint(name).mode for name in names}
+    modes |= set() if names else {each.mode for each in settings.endpoints}
+    dispatches = bool(modes - {EndpointMode.MIGRATE})
+    found = [Purpose.DISPATCH] if dispatches else []
+    found += [Purpose.HAND_OVER] if not dispatches or EndpointMode.MIGRATE in modes else []
+    return [*found, Purpose.VERIFY, Purpose.ROLLBACK, Purpose.OPERATE]
 
 
 def _satellite_queues(settings: Settings) -> Sequence[str]:

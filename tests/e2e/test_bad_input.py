@@ -72,23 +72,6 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     assert rig.stored() == stored
 
 
-@pytest.mark.slow
-def test_the_grants_that_are_printed_are_enough(rig: Rig) -> None:
-    """What `db grants` says of an endpoint lets a role without any other right move it."""
-    rig.prepare()
-    rig.insert([row(), row()])
-    role = f"limited_{secrets.token_hex(4)}"
-    asked = rig.must("db", "grants", "--user", role, "--endpoint", "Sales", "--json")
-    with rig.sql() as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN".encode())
-        try:
-            connection.execute(json.loads(asked)["sql"].encode())
-            rig.migrate(MIGRATOR_STORE__URL=with_user(rig.database_url, role))
-        finally:
-            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
-    assert rig.stored() == {}
-
-
 def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
     """Refused at the start when it may bind none; found out later, the rows wait."""
     rig.prepare("Billing", "Shipping")

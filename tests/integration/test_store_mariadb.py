@@ -26,7 +26,7 @@ from migrator.database.failures import translating
 from migrator.database.sessions import PATIENCE, Patience
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.migrations import GrantedTable, grants
+from migrator.ledger.rights import GrantedTable, Purpose, Work, grants
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
@@ -638,7 +638,7 @@ def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer
     mariadb_server.sql(f"DROP USER IF EXISTS `{user}`; CREATE USER `{user}`")
     legacy = site.store.legacy_table(site.source)
     table = GrantedTable(schema="", name=site.source, lock_column=legacy.lock_column)
-    statements = grants(site.tables.names, user, [table])
+    statements = grants(site.tables.names, user, [table], Work(purposes=[*Purpose]))
     url = site.engine.url.set(username=user)
     mariadb_server.sql(statements.replace("DELETE, UPDATE (", "UPDATE ("), database)
     limited = Site(engine=open_engine(url))

@@ -14,8 +14,8 @@ from migrator.database.engine import open_engine, reading, writing
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.migrations import GrantedTable, grants
 from migrator.ledger.report import HeldDestination
+from migrator.ledger.rights import GrantedTable, Purpose, Work, grants
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import quoted
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -139,7 +139,9 @@ def _grant(site: Site, role: str) -> None:
     table = GrantedTable(
         schema=str(legacy.table.schema), name=legacy.table.name, lock_column=legacy.lock_column
     )
-    for statement in grants(site.tables.names, role, [table]).splitlines():
+    for statement in grants(
+        site.tables.names, role, [table], Work(purposes=[*Purpose])
+    ).splitlines():
         site.execute(statement)
 
 
