@@ -151,6 +151,7 @@ def test_a_daemon_that_starts_with_another_map_keeps_to_that_of_what_was_claimed
     assert adopter.has_rows() is False
 
 
+@pytest.mark.slow
 def test_a_map_given_later_applies_to_what_is_retried(rig: Rig, adopter: Rig) -> None:
     """The remedy of `destination-unknown`: a map and a retry, whichever daemon takes the rows."""
     rig.settings["MIGRATOR_BROKER__MAX_MESSAGE_BYTES"] = "1000"

@@ -72,6 +72,7 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     assert rig.stored() == stored
 
 
+@pytest.mark.slow
 def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
     """Refused at the start when it may bind none; found out later, the rows wait."""
     rig.prepare("Billing", "Shipping")

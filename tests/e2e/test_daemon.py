@@ -252,6 +252,7 @@ def test_a_locked_table_holds_its_endpoint(rig: Rig, tmp_path: Path) -> None:
     rig.stop(process)
 
 
+@pytest.mark.slow
 def test_settled_rows_are_purged_and_progress_stays(rig: Rig, tmp_path: Path) -> None:
     """Without a command; what still waits in the levels stays in the ledger as well."""
     listen(rig, tmp_path)
@@ -323,6 +324,7 @@ def test_an_idle_daemon_only_renews_its_leases(rig: Rig) -> None:
 # ── what it gets over ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_daemon_goes_on_with_the_next_node(
     rig: Rig, vhost: Vhost, proxy: Callable[[str], Proxy]
 ) -> None:

@@ -188,6 +188,7 @@ def test_stray_messages_are_moved_whole_and_stop_nothing(rig: Rig) -> None:
     assert set(rig.batch_states()) == {"handed_over"}
 
 
+@pytest.mark.slow
 def test_more_strays_than_a_consumer_may_hold_are_moved(rig: Rig) -> None:
     """A receipts queue full of them lets receipts through."""
     rig.prepare("Billing")

@@ -236,6 +236,7 @@ def checked(rig: Rig, *, code: int) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_printed_permissions_are_enough_once_the_queues_are_there(
     rig: Rig, vhost: Any, tmp_path: Path
 ) -> None:

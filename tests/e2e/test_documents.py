@@ -221,6 +221,7 @@ def test_kill_at_step(rig: DocumentRig, mode: str, step: str) -> None:
     assert rig.contents() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rig", "which"),
     [

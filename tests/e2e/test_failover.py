@@ -115,7 +115,7 @@ def test_a_daemon_goes_on_when_its_standby_had_everything(pair: Pair, failing: R
     assert (found.lost, found.duplicated) == ((), ())
 
 
-SHORT = (58, 90)
+SHORT = (90,)
 LONG = [n for n in range(10, 140, 8) if n not in SHORT]
 
 

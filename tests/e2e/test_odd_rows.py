@@ -144,6 +144,7 @@ def test_a_dispatcher_sets_aside_what_no_queue_can_have(
     dispatches_beside(rig, {each.id: "destination-unusable" for each in odd})
 
 
+@pytest.mark.slow
 def test_a_destination_longer_than_the_ledgers_columns(mariadb_rig: MariadbRig) -> None:
     """The queue before the @ decides: it is handed over, parked or set aside; others go on."""
     rig, machine = mariadb_rig, "m" * 601

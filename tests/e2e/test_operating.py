@@ -153,6 +153,7 @@ def test_limits_of_the_broker_put_rows_into_quarantine(
         assert (account.lost, account.found) == ((), 40)
 
 
+@pytest.mark.slow
 def test_a_commit_into_other_delays_is_left_to_a_run_into_these(rig: Rig) -> None:
     """Killed while committing to v2, then started with v1: that says so, and does the rest."""
     rig.prepare()

@@ -93,7 +93,10 @@ def create_bound_queue(rig: Rig) -> None:
     rig.create_receivers(GONE)
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "killed"])
+@pytest.mark.parametrize(
+    "is_restarted",
+    [pytest.param(False, marks=pytest.mark.slow, id="running"), pytest.param(True, id="killed")],
+)
 def test_rows_go_on_once_their_queue_is_there(rig: Rig, is_restarted: bool) -> None:
     """Also those that only their headers send there, and after a kill while all were parked."""
     rig.prepare()

@@ -271,7 +271,7 @@ def open_elsewhere(rig: Rig, mode: str, state: str) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        "claim.done",
+        pytest.param("claim.done", marks=pytest.mark.slow),
         pytest.param("staged.publishing", marks=pytest.mark.slow),
         pytest.param("staged.confirmed", marks=pytest.mark.slow),
         "staged.committing",

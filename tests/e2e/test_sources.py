@@ -82,6 +82,7 @@ def hold_of(rig: Rig, endpoint: str) -> str:
     return " ".join(f"{each['signal']}: {each['observed']}; {each['limit']}" for each in found)
 
 
+@pytest.mark.punctual
 def test_dropped_tables_do_not_hold_up_the_one_that_is_there(rig: Rig, tmp_path: Path) -> None:
     """Six of seven are dropped while it runs; each has its reason, until it is there again."""
     rig.prepare()
@@ -102,6 +103,7 @@ def test_dropped_tables_do_not_hold_up_the_one_that_is_there(rig: Rig, tmp_path:
         wait_until(lambda: not hold_of(rig, cured.endpoint), what="the end of a hold")
 
 
+@pytest.mark.punctual
 def test_a_locked_table_does_not_hold_up_the_others(rig: Rig, tmp_path: Path) -> None:
     """A stuck transaction has it: others are late by a second at most, once; then it goes on."""
     rig.prepare()
@@ -205,6 +207,7 @@ def sick(rig: Rig) -> Iterator[Sick]:
     made.end()
 
 
+@pytest.mark.punctual
 def test_a_start_serves_what_is_sound_and_the_others_join_when_cured(
     rig: Rig, sick: Sick, tmp_path: Path
 ) -> None:

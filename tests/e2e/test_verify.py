@@ -147,6 +147,7 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
