@@ -6,7 +6,7 @@ Beside the real ones there are those of the tests that kill a lane at each step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -133,8 +133,8 @@ class Staging(Protocol):
         """
         ...
 
-    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the connections until *is_enough* or the timeout; return what it last said.
+    def wait_for_event(self, timeout_s: float) -> None:
+        """Serve the connections until something arrives, or the timeout.
 
         Raises:
             TargetUnavailable: A connection went away, or the broker delivered again, marked so,

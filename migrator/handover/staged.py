@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from migrator.errors import HandOverDoubtful, ReceiptMissing, TargetError
@@ -102,7 +101,6 @@ class StagedHandOver:
             LeaseLost: Stop at once.
         """
         self.staging.move_strays()
-        self._note_receipts()  # one that contradicts the ledger must stop us here
         self._await_receipts(self.max_without_receipt - 1)
         batch = self.batches.advance(prepared.batch, Event.BEGIN_STAGING, self.lease)
         self.fault("staged.begun")
@@ -111,19 +109,17 @@ class StagedHandOver:
         began_s = self.clock.monotonic_s()  # later, so that it is not nacked before that
         self._publish(batch, prepared, nacked_at)
         rows = prepared.rows
-        complete = self.staging.wait(
-            lambda: self._is_whole(batch.current_attempt, rows),
-            COMPLETE_TIMEOUT_S * self._patience(batch),
-        )
+        timeout_s = COMPLETE_TIMEOUT_S * self._patience(batch)
+        is_complete = self._await_all(batch.current_attempt, rows, timeout_s)
         self._note_receipts()
-        if not complete or self._is_too_old(batch, began_s):
+        if not is_complete or self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ABANDON)
         batch = self.batches.advance(batch, Event.BEGIN_COMMIT, self.lease)
         self.fault("staged.committing")
         self._last = len(rows), self.clock.monotonic_s() - began_s
         # delays count from the nack on, and no message may be early
-        if (left_s := age_s - self._last[1]) > 0:
-            self.staging.wait(lambda: self.clock.monotonic_s() >= began_s + age_s, left_s)
+        while (left_s := began_s + age_s - self.clock.monotonic_s()) > 0:
+            self.staging.wait_for_event(left_s)
         if self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ALL_REDELIVERED)  # we hold all: no nack was sent
         self.staging.commit(batch.current_attempt, rows)
@@ -145,7 +141,12 @@ class StagedHandOver:
             HandOverDoubtful: A receipt contradicts the ledger.
             ReceiptMissing: One did not come before its deadline; its batch is doubtful.
         """
-        self.staging.wait(lambda: not self._note_receipts(), wait_s)
+        ends_s = self.clock.monotonic_s() + wait_s
+        self.staging.wait_for_event(0.0)
+        self._note_receipts()
+        while self._without_receipt and (left_s := ends_s - self.clock.monotonic_s()) > 0:
+            self.staging.wait_for_event(left_s)
+            self._note_receipts()
         self._set_aside_strays()
         self._give_up_overdue()
         done, self._handed_over = self._handed_over, []
@@ -164,20 +165,25 @@ class StagedHandOver:
         since_s = self.clock.monotonic_s()
         self._without_receipt[attempt] = _Commit(since_s=since_s, rows=len(rows))
         ends_s = since_s + self.receipt_deadline_s
-        while self.clock.monotonic_s() < ends_s and not self.staging.wait(
-            lambda: self._is_committed(attempt) or self._is_whole(attempt, rows), 1.0
+        self._process_deliveries(attempt)
+        while (
+            self.clock.monotonic_s() < ends_s
+            and not self._has_receipt(attempt)
+            and not self._is_complete(attempt, rows)
         ):
+            self.staging.wait_for_event(1.0)
             self.guard()
-            self._set_aside_strays()
+            self._process_deliveries(attempt)
+            self.staging.move_strays()
             self._mind_late_receipts()
         self._resolving = None
-        if self._is_committed(attempt):
+        if self._has_receipt(attempt):
             return self._known(batch.id)
         del self._without_receipt[attempt]
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch  # found to be back while leftovers of its older attempts were looked at
-        event = Event.ALL_REDELIVERED if self._is_whole(attempt, rows) else Event.GIVE_UP
+        event = Event.ALL_REDELIVERED if self._is_complete(attempt, rows) else Event.GIVE_UP
         batch = self.batches.advance(batch, event, self.lease)
         self.fault("staged.resolved")
         return batch
@@ -189,17 +195,17 @@ class StagedHandOver:
             TargetUnavailable: The link is gone; what is left stays where it is.
             HandOverDoubtful: The broker holds what the ledger never sent.
         """
-        is_quiet = False
-        while not is_quiet:
+        ends_s = self.clock.monotonic_s() + quiet_s
+        while (left_s := ends_s - self.clock.monotonic_s()) > 0:
             self.guard()
             self._set_aside_strays()
-            is_quiet = not self.staging.wait(partial(self._holds_not, self._count_held()), quiet_s)
+            held = self._count_held()
+            self.staging.wait_for_event(min(left_s, 1.0))
+            if self._count_held() != held:
+                ends_s = self.clock.monotonic_s() + quiet_s
 
     def _count_held(self) -> int:
         return sum(len(each.rows) + each.has_receipt for each in self.staging.held().values())
-
-    def _holds_not(self, count: int) -> bool:
-        return self._count_held() != count
 
     def _expected_s(self, prepared: Prepared) -> float:
         """Return how old this attempt will be at its nack, at least, by how the last one went."""
@@ -236,16 +242,35 @@ class StagedHandOver:
         self.fault("staged.abandoned")
         return batch
 
-    def _is_whole(self, attempt: Attempt, rows: frozenset[int]) -> bool:
-        """Return whether all of an attempt is held, after throwing out what is provably waste."""
-        held = self.staging.held()
-        for other in held:
+    def _await_all(self, attempt: Attempt, rows: frozenset[int], timeout_s: float) -> bool:
+        """Wait until all of an attempt is held; return False when it is not within *timeout_s*."""
+        ends_s = self.clock.monotonic_s() + timeout_s
+        self._account_for_others(attempt)
+        while not self._is_complete(attempt, rows):
+            if (left_s := ends_s - self.clock.monotonic_s()) <= 0:
+                return False
+            self.staging.wait_for_event(left_s)
+            self._account_for_others(attempt)
+        return True
+
+    def _process_deliveries(self, attempt: Attempt) -> None:
+        """Record the receipts that are here, and acknowledge away what is provably waste."""
+        self._note_receipts()
+        self._account_for_others(attempt)
+
+    def _account_for_others(self, attempt: Attempt) -> None:
+        for other in self.staging.held():
             if other != attempt:
                 self._account_for(other)
-        mine = held.get(attempt)
-        if mine is None:
-            return False
-        if len(mine.rows) < len(rows):
+
+    def _is_complete(self, attempt: Attempt, rows: frozenset[int]) -> bool:
+        """Return whether all of an attempt is held, the receipt included.
+
+        Raises:
+            HandOverDoubtful: So many rows are held, but not these.
+        """
+        mine = self.staging.held().get(attempt)
+        if mine is None or len(mine.rows) < len(rows):
             return False
         if mine.rows != rows:
             raise HandOverDoubtful(
@@ -293,18 +318,19 @@ class StagedHandOver:
 
     def _await_receipts(self, allowed: int) -> None:
         """Wait until at most *allowed* commits are without receipt; overdue ones are doubtful."""
+        self._note_receipts()  # one that contradicts the ledger must stop us here
         while len(self._without_receipt) > allowed:
             self.guard()
-            self.staging.wait(lambda: self._note_receipts() <= allowed, timeout_s=1.0)
+            self.staging.wait_for_event(1.0)
+            self._note_receipts()
             self.staging.move_strays()
             self._give_up_overdue()
 
-    def _note_receipts(self) -> int:
-        """Record every receipt that is here; return how many commits are still without one."""
+    def _note_receipts(self) -> None:
+        """Record every receipt that is here."""
         for attempt, ago_s in tuple(self.staging.receipts().items()):
             self._note_receipt(attempt, arrived_s=self.clock.monotonic_s() - ago_s)
             self.staging.settle_receipt(attempt)
-        return len(self._without_receipt)
 
     def _note_receipt(self, attempt: Attempt, *, arrived_s: float) -> None:
         batch = self._known(attempt.batch)
@@ -327,9 +353,8 @@ class StagedHandOver:
             self.fault("staged.handed_over")
         self._without_receipt.pop(attempt, None)
 
-    def _is_committed(self, attempt: Attempt) -> bool:
-        """Return whether the attempt needs no receipt any more, after looking for new ones."""
-        self._note_receipts()
+    def _has_receipt(self, attempt: Attempt) -> bool:
+        """Return whether the receipt of an attempt that waited for one is recorded."""
         return attempt not in self._without_receipt
 
     @property

@@ -221,9 +221,9 @@ class RabbitStaging:
         now_s = time.monotonic()
         return {attempt: now_s - found.read_s for attempt, found in self._receipts.items()}
 
-    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the connections until *is_enough* or the timeout; return what it last said."""
-        return self._connection.loop.run(is_enough, timeout_s)
+    def wait_for_event(self, timeout_s: float) -> None:
+        """Serve the connections until something arrives, or the timeout; see ``Staging``."""
+        self._connection.loop.wait_for_event(timeout_s)
 
     def discard(self, attempt: Attempt) -> None:
         """Acknowledge away, one by one, everything held of an abandoned attempt."""

@@ -172,6 +172,16 @@ class EventLoop:
             left_s = deadline_s - time.monotonic()
         return True
 
+    def wait_for_event(self, timeout_s: float) -> None:
+        """Serve the connections once something arrives, or after the timeout.
+
+        Raises as ``check`` and the guard do.
+        """
+        self.check()
+        self.guard()
+        self.step(timeout_s)
+        self.check()
+
     def step(self, wait_s: float) -> None:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
         if self._is_closed:

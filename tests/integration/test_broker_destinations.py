@@ -21,6 +21,7 @@ from migrator.rabbitmq.management import ManagementApi
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.names import least_grants
 from tests.conftest import Vhost
+from tests.support.staging import await_staging
 from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
@@ -237,10 +238,10 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
         link.publish(an_attempt(1), [[delayed(0, 0), delayed(64, 1)]], settled)
         staging = link.staging()
         staging.publish(an_attempt(2), [[delayed(1, 0)]])
-        assert staging.wait(lambda: an_attempt(2) in staging.held(), 30)
-        assert staging.wait(lambda: staging.held()[an_attempt(2)].has_receipt, 30)
+        assert await_staging(staging, lambda: an_attempt(2) in staging.held())
+        assert await_staging(staging, lambda: staging.held()[an_attempt(2)].has_receipt)
         staging.commit(an_attempt(2), frozenset({0}))
-        assert staging.wait(lambda: an_attempt(2) in staging.receipts(), 30)
+        assert await_staging(staging, lambda: an_attempt(2) in staging.receipts())
     assert settled.confirmed == {0, 1}
     with plain_channel(limited) as channel:  # one message waits: the entry exchange was used
         assert channel.queue_declare("nsb.v2.delay-level-06", passive=True).method.message_count

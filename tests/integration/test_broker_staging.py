@@ -20,6 +20,7 @@ from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import poison_queue, receipts_queue, router_exchange, staging_name
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
+from tests.support.staging import await_staging
 from tests.unit.rabbitmq.material import (
     LEDGER,
     V1,
@@ -80,13 +81,13 @@ def _stage(staging: Staging, attempt: Attempt, messages: list[Delayed]) -> froze
 
 
 def _comes_back(staging: Staging, attempt: Attempt, count: int) -> frozenset[int]:
-    assert staging.wait(lambda: _is_whole(staging, attempt, count), 30)
+    assert await_staging(staging, lambda: _is_whole(staging, attempt, count))
     return frozenset(range(count))
 
 
 def _commit(staging: Staging, attempt: Attempt, rows: frozenset[int]) -> None:
     staging.commit(attempt, rows)
-    assert staging.wait(lambda: attempt in staging.receipts(), 30)
+    assert await_staging(staging, lambda: attempt in staging.receipts())
 
 
 def _in_levels(url: str, version: DelaysVersion = V2) -> dict[int, int]:
@@ -127,7 +128,9 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
         wait_until(lambda: _in_levels(url, version) == _expected(messages))
     with opened(link_settings(url, version=version)) as link:
         staging = link.staging()
-        assert not staging.wait(lambda: bool(staging.receipts() or staging.held()), 0.5)
+        assert not await_staging(
+            staging, lambda: bool(staging.receipts() or staging.held()), seconds=0.5
+        )
 
 
 def test_a_staged_message_reaches_its_destination_whole(url: str, link: RabbitLink) -> None:
@@ -166,7 +169,7 @@ def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
     wait_until(lambda: _in_levels(fresh_url) == _expected(messages[:10]))
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(lambda: an_attempt(attempt=2) in staging.receipts(), 30)
+        assert await_staging(staging, lambda: an_attempt(attempt=2) in staging.receipts())
         assert not staging.held()
 
 
@@ -183,7 +186,7 @@ def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> No
         staging.commit(an_attempt(2), rows)
     staging.commit(an_attempt(1), rows)
     staging.commit(an_attempt(2), rows)
-    assert staging.wait(lambda: len(staging.receipts()) == 2, 30)
+    assert await_staging(staging, lambda: len(staging.receipts()) == 2)
 
 
 OURS = build_tag(LEDGER, an_attempt(), 0)
@@ -235,7 +238,7 @@ def test_what_is_not_ours_is_moved_whole_and_nacked_never(
             moved = (e["messages"] for e in said if e.get("action") == "strays_moved")
             return sum(map(int, moved)) == 4
 
-        assert staging.wait(is_moved, 30)
+        assert await_staging(staging, is_moved)
     link.close()
     moved = take(url, poison_queue(LEDGER), 4)
     assert sorted(len(each.body) for each in moved) == [1, 1, 1, 300_000]
@@ -257,7 +260,7 @@ def test_a_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -> None:
             return queue in str(exc)
         return False
 
-    assert staging.wait(is_seen, 30)
+    assert await_staging(staging, is_seen)
     with pytest.raises(HandOverDoubtful):
         staging.receipts()
     link.close()
@@ -313,7 +316,7 @@ def test_a_wire_cut_before_the_commit_brings_everything_back(
         rows = _stage(staging, an_attempt(), _messages(100))
         line.cut()
         with pytest.raises(TargetUnavailable):
-            staging.wait(lambda: False, 30)
+            await_staging(staging, lambda: False)
         calls: tuple[Callable[[], None], ...] = (
             lambda: staging.commit(an_attempt(), rows),
             lambda: staging.discard(an_attempt()),
@@ -324,7 +327,7 @@ def test_a_wire_cut_before_the_commit_brings_everything_back(
                 call()
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(lambda: _is_whole(staging, an_attempt(), 100), 30)
+        assert await_staging(staging, lambda: _is_whole(staging, an_attempt(), 100))
         assert not any(_in_levels(fresh_url).values())
 
 
@@ -344,8 +347,9 @@ def test_a_nack_cut_at_any_byte_is_one_of_two_outcomes(
     is_committed = count >= 21  # a nack frame has 21 bytes
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(
-            lambda: an_attempt() in staging.receipts() or _is_whole(staging, an_attempt(), 50), 10
+        assert await_staging(
+            staging,
+            lambda: an_attempt() in staging.receipts() or _is_whole(staging, an_attempt(), 50),
         )
         assert (an_attempt() in staging.receipts()) == is_committed
         assert _is_whole(staging, an_attempt(), 50) != is_committed
@@ -399,7 +403,7 @@ def test_whoever_touches_a_staging_queue_ends_the_link(url: str, lane: int) -> N
         _stage(staging, an_attempt(attempt=2), _messages(3))
         channel.queue_delete(name)
         with pytest.raises(TargetUnavailable, match=r"ended our consumer on migrator\.staging"):
-            staging.wait(lambda: False, 30)
+            await_staging(staging, lambda: False)
         channel.queue_declare(name, durable=True)
     with (
         opened(link_settings(url), lane=lane) as link,

@@ -14,6 +14,7 @@ from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from tests.conftest import Vhost
+from tests.support.staging import await_staging
 from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
@@ -88,12 +89,12 @@ def test_a_consumer_timeout_ends_the_link_and_not_the_attempt(url: str) -> None:
     with opened(link_settings(url), lane=1) as link:
         staging = link.staging()
         staging.publish(an_attempt(), chunks([delayed(2**20)]))
-        assert staging.wait(lambda: an_attempt() in staging.held(), 30)
+        assert await_staging(staging, lambda: an_attempt() in staging.held())
         with pytest.raises(TargetUnavailable, match="ended our consumer"):
             link.idle(60)
     with opened(link_settings(url), lane=1) as link:
         staging = link.staging()
-        assert staging.wait(lambda: an_attempt() in staging.held(), 30)
+        assert await_staging(staging, lambda: an_attempt() in staging.held())
 
 
 def test_at_most_two_hashes_in_a_binding(url: str) -> None:

@@ -403,22 +403,16 @@ class MemoryStaging:
         now_s, arrived_s = self.broker.clock.elapsed, self.broker.arrived_s
         return {each: now_s - arrived_s.get(each, now_s) for each in self.broker.receipts}
 
-    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
-        deadline = self.broker.clock.elapsed + timeout_s
-        while True:
-            if self.broker.cut():
-                raise TargetUnavailable("cut while waiting")
-            if self.is_void or (self.unacked and self.broker.split()):
-                raise TargetUnavailable("delivered again")
-            if is_enough():
-                return True
-            if self.broker.staging:
-                take = self.broker.chance.randint(1, len(self.broker.staging))
-                self.unacked += self.broker.staging[:take]
-                del self.broker.staging[:take]
-                continue
-            if self.broker.clock.elapsed >= deadline:
-                return is_enough()
+    def wait_for_event(self, timeout_s: float) -> None:
+        if self.broker.cut():
+            raise TargetUnavailable("cut while waiting")
+        if self.is_void or (self.unacked and self.broker.split()):
+            raise TargetUnavailable("delivered again")
+        if self.broker.staging:
+            take = self.broker.chance.randint(1, len(self.broker.staging))
+            self.unacked += self.broker.staging[:take]
+            del self.broker.staging[:take]
+        else:
             self.broker.clock.elapsed += max(timeout_s / 4, 0.001)
 
     def discard(self, attempt: Attempt) -> None:
