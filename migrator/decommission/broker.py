@@ -83,7 +83,7 @@ class DecommissionBroker:
         with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
             return BrokerSnapshot(
                 satellites=_as_now(admin, [told.get(name, _untold(name)) for name in names]),
-                satellite_exchanges=[name for name in names if admin.has_exchange(name)],
+                satellite_exchanges=[name for name in names if admin.find_exchange(name)],
                 retries=_as_now(admin, retries),
                 lanes=_as_now(admin, lanes),
                 poison=_as_now(admin, [each for each in ours if each.name == self._poison]),

@@ -140,7 +140,7 @@ class DelaysRemoval:
             TargetError: The broker or its management API cannot be asked.
         """
         with admin_session(self.settings, purpose="look at delays") as admin:
-            exchanges = [name for name in self._delays.exchanges if admin.has_exchange(name)]
+            exchanges = [name for name in self._delays.exchanges if admin.find_exchange(name)]
             counted = {queue.name: admin.queue(queue.name) for queue in self._delays.queues}
         facts = {name: found for name, found in counted.items() if found is not None}
         told = {queue.name: queue for queue in level_queues(self.management, self.version)}
@@ -294,7 +294,7 @@ def _make(admin: AdminSession, what: str | QueueSpec | Binding) -> None:
     elif isinstance(what, QueueSpec):
         if admin.queue(what.name) is None:
             admin.declare_queue(what.name, what.arguments)
-    elif not admin.has_exchange(what):
+    elif not admin.find_exchange(what):
         admin.declare_exchange(what, "topic")
 
 

@@ -52,7 +52,7 @@ class DecommissionDatabase:
         others = [each for each in self._store.endpoints() if each.source != source]
         with reading(self._engine, StoreError, doing=f"looking at {source}") as connection:
             rows = self._rows(connection, source)
-            others_with_rows = [e.name for e in others if self._has_rows(connection, e.source)]
+            others_with_rows = [e.name for e in others if self._look_for_rows(connection, e.source)]
         doing = f"looking up what is left of {source}"
         with reading(self._engine, LedgerError, doing=doing) as connection:
             return DatabaseSnapshot(
@@ -115,7 +115,7 @@ class DecommissionDatabase:
         counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
         return connection.execute(counting).scalar_one()
 
-    def _has_rows(self, connection: Connection, source: str) -> bool:
+    def _look_for_rows(self, connection: Connection, source: str) -> bool:
         legacy: LegacyTable = self._store.legacy_table(source)
         one = select(legacy.table.c.Id).where(*legacy.is_owned).limit(1)
         return connection.execute(one).first() is not None

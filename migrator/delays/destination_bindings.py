@@ -25,7 +25,7 @@ class DestinationBinding:
     version: DelaysVersion
     destination: QueueName
     has_queue: bool
-    has_exchange: bool
+    find_exchange: bool
     """Of the destination's name."""
     is_bound: bool
     """Something is bound to the delivery exchange for it."""
@@ -57,9 +57,9 @@ class DestinationBinding:
         if self.is_open:
             return ()
         name, delivery = self.destination, delivery_exchange(self.version)
-        target = exchange_entity(name) if self.has_exchange else queue_entity(name)
+        target = exchange_entity(name) if self.find_exchange else queue_entity(name)
         first = Binding(source=delivery, target=target, key=delivery_binding_key(name))
-        if not self.has_exchange:
+        if not self.find_exchange:
             return (first,)
         last = Binding(source=name, target=queue_entity(name), key="")
         needed = () if self.leads_on and self.has_queue else (last,)
@@ -101,7 +101,7 @@ def find_destination_bindings(
                 version=version,
                 destination=name,
                 has_queue=_has_queue(admin, name),
-                has_exchange=admin.has_exchange(name),
+                find_exchange=admin.find_exchange(name),
                 is_bound=bool(to := bound[delivery_binding_key(name)]),
                 leads_on=any(b.target_is_queue or [*find_bindings(b.target.name)] for b in to),
             )

@@ -146,7 +146,7 @@ def ask_each(
     left, tried = deque(names), set[QueueName]()
     while left:
         with admin_session(settings, purpose="look for destinations") as admin:
-            if delivery is not None and not admin.has_exchange(delivery):
+            if delivery is not None and not admin.find_exchange(delivery):
                 raise EntityAbsent(
                     f"{settings.address}: exchange {delivery} does not exist; "
                     "create the delays first: migrator delays create"

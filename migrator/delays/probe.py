@@ -181,7 +181,7 @@ def send_probes(
             deadline_s = time.monotonic() + patience_s
             for level in sorted(levels, reverse=True):
                 sent_s[level] = time.monotonic()  # before it entered: never too favourable
-                if not _is_taken(admin, version, name, level):
+                if not _send_probe(admin, version, name, level):
                     del sent_s[level]
                     raise TargetError(
                         f"the {version} levels did not take the probe of level {level}"
@@ -272,7 +272,7 @@ def _refuse_listeners(
         )
 
 
-def _is_taken(admin: AdminSession, version: DelaysVersion, queue: QueueName, level: int) -> bool:
+def _send_probe(admin: AdminSession, version: DelaysVersion, queue: QueueName, level: int) -> bool:
     """Send one; return whether a level took it."""
     delay_s = probe_delay_s(level)
     where = address(version, delay_s, queue)

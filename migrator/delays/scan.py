@@ -281,23 +281,24 @@ class LevelScan:
             self._until_s = time.monotonic() + self._limits.hold_s  # nothing is held
         if time.monotonic() - self._asked_s >= _ASK_AGAIN_S:
             self._ask()
-        while not self._arrived and not self._is_over():
+        while not self._arrived and self._check_end() is None:
             self._wait()
         if self._tired is not None:
             self._refuse(self._tired)
-        if self._is_over():
+        if self._check_end() is not None:
             self._arrived.clear()  # it goes back
             return ()
         return [self._arrived.popleft() for _ in range(min(at_most, len(self._arrived)))]
 
-    def _is_over(self) -> bool:
+    def _check_end(self) -> ScanEnd | None:
+        """End where there is a reason; return it."""
         if self.end is None and self._is_full and not self._arrived:
             self.end = ScanEnd.LARGE
         if self.end is None and self._is_emptied and not self._arrived:
             self.end = ScanEnd.SHARED if self._is_shared else ScanEnd.EMPTY
         if self.end is None and time.monotonic() >= self._until_s:
             self.end = ScanEnd.HELD_LONG_ENOUGH
-        return self.end is not None
+        return self.end
 
     def acknowledge(self, tags: Iterable[int]) -> None:
         """Settle messages; they never come back once the broker has read this.

@@ -31,7 +31,7 @@ def find_target(
     """
     try:
         has_queue = bool(name) and admin.queue(name, answer_s=ANSWER_S) is not None
-        by_exchange = bool(name) and topology is not Topology.DIRECT and admin.has_exchange(name)
+        by_exchange = bool(name) and topology is not Topology.DIRECT and admin.find_exchange(name)
     except EntityLocked as exc:
         return locked(name, exc)
     except NoAnswer:
@@ -41,7 +41,7 @@ def find_target(
     if not has_queue:
         return unknown(name)
     if by_exchange:
-        if _is_dead_end(find_bindings, name):
+        if _look_for_dead_end(find_bindings, name):
             return unbound(name, "its exchange does not lead to its queue")
         return exchange_entity(name)
     if topology is Topology.CONVENTIONAL:
@@ -49,7 +49,7 @@ def find_target(
     return queue_entity(name)
 
 
-def _is_dead_end(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
+def _look_for_dead_end(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
     """Return whether the API knows that an endpoint's exchange misses its queue.
 
     A courtesy that no other tool offers, so an API that does not answer changes nothing.

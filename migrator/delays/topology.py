@@ -86,7 +86,7 @@ def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> int:
             for number in range(len(settings.nodes))
         ]
         delays = infrastructure(version)
-        made = sum(not sessions[0].has_exchange(name) for name in delays.exchanges)
+        made = sum(not sessions[0].find_exchange(name) for name in delays.exchanges)
         made += sum(sessions[0].queue(each.name) is None for each in delays.queues)
         for name in delays.exchanges:
             sessions[0].declare_exchange(name, "topic")
@@ -129,7 +129,7 @@ def inspect_delays(
     with admin_session(settings, purpose="inspect delays") as admin:
         for name in delays.exchanges:
             declare = partial(admin.declare_exchange, name, "topic")
-            compare(exchange_entity(name), declare, exists=admin.has_exchange(name))
+            compare(exchange_entity(name), declare, exists=admin.find_exchange(name))
         for queue in delays.queues:
             again = partial(admin.declare_queue, queue.name, queue.arguments)
             compare(queue_entity(queue.name), again, exists=admin.queue(queue.name) is not None)

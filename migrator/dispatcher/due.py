@@ -192,7 +192,7 @@ class Poller:
         self.held.free(self.late.take_heard())
         found = self._unparked(lease)
         now = self.clock.now()
-        if not self._is_any_due(lease, now):
+        if not self._look_ahead(lease, now):
             if not found:
                 self._check_due_times(again_s=_DUE_TIMES_AT_REST_S)
             return found
@@ -221,8 +221,8 @@ class Poller:
         batch = self.held.next_batch(wanted, now=now)
         return [] if batch is None else [self._prepared(batch, lease)]
 
-    def _is_any_due(self, lease: Lease, now: datetime) -> bool:
-        """Look, without a trace, whether a row is due within the look-ahead; choose the next pause.
+    def _look_ahead(self, lease: Lease, now: datetime) -> bool:
+        """Return whether a row is due within the look-ahead, and choose the next pause.
 
         That grows only while no row gets due within it and the look-ahead behind it.
         """
@@ -512,12 +512,12 @@ class DueRows:
         for claimed in found:
             self._begin_sending(claimed)
         if self._may_have_left:
-            self._has_looked_back()
+            self._note_looked_back()
         elif claimed_for:
             self.context.fault("control.claimed")
             self.receiver.settle(claimed_for)
         else:
-            self._has_polled(found)
+            self._note_polled(found)
 
     def _look_back_after(self, exc: MigratorError) -> None:
         """Try again after a pause; whatever was committed before *exc* has to be found first."""
@@ -525,12 +525,12 @@ class DueRows:
         self.error = exc
         self._may_have_left = True
 
-    def _has_looked_back(self) -> None:
+    def _note_looked_back(self) -> None:
         self._may_have_left = False
         for batch in [known for known in self.poller.sending if known not in self._active]:
             del self.poller.sending[batch]  # settled after all, or another owner did it
 
-    def _has_polled(self, found: Sequence[Claimed]) -> None:
+    def _note_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
             pause = self.poller.every if self._is_awaited else self.poller.pause
             self._next_poll_s = self._now_s() + pause.total_seconds()

@@ -225,7 +225,8 @@ class DispatcherSession:
             self._receiver.begin()
         self._rows.begin(may_take=may_take)
         self._sender.send()
-        is_busy = self._is_busy(may_take=may_take)
+        if is_busy := self._is_busy(may_take=may_take):
+            self._last_busy_s = self._context.time.monotonic_s()
         self._context.link.idle(self._rest(may_take=may_take).total_seconds())
         return is_busy
 
@@ -323,15 +324,12 @@ class DispatcherSession:
         due_at = self._context.outbox.next_due_at
         # a copy that no queue takes may wait for ever; nobody waits for it
         waits = due_at is not None and due_at - self._context.time.now() < AGAIN_AFTER / 2
-        is_busy = bool(
+        return bool(
             waits
             or self._rows.is_busy(may_take=may_take)
             or self._receiver.pending
             or (may_take and self._receiver.has_waiting)
         )
-        if is_busy:
-            self._last_busy_s = self._context.time.monotonic_s()
-        return is_busy
 
     def _rest(self, *, may_take: bool) -> timedelta:
         """Return how long there is nothing to do, unless something happens."""

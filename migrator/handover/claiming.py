@@ -444,8 +444,10 @@ class PassSize:
         self._most = min(before, max(rows // 2, _FEWEST_ROWS))
         return self.rows < before
 
-    def has_arrived(self, rows: int, seconds: float) -> bool:
-        """Note how long an attempt took from its first publish to its receipt; is the next smaller?
+    def resize(self, rows: int, seconds: float) -> bool:
+        """Fit the next batch to how long an attempt took; return whether it is smaller now.
+
+        *seconds* passed from its first publish to its receipt.
 
         Between the two limits nothing changes. Growth is a quarter at a time.
         """

@@ -591,7 +591,7 @@ class LaneSession:
     def _count_settled(self, *, wait_s: float) -> None:
         settled = self._staged.settled(wait_s) if self._staged is not None else ()
         for batch, rows, seconds in settled:
-            if seconds is not None and self._size.has_arrived(rows, seconds):
+            if seconds is not None and self._size.resize(rows, seconds):
                 _log.info(
                     "an attempt took long to reach the levels; the next batches are smaller",
                     extra={

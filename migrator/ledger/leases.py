@@ -83,7 +83,7 @@ class SqlLeases(LedgerPart):
         """
         self._ensure(lane)
         self._ensure(RECALL_LANE)
-        if not self._may_take(lane, owner):
+        if not self._look_at_owner(lane, owner):
             return None
         with self._writing(f"taking lane {lane}") as connection:
             if lane < RECALL_LANE and self._is_recalling(connection):
@@ -266,8 +266,8 @@ class SqlLeases(LedgerPart):
             ):
                 insert_lane(connection, self._tables, lane)
 
-    def _may_take(self, lane: Lane, owner: str) -> bool:
-        """Look without a lock first: a living owner must not notice who asks.
+    def _look_at_owner(self, lane: Lane, owner: str) -> bool:
+        """Return, without a lock, whether *owner* may have the lane: its owner must not notice.
 
         A standby of the former id learns of it here, not when it is needed.
         """

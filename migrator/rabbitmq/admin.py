@@ -138,7 +138,7 @@ class AdminSession:
             raise TargetUnavailable(f"{address}: no answer within {answer_s:g} s") from exc
         raise NoAnswer(f"queue {name!r} has not answered within {answer_s:g} s")
 
-    def has_exchange(self, name: str) -> bool:
+    def find_exchange(self, name: str) -> bool:
         """Return whether an exchange exists; creates nothing."""
         if not can_exist(name):
             return False

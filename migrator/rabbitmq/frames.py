@@ -164,7 +164,7 @@ class FrameReader:
             begin = at + _FRAME.size
             consuming = self._consuming.get(number)
             if consuming is not None:
-                if not _is_taken(consuming, kind, data, begin, end - 1):
+                if not _take(consuming, kind, data, begin, end - 1):
                     break
             elif kind == _METHOD and data[begin : begin + 4] == _ACK and number in self._confirming:
                 tag, is_multiple = _TAG.unpack_from(data, begin + 4)
@@ -175,11 +175,11 @@ class FrameReader:
         return at
 
 
-def _is_taken(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -> bool:
+def _take(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -> bool:
     """Read a frame with the payload from *begin* to *end*; return False when it is not expected."""
     is_idle = not (channel.has_method or channel.body_left)
     if kind == _METHOD and is_idle and data[begin : begin + 4] == _DELIVER:
-        return _is_delivery(channel, data, begin, end)
+        return _take_delivery(channel, data, begin, end)
     if kind == _HEADER and channel.has_method and end - begin >= _FIXED_HEADER_BYTES:
         _begin_body(channel, data, begin, end)
     elif kind == _BODY and 0 < end - begin <= channel.body_left:
@@ -233,7 +233,7 @@ def _end_message(channel: _Channel) -> None:
         channel.on_delivery(channel.tag, channel.is_redelivered, channel.app_id)
 
 
-def _is_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool:
+def _take_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool:
     """Read a ``basic.deliver``; return False when it is not whole."""
     after_consumer = begin + 5 + data[begin + 4]
     exchange = after_consumer + _TAG.size

@@ -83,7 +83,7 @@ class AuditLog:
                         "the ledger does not accept events now; they are written later",
                         extra={"action": "audit_delayed", "kind": note.kind, "error": str(exc)},
                     )
-                if not self._may_try_again():
+                if not self._wait_to_try_again():
                     return
                 continue
             except Exception:  # a bug in a side job must not end it for good
@@ -97,7 +97,7 @@ class AuditLog:
                     self._waiting.popleft()
             note.written.set()
 
-    def _may_try_again(self) -> bool:
+    def _wait_to_try_again(self) -> bool:
         """Wait a little; False: it ends, and the last moments are over."""
         with self._change:
             if self._change.wait_for(lambda: self._is_ending, _AGAIN_S):

@@ -266,8 +266,9 @@ class DispatcherThread(Worker):
         held.doing = lambda: session.doing
         is_ours = True
         try:
-            while not self._is_done(session):
-                pass
+            is_last = False
+            while not is_last:
+                is_last = self._take_turn(session)
         except LeaseLost:
             is_ours = False
             raise
@@ -275,7 +276,7 @@ class DispatcherThread(Worker):
             self._session = None
             session.close(at_once=not is_ours)
 
-    def _is_done(self, session: DispatcherSession) -> bool:
+    def _take_turn(self, session: DispatcherSession) -> bool:
         """Do one turn; return whether it was the last."""
         self.beat()
         if self.wake.is_set():

@@ -365,7 +365,7 @@ class LaneThread(LaneWorker):
             is_ending, changes = self.is_ending, self._throttle.changes
             may_claim = self._may_claim()
             did_something = session.turn(may_claim=may_claim)
-            if may_claim and self._is_time_to_look(did_something=did_something):
+            if may_claim and self._note_look(did_something=did_something):
                 # looked for whether or not the turn did anything, so never `or session.pick_up()`
                 picked_up = session.pick_up()
                 did_something = did_something or picked_up
@@ -379,14 +379,14 @@ class LaneThread(LaneWorker):
                 self._note_elsewhere()
             if is_ending:
                 return
-            if self._once and self._is_all_done(held, changes):
+            if self._once and self._check_all_done(held, changes):
                 if session.unfinished is not None:
                     raise session.unfinished
                 return
             self._rest(held, session)
 
-    def _is_time_to_look(self, *, did_something: bool) -> bool:
-        """Return whether to look for batches that an operator put into the lane.
+    def _note_look(self, *, did_something: bool) -> bool:
+        """Return whether to look now for batches that an operator put into the lane, and note it.
 
         That is every few seconds, whether there is other work or not, and before *once* may end.
         """
@@ -396,7 +396,7 @@ class LaneThread(LaneWorker):
         self._look_at_s = now_s + _LOOK_EVERY_S
         return True
 
-    def _is_all_done(self, held: HeldLease, changes: int) -> bool:
+    def _check_all_done(self, held: HeldLease, changes: int) -> bool:
         """Return whether, with *once* and nothing to do in this lane, nothing is left at all.
 
         That is: nobody else has work of ours, and nothing had to wait since *changes* was read.

@@ -345,7 +345,7 @@ class _Daemon:
                 self._capacity.job.run()
             self._hook_events.started()
             try:
-                while not workers.has_ended(supervision.look_every_s):
+                while not workers.await_end(supervision.look_every_s):
                     supervision.look()
                     if wants_reload.is_set() and not self._stop.draining.is_set():
                         wants_reload.clear()
@@ -508,7 +508,7 @@ class _Daemon:
                 max_bytes=given.batch_bytes,
                 look=self._look,
                 pacer=self._pacer,
-                is_held=lambda endpoint: not self._guard.may_claim(endpoint),
+                is_held=lambda endpoint: not self._guard.admit(endpoint),
                 holding=self._holding,
                 fault=app.fault,
             ),

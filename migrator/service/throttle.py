@@ -158,20 +158,25 @@ class ClaimGuard:
         self._by_name = {endpoint.name: endpoint for endpoint in self.endpoints}
         self._next_s: dict[EndpointName, float] = {}
 
-    def may_claim(self, endpoint: EndpointName | None = None) -> bool:
-        """Return whether rows of *endpoint* may be claimed now; None: rows of any at all.
+    def admit(self, endpoint: EndpointName) -> bool:
+        """Check *endpoint* before a claim, and pause it if need be; return whether to claim.
 
         Raises:
             StoreUnavailable, StoreError: The rows of *endpoint* cannot be read.
         """
         if self.stop.draining.is_set():
             return False
-        if endpoint is not None:
-            # without a lock: two lanes may read the same sample, but none waits for another's
-            if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
-                self._look_at_due_times(endpoint)
-            if (passed := self.quarantine_limit.take_passed(endpoint)) is not None:
-                self.throttle.pause(Signal.QUARANTINE, endpoint, passed, QUARANTINE_LIMIT)
+        # without a lock: two lanes may read the same sample, but none waits for another's
+        if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
+            self._look_at_due_times(endpoint)
+        if (passed := self.quarantine_limit.take_passed(endpoint)) is not None:
+            self.throttle.pause(Signal.QUARANTINE, endpoint, passed, QUARANTINE_LIMIT)
+        return self.may_claim(endpoint)
+
+    def may_claim(self, endpoint: EndpointName | None = None) -> bool:
+        """Return whether rows of *endpoint* may be claimed now; None: rows of any at all."""
+        if self.stop.draining.is_set():
+            return False
         # a table that fails is left out by whoever claims, and asked by a job
         reasons = self.throttle.reasons_for(endpoint)
         return all(each.signal is Signal.TABLE for each in reasons)

@@ -247,7 +247,7 @@ class Worker:
             except LedgerAdopted:
                 raise  # trying again changes nothing
             except MigratorError as exc:
-                if not self._may_go_on(exc):
+                if not self._pause_after(exc):
                     return
             else:
                 return
@@ -261,13 +261,13 @@ class Worker:
                 raise
             except MigratorError as exc:
                 held.doing = partial(str, f"{self.trouble_word}: {exc}")
-                if not self._may_go_on(exc):
+                if not self._pause_after(exc):
                     return
                 held.check()
             else:
                 return
 
-    def _may_go_on(self, exc: MigratorError) -> bool:
+    def _pause_after(self, exc: MigratorError) -> bool:
         """Wait a little after a failure that ended the session; False: give up."""
         self.beat()
         if not self._tolerates(exc):
@@ -372,7 +372,7 @@ class WorkerPool:
         for worker in self:
             worker.wake.set()
 
-    def has_ended(self, wait_s: float) -> bool:
+    def await_end(self, wait_s: float) -> bool:
         """Wait for *wait_s*; return whether all have ended. Then nobody joins any more."""
         workers = list(self)
         at_work = next((worker for worker in workers if not worker.join(0)), None)

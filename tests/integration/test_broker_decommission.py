@@ -156,7 +156,7 @@ def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
             assert editor.delete(queue_entity(full)) is None
             assert editor.delete(exchange_entity(full)) is None
     with admin_session(site.settings, purpose="t") as admin:
-        assert (admin.queue(full), admin.has_exchange(full)) == (None, False)
+        assert (admin.queue(full), admin.find_exchange(full)) == (None, False)
         assert admin.queue(used) is not None
 
 

@@ -178,7 +178,7 @@ class DocumentClaims:
                 row.endpoint,
                 mark,
                 [row.document],
-                is_meant=lambda: self._records.is_going(row, towards),
+                is_meant=lambda: self._records.find_going_back(row, towards),
             )
 
         with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
@@ -214,7 +214,7 @@ class DocumentClaims:
         mark = release_mark(self._ledger_of(batch), batch.id)
         documents = [row.document for row in self._records.rows_of(batch)]
         restored = self._documents.put_back(
-            endpoint, mark, documents, is_meant=lambda: self._records.is_releasing(batch)
+            endpoint, mark, documents, is_meant=lambda: self._records.demand_releasing(batch)
         )
         self._fault("release.restored")
         back = self._records.confirm_release(batch, restored, lease)

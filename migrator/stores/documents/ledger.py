@@ -163,7 +163,7 @@ class DocumentLedger:
             connection.execute(update(table).where(table.c.id == batch.id).values(stamps))
         return back
 
-    def is_releasing(self, batch: Batch) -> bool:
+    def demand_releasing(self, batch: Batch) -> bool:
         """Return True while *batch* goes back in the attempt that is named.
 
         Raises:
@@ -252,7 +252,7 @@ class DocumentLedger:
         for some in slices([each.id for each in rows]):
             connection.execute(update(row).where(row.c.id.in_(some)).values(going_back=towards))
 
-    def is_going(self, row: KeptRow, towards: RowState) -> bool:
+    def find_going_back(self, row: KeptRow, towards: RowState) -> bool:
         """Return whether *row* is still recorded as going back to become *towards*."""
         table = self._ledger.timeout
         this = select(table.c.id).where(table.c.id == row.id, table.c.going_back == towards)

@@ -44,7 +44,7 @@ def unfinished_vendor_runs(connection: sa.Connection) -> list[str]:
                     open_ids.add(run_id)
                     found.append(f"run {run_id} of endpoint {endpoint} is unfinished: {_REMEDY}")
             elif kind == _STAGED:
-                if _has_undone(connection, *_columns(inspector, schema, name, "BatchState")):
+                if _find_undone(connection, *_columns(inspector, schema, name, "BatchState")):
                     found.append(
                         f"{build_source(schema, name)} holds timeouts that the vendor's tool has "
                         f"not delivered: {_REMEDY}"
@@ -54,7 +54,7 @@ def unfinished_vendor_runs(connection: sa.Connection) -> list[str]:
     for schema, name in copies:
         run_id = name[name.casefold().index(VENDOR_RUN_TABLE) + len(VENDOR_RUN_TABLE) :].strip("'")
         is_open = run_id in open_ids
-        if not is_open and _has_undone(connection, *_columns(inspector, schema, name, "Status")):
+        if not is_open and _find_undone(connection, *_columns(inspector, schema, name, "Status")):
             found.append(
                 f"{build_source(schema, name)} still holds timeouts, but no run of the vendor's "
                 "tool is open: check them and put them back by hand"
@@ -75,7 +75,7 @@ def _open_runs(
     return [(row[0], row[1]) for row in rows]
 
 
-def _has_undone(connection: sa.Connection, status: sa.ColumnElement[str]) -> bool:
+def _find_undone(connection: sa.Connection, status: sa.ColumnElement[str]) -> bool:
     has_more = sa.cast(status, _SHORT) != _DONE_ROW
     return connection.execute(sa.select(status).where(has_more).limit(1)).first() is not None
 

@@ -229,13 +229,13 @@ def test_the_size_of_attempts_halves_once_and_grows_again() -> None:
     """Attempts on their way together count once; between the limits it neither swings nor stays."""
     wished = 1000
     size = PassSize(lambda: wished)
-    assert size.has_arrived(1000, 3.0)
-    assert not size.has_arrived(1000, 3.0)  # claimed at the former size
+    assert size.resize(1000, 3.0)
+    assert not size.resize(1000, 3.0)  # claimed at the former size
     assert size.rows == 500
-    assert not size.has_arrived(500, 1.2)
+    assert not size.resize(500, 1.2)
     while size.rows < 1000:
         before = size.rows
-        size.has_arrived(before, 0.5)
+        size.resize(before, 0.5)
         assert before < size.rows <= 2 * before
     wished = 2000
     assert size.rows == 2000
@@ -248,7 +248,7 @@ def test_a_few_rows_are_always_taken() -> None:
         size.halve(size.rows)
     assert size.rows == 50
     small = PassSize(lambda: 20)
-    assert not small.has_arrived(20, 9.0)
+    assert not small.resize(20, 9.0)
     assert small.rows == 20
 
 

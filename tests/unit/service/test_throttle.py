@@ -138,30 +138,30 @@ def test_the_first_claim_of_an_endpoint_is_held_alone_and_until_it_is_right() ->
     """The reason is named; it is looked at again soon."""
     world = World()
     world.says[SALES] = WRONG
-    assert not world.guard.may_claim(SALES)
-    assert world.guard.may_claim(SHOP)
+    assert not world.guard.admit(SALES)
+    assert world.guard.admit(SHOP)
     hold = world.throttle.reason_for(SALES)
     assert hold is not None
     assert (hold.signal, hold.text) == (Signal.TIME_ZONE, "time_zone: an hour (set it)")
     world.says[SALES] = FINE
-    assert not world.guard.may_claim(SALES)
+    assert not world.guard.admit(SALES)
     world.at_s += REFUSED_AGAIN_S
-    assert world.guard.may_claim(SALES)
+    assert world.guard.admit(SALES)
 
 
 def test_rows_are_read_now_and_then_once_they_are_known_to_be_right() -> None:
     """As long as none tells, each claim is preceded by a look: an empty table says nothing."""
     world = World()
     world.says[SALES] = DueTimeReading()
-    assert [world.guard.may_claim(SALES) for _ in range(3)] == [True] * 3
+    assert [world.guard.admit(SALES) for _ in range(3)] == [True] * 3
     assert world.looks == 3
     world.says[SALES] = FINE
     for _ in range(5):
-        world.guard.may_claim(SALES)
+        world.guard.admit(SALES)
     assert world.looks == 4
     world.at_s += AGAIN_S
     world.says[SALES] = WRONG
-    assert not world.guard.may_claim(SALES)
+    assert not world.guard.admit(SALES)
 
 
 def test_nothing_is_claimed_while_everything_waits_or_the_process_ends() -> None:
@@ -170,11 +170,11 @@ def test_nothing_is_claimed_while_everything_waits_or_the_process_ends() -> None
     assert world.guard.may_claim()
     world.throttle.pause(Signal.PAUSED, None, "x")
     assert not world.guard.may_claim()
-    assert not world.guard.may_claim(SALES)
+    assert not world.guard.admit(SALES)
     world.throttle.resume(Signal.PAUSED)
-    assert world.guard.may_claim(SALES)
+    assert world.guard.admit(SALES)
     looks = world.looks
     world.stop.draining.set()
     assert not world.guard.may_claim()
-    assert not world.guard.may_claim(SHOP)
+    assert not world.guard.admit(SHOP)
     assert world.looks == looks

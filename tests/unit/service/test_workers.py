@@ -333,7 +333,7 @@ class Bench:
         self.stop.draining.set()
         self.workers.wake()
         deadline_s = time.monotonic() + 30
-        while not self.workers.has_ended(0.05):
+        while not self.workers.await_end(0.05):
             assert time.monotonic() < deadline_s
 
 
@@ -385,9 +385,9 @@ def test_once_is_not_done_while_anything_of_ours_is_held(
 ) -> None:
     """Nobody can tell what would have been claimed."""
     bench = make(once=True, begins=lambda bench: bench.pause(endpoint))
-    assert not bench.workers.has_ended(0.2)
+    assert not bench.workers.await_end(0.2)
     bench.resume(endpoint)
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
 
 
 def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
@@ -395,7 +395,7 @@ def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
 ) -> None:
     """All else is done, and that it is not all is known at the end."""
     bench = make(3, once=True, stuck=STUCK, leases=LeftLater(left_open=[7]))
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
     assert (bench.left, bench.opened.count(Lane(7))) == (0, 1)
     assert bench.stop.stuck == {Lane(7): STUCK}
 
@@ -408,7 +408,7 @@ def test_a_thread_that_learns_of_an_adopted_ledger_ends_all_others(
     wait_for(lambda: bench.leases.ours == {0})
     bench.leases.is_adopted = True
     bench.workers.set_lanes(2)
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
     assert bench.stop.draining.is_set()
     (failure,) = [worker.failure for worker in bench.workers if worker.failure]
     assert failure.exit_code is ExitCode.PREFLIGHT_REFUSED
@@ -441,7 +441,7 @@ def test_once_is_not_done_before_a_lane_of_a_dead_owner_is(
 
     wait_for(goes_on)
     is_cut.set()
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
     assert leases.left_open == []
 
 
@@ -451,7 +451,7 @@ def test_nobody_adopts_when_every_lane_has_stopped(
     """The process is to end then, and to say why; a doubtful lane stays ours."""
     doubt = HandOverDoubtful("nobody can tell")
     bench = make(begins=lambda bench: setattr(bench, "fails", doubt))
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
     assert [worker.failure for worker in bench.workers] == [doubt, None]
     assert bench.leases.ours == bench.stop.doubtful == {0}
 
@@ -497,7 +497,7 @@ def test_a_lane_goes_on_after_a_receipt_that_does_not_come(
 def test_a_bug_ends_the_service(make: Callable[..., Bench], wait_for: WaitFor) -> None:
     """What nobody foresaw is not tried again."""
     bench = make(begins=lambda bench: setattr(bench, "fails", ZeroDivisionError()))
-    wait_for(lambda: bench.workers.has_ended(0.01))
+    wait_for(lambda: bench.workers.await_end(0.01))
     assert [type(worker.crash) for worker in bench.workers] == [ZeroDivisionError, type(None)]
     assert bench.stop.draining.is_set()
 
