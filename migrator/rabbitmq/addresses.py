@@ -126,7 +126,7 @@ def _decoded(text: str, what: str, problems: list[str]) -> str:
         return ""
     try:
         return unquote_to_bytes(text).decode()
-    except UnicodeDecodeError:
+    except UnicodeError:  # also of half a character, as bytes of an environment become
         problems.append(f"{what} is not UTF-8 after decoding its %XX")
         return ""
 

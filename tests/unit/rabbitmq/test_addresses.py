@@ -50,6 +50,7 @@ PATHOLOGICAL = [
     ("amqp://a:b:c@h:x/1/2", ["':'", "port", "segment"]),
     ("amqp://u:%zz@h", ["password", "two hex digits"]),
     ("amqp://u:%ff@h", ["password", "UTF-8"]),
+    ("amqp://h/\udcc2", ["virtual host", "UTF-8"]),
     ("", ["host=…"]),
     ("nonsense", ["character 1"]),
     ("host=a,b", ["names one host"]),
