@@ -185,19 +185,25 @@ def _parse_pairs(text: str) -> BrokerAddress:
     )
 
 
+_ITEM: Final = re.compile(
+    r"""([^=;]*)=(?:\s*("(?:[^"]|"")*+"|'(?:[^']|'')*+')\s*(?:;|\Z)|([^;]*)(?:;|\Z))"""
+)
+"""Blanks round a key and a value are cut off later: each repetition must have one way to match."""
+
+
 def _pairs(text: str, problems: list[str]) -> dict[str, str]:
     """Split ``key=value;…``; values may be quoted, as in any .NET connection string."""
     pairs: dict[str, str] = {}
-    item = re.compile(r"""\s*([^=;]*?)\s*=\s*("(?:[^"]|"")*"|'(?:[^']|'')*'|[^;]*?)\s*(?:;|$)""")
     position = 0
     text = text.rstrip("; \t\r\n")
     while position < len(text):
-        found = item.match(text, position)
-        if found is None or not found[1]:
+        found = _ITEM.match(text, position)
+        key = "" if found is None else found[1].strip().lower()
+        if found is None or not key:
             problems.append(f"character {position + 1} does not begin a key=value pair")
             return pairs
         position = found.end()
-        key, value = found[1].lower(), _unquoted(found[2])
+        value = _unquoted((found[2] or found[3]).strip())
         if key in pairs:
             problems.append(f"{key} is given twice")
         elif value:  # the .NET reader drops a key without a value

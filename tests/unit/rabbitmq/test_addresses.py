@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
 
 from migrator.errors import ConfigError
@@ -108,3 +111,13 @@ def test_a_list_of_several_virtual_hosts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"2 virtual hosts \('/', 'prod'\)") as refused:
         parse_addresses("amqp://a:hush@one/prod\namqp://a:hush@two")
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("begin", ["", "host='", 'host="', "host=h;"])
+@pytest.mark.parametrize("unit", [" ", "\u2028", "''", "a=' ;"])
+def test_a_long_string_takes_time_in_proportion(begin: str, unit: str) -> None:
+    """64 KiB of what a pattern could match in many ways are read in a moment, not in minutes."""
+    began_s = time.process_time()
+    with suppress(ConfigError):
+        parse_address(f"{begin}{unit * (65_536 // len(unit))}x")
+    assert time.process_time() - began_s < 1
