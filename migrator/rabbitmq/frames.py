@@ -69,6 +69,7 @@ _UINT32: Final = struct.Struct(">I")
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _ACK: Final = b"\x00\x3c\x00\x50"
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
+_ACK_BYTES: Final = len(_ACK) + _TAG.size
 _OVERHEAD_BYTES: Final = 8
 _END: Final = 0xCE
 _FIXED_HEADER_BYTES: Final = 12
@@ -166,7 +167,12 @@ class FrameReader:
             if consuming is not None:
                 if not _take(consuming, kind, data, begin, end - 1):
                     break
-            elif kind == _METHOD and data[begin : begin + 4] == _ACK and number in self._confirming:
+            elif (
+                kind == _METHOD
+                and number in self._confirming
+                and data[begin : begin + 4] == _ACK
+                and payload_bytes == _ACK_BYTES
+            ):
                 tag, is_multiple = _TAG.unpack_from(data, begin + 4)
                 self._confirming[number](tag, bool(is_multiple & 1))
             else:

@@ -129,6 +129,7 @@ def test_properties_that_cannot_be_read_cost_the_message_its_app_id(raw: bytes) 
         frame.Method(_STAGED, spec.Basic.Ack(1)).marshal(),
         frame.Method(_PIKAS, spec.Basic.Ack(1)).marshal(),
         frame.Heartbeat().marshal(),
+        pytest.param(b"\x01\0\x03\0\0\0\x04\0\x3c\0\x50\xce", id="cut ack"),
         frame.Method(_STAGED, spec.Basic.Deliver("c", 1, False, "", "")).marshal()[:-1] + b"\0",
     ],
 )
