@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import strategies as st
 
 from migrator.errors import MigratorError
 from migrator.nservicebus.timeouts import EndpointName
@@ -28,6 +29,7 @@ from migrator.web.metrics import Instruments
 from migrator.web.server import Served, WebPlan, serve
 from migrator.web.status import Liveness, Readiness
 from tests.support.documents import HOOKS
+from tests.support.fuzzing import EXAMPLES, damaged, fuzz
 from tests.support.panel import MemoryPanel
 
 TOKEN = "correct horse battery"
@@ -382,3 +384,63 @@ def test_a_socket_nobody_asked_for_keeps_nobody_from_working(
     told = [each for each in caplog.records if vars(each).get("action") == "web_socket_missing"]
     assert len(told) == 1
     assert "another process listens" in vars(told[0])["error"]
+
+
+# ── whatever comes ──────────────────────────────────────────────────────────────────────────
+
+_PIECES = st.sampled_from(
+    [
+        *(b"GET", b"POST", b"CONNECT", b" ", b"/live", b"/control", b"/page/login", b"//", b"*"),
+        *(b"/ledger?place=%ff", b"http://[/x", b"%00", b"\xff", b"\0", b" HTTP/1.1", b" HTTP/9.9"),
+        *(
+            b"\r\n",
+            b"\n",
+            b"\r",
+            b"\r\n\r\n",
+            b":",
+            b"Host: localhost",
+            b"Host: [",
+            b"Host: a/live?",
+        ),
+        *(
+            b"Content-Length: 5",
+            b"Content-Length: -1",
+            b"Transfer-Encoding: chunked",
+            b"5\r\nabcde",
+        ),
+        *(b"FFFFFFFFFFFFFFFF\r\n", b"Expect: 100-continue", b"Connection: upgrade", b"Origin: //["),
+        *(b"Content-Type: application/json", f"Authorization: Bearer {TOKEN}".encode()),
+        *(b"Content-Type: application/x-www-form-urlencoded", b"Authorization: Bearer \xff", b"["),
+        *(b'{"command":"pause","\\ud800":1}', b'{"command":{}}', b"9" * 5000, b"name=%ud8&token"),
+    ]
+)
+_REQUESTS = st.builds(
+    lambda path, headers, body: b"\r\n".join(
+        [
+            b"POST " + path + b" HTTP/1.1",
+            *(b"Host: localhost", *headers, b"Content-Length: %d" % len(body), b"", body),
+        ]
+    ),
+    st.sampled_from([b"/control", b"/page/login", b"/status", b"/"]),
+    st.lists(_PIECES, max_size=4),
+    st.lists(_PIECES | st.binary(max_size=9), max_size=4).map(b"".join),
+)
+
+
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_any_bytes_are_answered_or_refused(
+    site: Site, examples: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No answer is a bug's, nothing is logged as one, and the next request is answered."""
+
+    def ask(sent: bytes) -> None:
+        connection = socket.create_connection(site.address, timeout=30)
+        with closing(connection), suppress(ConnectionError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            while told := connection.recv(65_536):
+                assert not told.startswith(b"HTTP/1.1 5"), told
+        assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+    fuzz(damaged(_REQUESTS | st.lists(_PIECES, max_size=12).map(b"".join)), ask, examples)
+    assert site.by_http.get("/live").status_code == 200

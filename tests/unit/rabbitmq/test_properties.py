@@ -86,19 +86,6 @@ def test_one_header_is_found_without_the_others(
         assert find_header(bytes(damaged), name) == whole.headers.get(name)
 
 
-@given(st.binary(max_size=300) | st.builds(_encoded, headers=_TABLE, message_id=_SHORT), st.data())
-def test_no_bytes_raise(data: bytes, draw: st.DataObject) -> None:
-    """Any bytes, cut or changed, are kept; where they are no properties, nothing else is."""
-    damaged = bytearray(data or b"\0")
-    damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
-    kept = bytes(damaged[: draw.draw(st.integers(0, len(damaged)))])
-    found = read_properties(kept)
-    find_header(kept, "k")
-    assert found.raw == kept
-    if found.problem is not None:
-        assert found == Properties(raw=kept, problem=found.problem)
-
-
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
