@@ -57,7 +57,8 @@ def seed(
 ) -> None:
     """Write invented timeouts into the store, and create the table if there is none.
 
-    For rehearsals only. Refused if the endpoint has a timeout that was not invented.
+    For rehearsals only. Refused if the endpoint has a timeout that was not invented, or if a run
+    has moved timeouts of it.
 
     Examples:
       migrator seed --yes --endpoint Sales --count 1000
@@ -96,10 +97,20 @@ def _refuse_real(app: App, name: str) -> None:
     """Refuse to mix invented timeouts with others.
 
     Raises:
-        PreflightRefused: The endpoint called *name* has one that was not invented.
+        PreflightRefused: The endpoint called *name* has one that was not invented, or was run: its
+            table may be empty because all that was in it is handed over.
     """
+    from migrator.ledger.version import current
     from migrator.stores.sql.seeding import INVENTED
 
+    if current(app.engine, app.tables) is not None:
+        for run in app.queries.latest_runs():
+            if run.endpoint.name == name:
+                raise PreflightRefused(
+                    f"the ledger knows endpoint {name}: a run has moved its timeouts, and seed is "
+                    "for rehearsals only. Seed another endpoint, or use another database. Nothing "
+                    "was written"
+                )
     try:
         found = app.store.find(name)
     except UnknownEndpoint:

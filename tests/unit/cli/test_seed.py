@@ -39,6 +39,17 @@ def test_nothing_is_invented_beside_real_timeouts(program: Program) -> None:
     assert "seed" not in program("--help").out
 
 
+def test_nothing_is_invented_for_an_endpoint_that_was_run(program: Program) -> None:
+    """Its table is merely empty: all that was in it is handed over."""
+    program.seeded(count=3)
+    program.claimed(3)
+    assert program.rows("SELECT count(*) FROM Sales_TimeoutData") == [(0,)]
+    again = ("seed", "--yes", "--count", "4", "--endpoint")
+    assert "the ledger knows endpoint Sales" in program(*again, "Sales", codes=[3]).err
+    assert program.rows("SELECT count(*) FROM Sales_TimeoutData") == [(0,)]
+    program(*again, "Shop")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
