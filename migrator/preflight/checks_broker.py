@@ -28,6 +28,7 @@ from migrator.preflight.context import (
     refused,
     warning,
 )
+from migrator.rabbitmq.releases import ADVISED, Release, known_bugs, support_ended
 from migrator.text import counted, grouped, listed
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def _making(
 def broker_version(context: DelaysContext) -> Iterator[Finding]:
     """Can this broker do what was chosen?
 
-    Refuse a broker that is too old, or whose feature flags are off, for what was chosen.
+    Refuse a broker that is too old, or whose feature flags are off, for what was chosen; warn of
+    one with known bugs that concern delay levels, or that upstream does not support any more.
 
     Version 2 of the delays, and staging whatever the version, need quorum queues with
     at-least-once dead-lettering; retries need quorum queues in which messages expire.
@@ -236,6 +238,17 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
             )
         if not off:
             yield ok(subject, f"it supports {wanted}")
+        if server.product == "RabbitMQ":
+            yield from _known_of(subject, server.release)
+
+
+def _known_of(subject: str, release: Release) -> Iterator[Finding]:
+    ended, bugs = support_ended(release), known_bugs(release)
+    said = [] if ended is None else [f"upstream support ended: {ended}"]
+    said += [f"{bug.text} ({bug.issue})" for bug in bugs]
+    if said:
+        advised = ".".join(map(str, ADVISED))
+        yield warning(subject, "; ".join(said), f"upgrade to RabbitMQ {advised} or later")
 
 
 # ── room ────────────────────────────────────────────────────────────────────────────────────────

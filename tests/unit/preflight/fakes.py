@@ -84,7 +84,7 @@ def _said(answer: T | NotChecked, failure: MigratorError | None = None) -> T:
 class FakeBroker(BrokerFacts):
     """Healthy unless told otherwise."""
 
-    version: str = "3.12.4"
+    version: str = "4.3.6"
     enabled: Mapping[str, bool] | NotChecked = field(
         default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
     )

@@ -203,7 +203,16 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     # version
     "3.10 is new enough": (
         "broker-version", broker(version="3.10.0", enabled={"quorum_queue": True}),
-        [(OK, "RabbitMQ 3.10.0", "it supports delays v2 and mode staged")]),
+        [(OK, "RabbitMQ 3.10.0", "it supports delays v2 and mode staged"),
+         (WARNING, "RabbitMQ 3.10.0", "support ended: July 2023")]),
+    "a release with known bugs": (
+        "broker-version", broker(version="4.3.2"),
+        [(OK, "RabbitMQ 4.3.2", "it supports"),
+         (WARNING, "RabbitMQ 4.3.2", "without a leader when a node is replaced (#16652)")]),
+    "a release without": ("broker-version", broker(version="4.3.5"),
+                          [(OK, "RabbitMQ 4.3.5", "it supports")]),
+    "a release that nobody has read about": ("broker-version", broker(version="5.0.0"),
+                                             [(OK, "RabbitMQ 5.0.0", "it supports")]),
     "an old broker cannot hold delays of version 2": (
         "broker-version", {**OLD, "chosen_mode": Mode.DIRECT},
         [(REFUSED, "RabbitMQ 3.9.29", "use --delays v1 --mode direct")]),
