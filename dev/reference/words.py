@@ -270,7 +270,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "queues, use `--mode direct` and `dispatch.retry_delays = []`; to bind nothing, set "
     "`broker.all_endpoints_support_delayed_delivery = true`.",
     "broker-version": "Upgrade the broker, enable the feature flag, or use "
-    "`--delays v1 --mode direct`.",
+    "`--delays v1 --mode direct`; see [RabbitMQ 4](../rabbitmq-4.md#known-bugs-by-version).",
     "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",
     "clock-skew": "Synchronise both clocks with NTP; above a minute it is refused.",
     "delay-entities": "`migrator delays create`; what exists with other arguments must be deleted "
@@ -303,6 +303,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "due-times": "Set `store.time_zone` to the zone that the finding names; see "
     "[what if](../what-if.md#due-times-are-in-another-time-zone-exit-code-3).",
+    "encryption": "Use `amqps://` and `https://` with `broker.tls.verify`; `sslmode=verify-full` "
+    "with PostgreSQL, `ssl_ca` with MySQL.",
     "stray-messages": "Find out who sends to migrator's queues; take the messages out of the "
     "poison queue, or purge it.",
     "stuck-levels": "`migrator delays show` checks again, and names the missing destination.",

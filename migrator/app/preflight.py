@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from migrator.app.app import App
+from migrator.app.connections import connections
 from migrator.config import EndpointMode, NearDue, Settings
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
@@ -74,6 +75,7 @@ def check_context(
         wait=time.sleep,
         held={QueueName(each.destination) for each in parked},
         parked=parked,
+        connections=tuple(connections(given)),
         other_commits=_other_commits(app),
     )
 

@@ -28,6 +28,7 @@ from migrator.stores.ports import Store
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
     from migrator.ledger.queries import SqlHandOvers
+    from migrator.preflight.checks_connections import Connected
     from migrator.preflight.queries import LedgerFacts
 
 MIGRATE: Final = "migrate"
@@ -129,6 +130,8 @@ class Context(DelaysContext):
     """Destinations that an earlier run could not reach, and whose rows it left in the store."""
     parked: Sequence[HeldDestination] = ()
     """The same, with why."""
+    connections: Sequence[Connected] = ()
+    """The servers on other machines."""
     other_commits: Sequence[BatchElsewhere] = ()
     """Batches of ended processes that only a run into other delays can settle."""
 

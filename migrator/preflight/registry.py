@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
 from migrator.preflight import checks_broker as broker
+from migrator.preflight import checks_connections as connections
 from migrator.preflight import checks_delays as delays
 from migrator.preflight import checks_destinations as rows
 from migrator.preflight import checks_store as store
@@ -44,6 +45,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "delay-entities": delays.delay_entities,
     "destinations": rows.destinations,
     "due-times": store.due_times,
+    "encryption": connections.encryption,
     "endpoints": store.endpoints,
     "exchange-types": rows.exchange_types,
     "full-queues": rows.full_queues,
@@ -65,7 +67,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
 }
 """What ``migrator preview`` looks at, and ``migrator run`` before it starts, in this order."""
 STORE_CHECKS: Final = (
-    *("clock-skew", "due-times", "endpoints", "ledger"),
+    *("clock-skew", "due-times", "encryption", "endpoints", "ledger"),
     *("legacy-table", "rights", "store-reachable"),
 )
 """Those that ask store and ledger alone."""
