@@ -154,16 +154,22 @@ class FinishWatch:
             for name, found in _by_name(progress).items():
                 if (seen := self._seen.get(name)) is None:
                     continue
-                before, seen.progress = seen.progress, found
+                before = seen.progress
+                moved = self._note_progress(seen, found)
                 if before is not None and before.rows == found.rows:
                     continue
                 seen.changed_s = now_s
                 seen.count_at_s = float("-inf")
-                moved = found.handed_over - (before.handed_over if before else 0)
-                self._has_moved = self._has_moved or (moved > 0 and self._was_polled)
                 if found.in_flight or found.parked or moved:
                     self._leave(name, seen)
             self._was_polled = True
+
+    def _note_progress(self, seen: _Seen, found: EndpointProgress | None) -> int:
+        """Remember *found*, and that something has moved; return how many rows."""
+        before, seen.progress = seen.progress, found
+        moved = (found.handed_over if found else 0) - (before.handed_over if before else 0)
+        self._has_moved = self._has_moved or (moved > 0 and self._was_polled)
+        return moved
 
     def look(self) -> None:
         """Count the tables of endpoints that are quiet, and note which are finished."""
@@ -260,8 +266,8 @@ class FinishWatch:
         attention = needs_attention(progress, remaining)
         if seen.is_finished and attention == seen.needs_attention:
             return
-        seen.progress, seen.is_finished, seen.needs_attention = progress, True, attention
-        seen.finished_at = read_at
+        self._note_progress(seen, progress)  # a poll may be later than this
+        seen.is_finished, seen.needs_attention, seen.finished_at = True, attention, read_at
         _log.log(
             logging.WARNING if attention else logging.INFO,
             "nothing of an endpoint is left to move",

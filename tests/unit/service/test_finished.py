@@ -239,6 +239,14 @@ def test_an_endpoint_is_finished_once_it_is_quiet_and_until_rows_come(
     assert len(world.told) == 2
 
 
+def test_hooks_are_told_of_what_moved_between_two_polls(world: World) -> None:
+    """The watch reads the ledger itself, and may see it first."""
+    world.watch.polled(world.progress())
+    world.rows = {"handed_over": 30}
+    world.watch.look()
+    assert [end.counts.handed_over for end in world.told[0]] == [30]
+
+
 def test_it_is_not_finished_beside_numbers_from_before(world: World) -> None:
     """They would say that nothing was moved."""
     assert world.goes_on(60, handed_over=50)
