@@ -132,6 +132,7 @@ def test_a_destination_that_no_queue_can_have(mariadb_rig: MariadbRig) -> None:
     moves_beside(rig, {each.id: "destination-unusable" for each in odd})
 
 
+@pytest.mark.slow
 def test_a_dispatcher_sets_aside_what_no_queue_can_have(
     mariadb_rig: MariadbRig, tmp_path: Path
 ) -> None:

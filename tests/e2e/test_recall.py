@@ -345,6 +345,7 @@ def test_a_rollback_takes_back_what_was_being_published(
     assert rig.query(opened) == [("Other",)]
 
 
+@pytest.mark.slow
 def test_what_is_due_by_then_goes_to_its_destination(rig: Rig) -> None:
     """Whether it was there already, nobody can tell: so it is there, maybe twice, and not lost."""
     rig.management_url = None

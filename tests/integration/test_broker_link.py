@@ -249,6 +249,7 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
     assert settled.confirmed == {0}
 
 
+@pytest.mark.slow
 def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(alarm_vhost: Vhost) -> None:
     """During an alarm nothing is confirmed and the reason is told; afterwards all is.
 
