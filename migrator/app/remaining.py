@@ -251,4 +251,6 @@ class RemainingReader:
             queue, runs = timeout_manager(self._app.broker_facts, queues, endpoint)
         except MigratorError:
             return SentBy.NOT_KNOWN, ""
+        if runs is None:
+            return SentBy.NOT_KNOWN, ""
         return SentBy.TIMEOUT_MANAGER if runs else SentBy.NOBODY, queue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,13 +17,15 @@ from migrator.errors import ConfigError
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.names import grants_text, least_grants
+from migrator.rabbitmq.names import Looking, grants_text, least_grants, looking
 
 if TYPE_CHECKING:
     from migrator.config import Settings
     from migrator.ledger.rights import Purpose
 
 verbs = new_group()
+_NEWEST: Final = 999
+"""Stands for the last of a series."""
 
 
 @verbs.command()
@@ -64,6 +67,14 @@ def grants(
             help="With --broker: allow writing to this destination only; may be repeated.",
         ),
     ] = None,
+    rabbitmq: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="With --broker: for this version of RabbitMQ, as 3.10 or 4.3.0; default: for all "
+            "but 4.2.6 and 4.3.0, which ask for more.",
+        ),
+    ] = None,
     create_delays: Annotated[
         bool,
         typer.Option(
@@ -88,19 +99,21 @@ def grants(
       migrator db grants --user migrator@10.0.0.7
       migrator db grants --user dashboard --for read
       migrator db grants --broker --user migrator
+      migrator db grants --broker --rabbitmq 3.10
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
     """
     from migrator.config import NearDue
 
     session = session_of(context)
     if not broker:
-        if user is None or vhost or destination or create_delays:
+        if user is None or vhost or destination or create_delays or rabbitmq:
             raise ConfigError("which rights? give --user NAME for the database, or --broker")
         _grant_in_database(session, user, purpose, endpoint, all_endpoints=all_endpoints)
         return
     if purpose:
         raise ConfigError("--for is about the database: omit it with --broker")
     settings = session.load().settings
+    looks = Looking.ANY_RIGHT if rabbitmq is None else looking(_release(rabbitmq))
     known_user, known_vhost = _from_url(settings)
     wanted = least_grants(
         delays_prefix(settings.broker.delays),
@@ -109,10 +122,14 @@ def grants(
         creates_delays=create_delays,
         satellites=_satellite_queues(settings),
         sends_when_due=settings.handover.near_due is NearDue.DISPATCH,
+        looks=looks,
+        looked_at=_looked_at(settings),
     )
     name, host = user or known_user, vhost or known_vhost
     document = {"user": name, "vhost": host, **asdict(wanted)}
-    session.write("db-grants-broker", document, grants_text(wanted, user=name, vhost=host))
+    session.write(
+        "db-grants-broker", document, grants_text(wanted, user=name, vhost=host, looks=looks)
+    )
 
 
 def _grant_in_database(
@@ -182,6 +199,26 @@ def _satellite_queues(settings: Settings) -> Sequence[str]:
 
     queues = [QueueName(each.queue) for each in satellites(settings, ())]
     return [name(queue) for queue in queues for name in (timeouts_queue, dispatcher_queue)]
+
+
+def _looked_at(settings: Settings) -> Sequence[str]:
+    """Return the queues of others that checks ask for: they are neither bound nor consumed."""
+    from migrator.app.preflight import satellites
+    from migrator.preflight.checks_store import STAGING_QUEUE
+
+    errors = [each.error_queue for each in satellites(settings, ())]
+    managers = [dispatcher_queue(QueueName(each.input_queue)) for each in settings.endpoints]
+    return [STAGING_QUEUE, *errors, *managers]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return *version* as three numbers; without the third, the last there is."""
+    if not (found := re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?", version)):
+        raise ConfigError(
+            f"--rabbitmq {version}: give a version of RabbitMQ, such as 3.10 or 4.3.6"
+        )
+    major, minor, patch = found.groups()
+    return int(major), int(minor), _NEWEST if patch is None else int(patch)
 
 
 def _from_url(settings: Settings) -> tuple[str, str]:

@@ -75,16 +75,18 @@ class BrokerFacts:
     def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
         """Return each of *names*, with None for a queue that does not exist.
 
-        One that is exclusive to its consumer tells no count: 0 ready, one consumer.
+        One that is exclusive to its consumer tells no count: 0 ready, one consumer. One that we may
+        not look at is hidden: neither there nor absent.
         """
         try:
-            return find_queues(self._settings, names, answer_s=ANSWER_S)
+            return find_queues(self._settings, names, answer_s=ANSWER_S, may_be_hidden=True)
         except EntityLocked:
             return {name: self._queue(name) for name in names}
 
     def _queue(self, name: str) -> QueueFacts | None:
         try:
-            return find_queues(self._settings, [name], answer_s=ANSWER_S)[name]
+            one = find_queues(self._settings, [name], answer_s=ANSWER_S, may_be_hidden=True)
+            return one[name]
         except EntityLocked:  # exclusive to its one consumer
             return QueueFacts(name=name, ready=0, consumers=1)
 

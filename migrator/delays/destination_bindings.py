@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from migrator.delays.routing import DelaysVersion, delivery_binding_key, delivery_exchange
 from migrator.delays.topology import FindBindings
+from migrator.errors import AccessRefused
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import ANSWER_S, AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked, NoAnswer
@@ -25,7 +26,7 @@ class DestinationBinding:
     version: DelaysVersion
     destination: QueueName
     has_queue: bool
-    find_exchange: bool
+    has_exchange: bool
     """Of the destination's name."""
     is_bound: bool
     """Something is bound to the delivery exchange for it."""
@@ -57,9 +58,9 @@ class DestinationBinding:
         if self.is_open:
             return ()
         name, delivery = self.destination, delivery_exchange(self.version)
-        target = exchange_entity(name) if self.find_exchange else queue_entity(name)
+        target = exchange_entity(name) if self.has_exchange else queue_entity(name)
         first = Binding(source=delivery, target=target, key=delivery_binding_key(name))
-        if not self.find_exchange:
+        if not self.has_exchange:
             return (first,)
         last = Binding(source=name, target=queue_entity(name), key="")
         needed = () if self.leads_on and self.has_queue else (last,)
@@ -100,8 +101,8 @@ def find_destination_bindings(
             name: DestinationBinding(
                 version=version,
                 destination=name,
-                has_queue=_has_queue(admin, name),
-                find_exchange=admin.find_exchange(name),
+                has_queue=_find_queue(admin, name),
+                has_exchange=_find_exchange(admin, name),
                 is_bound=bool(to := bound[delivery_binding_key(name)]),
                 leads_on=any(b.target_is_queue or [*find_bindings(b.target.name)] for b in to),
             )
@@ -109,8 +110,17 @@ def find_destination_bindings(
         }
 
 
-def _has_queue(admin: AdminSession, name: QueueName) -> bool:
+def _find_queue(admin: AdminSession, name: QueueName) -> bool:
     try:
         return admin.queue(name, answer_s=ANSWER_S) is not None
     except (EntityLocked, NoAnswer):  # exclusive to somebody, or it hangs: so it is there
+        return True
+    except AccessRefused:  # we may not look, which says nothing against it
+        return True
+
+
+def _find_exchange(admin: AdminSession, name: QueueName) -> bool:
+    try:
+        return admin.find_exchange(name)
+    except AccessRefused:
         return True

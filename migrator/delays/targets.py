@@ -10,12 +10,13 @@ from typing import Final
 
 from migrator.delays.routing import Topology, Unreachable, no_answer
 from migrator.delays.topology import FindBindings
-from migrator.errors import TargetError
+from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import ANSWER_S, AdminSession
 from migrator.rabbitmq.connection import EntityLocked, NoAnswer
 from migrator.rabbitmq.entities import Entity, exchange_entity, queue_entity
+from migrator.rabbitmq.names import exactly
 
 UNFIT_KINDS: Final = frozenset({"direct", "topic", "headers"})
 """Exchanges that do not lead on whatever the key; plugins have others, which may well do so."""
@@ -36,6 +37,8 @@ def find_target(
         return locked(name, exc)
     except NoAnswer:
         return no_answer(name)
+    except AccessRefused as exc:
+        return hidden(name, exc)
     if not has_queue and by_exchange:
         return unbound(name, "the exchange exists, but no queue of that name")
     if not has_queue:
@@ -70,6 +73,18 @@ def unknown(name: QueueName) -> Unreachable:
     """Return that there is no such queue."""
     detail = f"the broker has no queue {name!r}"
     return Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail=detail)
+
+
+def hidden(name: QueueName, error: AccessRefused) -> Unreachable:
+    """Return that we may not look at it, which says nothing of whether it exists."""
+    return Unreachable(
+        reason=Reason.NO_PERMISSION,
+        detail=(
+            f"{name!r}: whether it exists is unknown, for this user may not look at it: add "
+            f"{exactly(name)} to the pattern for write; `migrator db grants --broker` prints all "
+            f"three ({error})"
+        ),
+    )
 
 
 def unbound(name: QueueName, detail: str) -> Unreachable:

@@ -23,6 +23,7 @@ from migrator.preflight.context import (
     Finding,
     Satellites,
     destination_rows,
+    hidden,
     not_checked,
     ok,
     refused,
@@ -151,7 +152,9 @@ def stray_messages(context: Context) -> Iterator[Finding]:
         yield not_checked(_POISON, "without a ledger, its name is not known")
         return
     queue = context.broker.queues([name])[name]
-    if queue is not None and queue.ready:
+    if queue is not None and queue.is_hidden:
+        yield hidden(name, "what it keeps is unknown")
+    elif queue is not None and queue.ready:
         yield warning(
             name,
             f"it keeps {counted(queue.ready, 'message')} that were in migrator's own queues and "
@@ -379,17 +382,28 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
     queue = QueueName(wanted.queue)
     store, dispatcher = timeouts_queue(queue), dispatcher_queue(queue)
     found = broker.queues([store, dispatcher, wanted.error_queue])
-    yield _alone(store, found[store]) or refused(
-        store,
-        f"it does not exist: {wanted.endpoint} sends no timeouts there",
-        "name its input queue as queue in [[endpoints]], or use mode migrate",
-        endpoint=wanted.endpoint,
-    )
+    if (timeouts := found[store]) is not None and timeouts.is_hidden:
+        yield refused(
+            store,
+            "it has to be consumed, and this user may not look at it",
+            "let `migrator db grants --broker` print what the user needs",
+            endpoint=wanted.endpoint,
+        )
+    else:
+        yield _alone(store, timeouts) or refused(
+            store,
+            f"it does not exist: {wanted.endpoint} sends no timeouts there",
+            "name its input queue as queue in [[endpoints]], or use mode migrate",
+            endpoint=wanted.endpoint,
+        )
     yield _alone(dispatcher, found[dispatcher]) or ok(
         dispatcher, "it does not exist: no control messages are read"
     )
     yield from _limits(broker, [store, dispatcher])
-    if found[wanted.error_queue] is None:
+    error_queue = found[wanted.error_queue]
+    if error_queue is not None and error_queue.is_hidden:
+        yield hidden(wanted.error_queue, "whether the error queue exists is unknown")
+    elif error_queue is None:
         yield refused(
             wanted.error_queue,
             f"the error queue of {wanted.endpoint} does not exist",
@@ -405,6 +419,8 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
     """Return whether anybody else consumes the queue; None: it does not exist."""
     if queue is None:
         return None
+    if queue.is_hidden:
+        return hidden(name, "whether it exists, and who consumes it, is unknown")
     if queue.consumers:
         return warning(
             name,
@@ -436,6 +452,8 @@ def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
 
 def _near_due(broker: BrokerFacts, name: str) -> Finding:
     queue = broker.queues([name])[name]
+    if queue is not None and queue.is_hidden:
+        return hidden(name, "whether a timeout manager sends rows due soon as well is unknown")
     if queue is not None and queue.consumers:
         return warning(
             name,

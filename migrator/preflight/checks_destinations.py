@@ -26,6 +26,7 @@ from migrator.preflight.context import (
     Finding,
     Level,
     destination_rows,
+    hidden,
     not_checked,
     ok,
     warning,
@@ -71,9 +72,15 @@ def destinations(context: Context) -> Iterator[Finding]:
             level = Level.REFUSED if is_moved else Level.WARNING
             yield replace(finding, level=level, endpoint=each.endpoint if is_moved else None)
     silent = {name for name, queue in queues.items() if queue is not None and queue.is_silent}
-    if delayed:
+    shown = {name for name, queue in queues.items() if queue is None or not queue.is_hidden}
+    for name in sorted(queues.keys() - shown):
+        rows = counted(delayed[QueueName(name)] + sent[QueueName(name)], "row")
+        yield hidden(name, f"whether it exists is unknown, and {rows} will wait until it is known")
+    if delayed := Counter({name: rows for name, rows in delayed.items() if name in shown}):
         yield from _delayed(context, delayed, unknown, silent)
     for name, count in sorted(sent.items()):
+        if name not in shown:
+            continue
         if name in silent:
             yield _silent(name, count)
         elif name in unknown:
@@ -170,7 +177,10 @@ def reply_queues(context: Context) -> Iterator[Finding]:
         of_rows = f"{at_least}{counted(sum(n for _, n in more), 'row')}"
         text = f"{len(more)} more of these queues do not exist, for {of_rows}"
         yield warning("replies", text, _REPLY_REMEDY)
-    if not gone:
+    unseen = [name for name, queue in queues.items() if queue is not None and queue.is_hidden]
+    for name in unseen[:_REPLY_QUEUES_NAMED]:
+        yield hidden(name, "whether there is a queue for replies is unknown")
+    if not gone and not unseen:
         yield ok("replies", f"replies would go to {counted(len(rows), 'queue')}, and each exists")
 
 
@@ -308,6 +318,8 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
 
 def _left(context: Context, preview: EndpointPreview) -> Finding:
     queue, runs = timeout_manager(context.broker, context.queues, preview.endpoint)
+    if runs is None:
+        return hidden(queue, "whether the timeout manager runs is unknown")
     if runs:
         text = (
             f"its timeout manager is running and sends the {counted(preview.left, 'row')} left to "
@@ -330,8 +342,10 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
 
 def timeout_manager(
     broker: BrokerFacts, input_queues: Mapping[str, str], endpoint: EndpointName
-) -> tuple[QueueName, bool]:
+) -> tuple[QueueName, bool | None]:
     """Return the queue by which the timeout manager of *endpoint* sends, and whether it runs.
+
+    None: we may not look.
 
     *input_queues* are those of the endpoints in the settings, by name.
     """
@@ -339,5 +353,6 @@ def timeout_manager(
     known = input_queues.get(endpoint)
     inputs = [known] if known else sorted({endpoint, endpoint.replace("_", ".")})
     names = [dispatcher_queue(QueueName(name)) for name in inputs]
-    found = broker.queues(names).values()
-    return names[-1], any(queue is not None and queue.consumers for queue in found)
+    found = [queue for queue in broker.queues(names).values() if queue is not None]
+    runs = any(queue.consumers for queue in found)
+    return names[-1], None if not runs and any(queue.is_hidden for queue in found) else runs

@@ -23,6 +23,7 @@ from migrator.preflight.context import (
     MOVING,
     Context,
     Finding,
+    hidden,
     not_checked,
     ok,
     refused,
@@ -326,7 +327,9 @@ def vendor_run(context: Context) -> Iterator[Finding]:
     for text in unfinished:
         yield refused("vendor's tool", text, _FINISH)
     staging = context.broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
-    if staging is not None:
+    if staging is not None and staging.is_hidden:
+        yield hidden(STAGING_QUEUE, "whether the vendor's tool has messages there is unknown")
+    elif staging is not None:
         text = f"the vendor's staging queue exists, with {counted(staging.ready, 'message')}"
         yield refused(STAGING_QUEUE, text, _FINISH)
     if not unfinished and staging is None:

@@ -245,6 +245,15 @@ def not_checked(subject: str, text: str) -> Finding:
     return Finding(level=Level.NOT_CHECKED, subject=subject, text=text)
 
 
+def hidden(subject: str, unknown: str) -> Finding:
+    """Return that we may not look at the queue *subject*, so that *unknown* is; and what may."""
+    return not_checked(
+        subject,
+        f"{unknown}: this user may not look at it; any right on it would do, as `write`, which "
+        "`migrator db grants --broker` prints",
+    )
+
+
 def verdict(findings: Iterable[Finding]) -> Level:
     """Return the worst level among *findings*; ``OK`` when there are none.
 

@@ -63,6 +63,8 @@ class QueueFacts:
     consumers: int
     is_silent: bool = False
     """It exists, and does not answer; the counts are unknown, and 0 here."""
+    is_hidden: bool = False
+    """We may not look: whether it exists is unknown, and the counts are 0 here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

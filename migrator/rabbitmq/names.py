@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from migrator.nservicebus.timeouts import Lane
@@ -21,6 +22,10 @@ _V2: Final = "v2"
 _OURS = re.escape(PREFIX)
 _DEFAULT_EXCHANGE: Final = "amq.default"
 """What permissions call the exchange without a name."""
+_DELAYS: Final = ("nsb.delay-", "nsb.v2.")
+"""How the names of both generations begin."""
+_LOOKS_WANT_RIGHTS: Final = (4, 2, 6)
+_LOOKS_WANT_CONFIGURE: Final = ((4, 2, 6), (4, 3, 0))
 _NAME_BYTES: Final = 255
 _DIGEST_CHARS: Final = 16
 
@@ -81,6 +86,24 @@ def retry_queue(queue: str, delay_s: int) -> str:
 # ── rights ────────────────────────────────────────────────────────────────────────────────────
 
 
+class Looking(Enum):
+    """What it takes to ask whether a queue or an exchange exists (a passive declare)."""
+
+    FREE = auto()
+    """Nothing: before 4.2.6."""
+    CONFIGURE = auto()
+    """``configure`` on its name: 4.2.6 and 4.3.0."""
+    ANY_RIGHT = auto()
+    """Any right on its name: 4.2.7, 4.3.1 and later."""
+
+
+def looking(release: tuple[int, ...]) -> Looking:
+    """Return what it takes on a broker of *release*."""
+    if release < _LOOKS_WANT_RIGHTS:
+        return Looking.FREE
+    return Looking.CONFIGURE if release in _LOOKS_WANT_CONFIGURE else Looking.ANY_RIGHT
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
     """The three patterns of a RabbitMQ permission."""
@@ -98,6 +121,8 @@ def least_grants(
     creates_delays: bool = False,
     satellites: Collection[str] = (),
     sends_when_due: bool = False,
+    looks: Looking = Looking.FREE,
+    looked_at: Collection[str] = (),
 ) -> Grants:
     """Return the patterns for migrating into the native delays, and for dispatching.
 
@@ -109,21 +134,32 @@ def least_grants(
         satellites: Queues of timeout managers to be consumed; what fails leaves them by the
             default exchange.
         sends_when_due: Whether timeouts are sent to their destinations without a delay.
+        looks: What it takes there to ask whether something exists.
+        looked_at: Queues of which that is asked, besides all of these and the destinations; and
+            levels of both generations are looked through.
     """
     native = re.escape(delays_prefix)
-    configure = _anchored([_OURS, native] if creates_delays else [_OURS])
-    read = _anchored([_OURS, native, *map(exactly, sorted(satellites))])
+    levels = [native] if looks is Looking.FREE else list(map(re.escape, _DELAYS))
+    shown = [] if looks is Looking.FREE else sorted({*looked_at, *(destinations or ())})
+    is_for_all = looks is not Looking.FREE and destinations is None
+    configured = [_OURS, native] if creates_delays else [_OURS]
+    if looks is Looking.CONFIGURE:
+        configured = [_OURS, *levels, *map(exactly, sorted({*shown, *satellites}))]
+    configure = ".*" if looks is Looking.CONFIGURE and is_for_all else _anchored(configured)
+    read = _anchored([_OURS, *levels, *map(exactly, sorted(satellites))])
     dispatches = sends_when_due or bool(satellites)
     writes_to_destinations = binds_destinations or dispatches
     names = sorted(destinations or ()) if writes_to_destinations else []
+    names = sorted({*names, *shown}) if looks is Looking.ANY_RIGHT else names
     names += [_DEFAULT_EXCHANGE] if dispatches else []
     write = _anchored([_OURS, native, *map(exactly, names)])
-    if writes_to_destinations and destinations is None:
+    is_shown_all = is_for_all and looks is Looking.ANY_RIGHT
+    if is_shown_all or (writes_to_destinations and destinations is None):
         write = ".*"
     return Grants(configure=configure, write=write, read=read)
 
 
-def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
+def grants_text(grants: Grants, *, user: str, vhost: str, looks: Looking = Looking.FREE) -> str:
     """Return what to run, and why each pattern is needed."""
     patterns = grants.configure, grants.write, grants.read
     return "\n".join(
@@ -134,9 +170,19 @@ def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
             "#   a dispatcher sends to destinations, and what fails by the default exchange",
             "# read: consume its own queues, bind from the delivery exchange, recall from levels;",
             "#   a dispatcher consumes the satellites of its endpoints",
+            f"# {_LOOKS_TEXT[looks]}",
             shlex.join(("rabbitmqctl", "set_permissions", "-p", vhost, user, *patterns)),
         )
     )
+
+
+_LOOKS_TEXT: Final = {
+    Looking.FREE: "RabbitMQ before 4.2.6: whether a queue exists, every user may ask",
+    Looking.CONFIGURE: "RabbitMQ 4.2.6 and 4.3.0: whether a queue exists, only those may ask who "
+    "may configure it; 4.2.7 and 4.3.1 want less",
+    Looking.ANY_RIGHT: "any RabbitMQ but 4.2.6 and 4.3.0, which want more: --rabbitmq VERSION; "
+    "write is also what shows whether a queue exists",
+}
 
 
 def exactly(name: str) -> str:

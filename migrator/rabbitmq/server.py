@@ -46,20 +46,31 @@ def server_facts(settings: ConnectionSettings) -> ServerFacts:
 
 
 def find_queues(
-    settings: ConnectionSettings, names: Collection[str], *, answer_s: float = math.inf
+    settings: ConnectionSettings,
+    names: Collection[str],
+    *,
+    answer_s: float = math.inf,
+    may_be_hidden: bool = False,
 ) -> Mapping[str, QueueFacts | None]:
     """Return message and consumer counts by name, None for queues that do not exist.
 
     Creates nothing. Raises ``EntityLocked`` for a queue that is exclusive to somebody. One that has
-    not answered within *answer_s* is silent.
+    not answered within *answer_s* is silent. One that we have no right on raises ``AccessRefused``,
+    whether or not it exists (RabbitMQ 4.2.6 and later), unless it *may_be_hidden*.
     """
     with admin_session(settings, purpose="look") as admin:
-        return {name: _queue(admin, name, answer_s) for name in names}
+        return {name: _queue(admin, name, answer_s, may_be_hidden) for name in names}
 
 
-def _queue(admin: AdminSession, name: str, answer_s: float) -> QueueFacts | None:
+def _queue(
+    admin: AdminSession, name: str, answer_s: float, may_be_hidden: bool
+) -> QueueFacts | None:
     try:
         return admin.queue(name, answer_s=answer_s)
+    except AccessRefused:
+        if not may_be_hidden:
+            raise
+        return QueueFacts(name=name, ready=0, consumers=0, is_hidden=True)
     except NoAnswer:
         return QueueFacts(name=name, ready=0, consumers=0, is_silent=True)
 

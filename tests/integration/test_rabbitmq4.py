@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 
 from dev.servers import RabbitNode, wait_until
+from migrator.delays.broker import BrokerFacts
 from migrator.delays.destinations import Destinations
-from migrator.delays.routing import DelaysVersion, infrastructure, level_name
+from migrator.delays.routing import DelaysVersion, delays_prefix, infrastructure, level_name
 from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.names import Looking, least_grants
 from tests.conftest import Vhost
 from tests.support.staging import await_staging
 from tests.unit.rabbitmq.material import (
@@ -108,3 +111,26 @@ def test_at_most_two_hashes_in_a_binding(url: str) -> None:
     (found,) = Destinations(connection(url), V2).unreachable(names).items()
     assert (found[0], found[1].reason) == ("odd.#.name.#", Reason.REFUSED)
     assert "at most 2" in found[1].detail
+
+
+def test_what_we_may_not_look_at_is_neither_there_nor_absent(vhost: Vhost, url: str) -> None:
+    """The broker answers alike for queues that exist and those that do not: 403."""
+    with plain_channel(url) as channel:
+        for name in ("Sales", "Billing"):
+            channel.queue_declare(name, durable=True)
+    names = [QueueName(name) for name in ("Sales", "Billing", "Nowhere")]
+    grants = least_grants(delays_prefix(V2), destinations=["Sales"], looks=Looking.ANY_RIGHT)
+    vhost.node.add_user("hidden", "pw")
+    vhost.node.set_permissions(vhost.name, "hidden", **asdict(grants))
+    settings = connection(vhost.node.amqp_url(vhost.name, user="hidden", password="pw"))
+    found = BrokerFacts(settings, None).queues(names)
+    assert {name: each is not None and each.is_hidden for name, each in found.items()} == {
+        "Sales": False,
+        "Billing": True,
+        "Nowhere": True,
+    }
+    refused = Destinations(settings, V2).unreachable(names)
+    assert {name: each.reason for name, each in refused.items()} == dict.fromkeys(
+        ("Billing", "Nowhere"), Reason.NO_PERMISSION
+    )
+    assert "whether it exists is unknown" in refused[QueueName("Nowhere")].detail

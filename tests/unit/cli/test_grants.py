@@ -30,6 +30,18 @@ def test_permissions_are_no_wider_than_asked_for(program: Program) -> None:
     assert "delay" not in narrow["configure"]
 
 
+def test_permissions_follow_the_version_of_the_broker(program: Program) -> None:
+    """By default they do for the newest; where less is asked for, less is printed."""
+    asked = ("db", "grants", "--broker", "--destination", "Sales")
+    newest = program(*asked, "--json").document["write"]
+    assert re.match(newest, "TimeoutMigrationTool_Staging")
+    old = program(*asked, "--rabbitmq", "3.10", "--json").document["write"]
+    assert not re.match(old, "TimeoutMigrationTool_Staging")
+    assert "4.3.0: whether" in program(*asked, "--rabbitmq", "4.3.0").out
+    assert "such as 3.10" in program(*asked, "--rabbitmq", "new", codes=[2]).err
+    assert "omit it" in program(*asked, "--for", "read", codes=[2]).err
+
+
 def test_permissions_follow_the_modes_of_endpoints(program: Program) -> None:
     """Satellites are named after the input queue; endpoints that are migrated have none."""
     (program.folder / "migrator.toml").write_text(

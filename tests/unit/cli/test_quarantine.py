@@ -106,9 +106,15 @@ def test_rows_of_several_endpoints_are_meant_at_once(aside: Program) -> None:
     assert [each["endpoint"] for each in details] == ["Billing, Sales"] * 2
 
 
+def with_table(program: Program) -> None:
+    """Make the table of Sales, with one timeout; seed refuses an endpoint that was run."""
+    program("seed", "--yes", "--endpoint", "Shop", "--count", "1")
+    program.change('ALTER TABLE "Shop_TimeoutData" RENAME TO "Sales_TimeoutData"')
+
+
 def test_rows_of_a_dispatcher_go_back_into_their_table(aside: Program) -> None:
     """There the dispatcher looks for them; the others wait for the next run as ever."""
-    aside("seed", "--yes", "--endpoint", "Sales", "--count", "1")
+    with_table(aside)
     aside.change("UPDATE migrator_batch SET mode = 'dispatch'")
     ended = aside("quarantine", "retry", "--id", "id-1")
     assert "1 of them is back in their tables" in ended.err
@@ -141,7 +147,7 @@ def test_rows_that_are_given_up_refuse_no_decommission(
 ) -> None:
     """It says how they leave the quarantine; that is the way out."""
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
-    aside.seeded(count=1)
+    with_table(aside)
     look = ("decommission", "--endpoint", "Sales", "--dry-run", "--json")
 
     def refusals() -> dict[str, str]:

@@ -241,7 +241,7 @@ def test_what_is_missing_is_named_with_what_mends_it(
         version=V2,
         destination=QueueName("Sales"),
         has_queue="queue" in there,
-        find_exchange="exchange" in there,
+        has_exchange="exchange" in there,
         is_bound="bound" in there,
         leads_on="leads" in there,
     )

@@ -54,7 +54,7 @@ def binding(name: str, *, is_gone: bool = False) -> DestinationBinding:
         version=DelaysVersion.V2,
         destination=QueueName(name),
         has_queue=not is_gone,
-        find_exchange=not is_gone,
+        has_exchange=not is_gone,
         is_bound=not is_gone,
         leads_on=not is_gone,
     )

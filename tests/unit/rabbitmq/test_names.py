@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.delays.routing import DelaysVersion, delays_prefix
-from migrator.rabbitmq.names import grants_text, least_grants, retry_queue
+from migrator.rabbitmq.names import (
+    Grants,
+    Looking,
+    grants_text,
+    least_grants,
+    looking,
+    retry_queue,
+)
 
 V1, V2 = map(delays_prefix, (DelaysVersion.V1, DelaysVersion.V2))
 _QUEUES = st.text(min_size=1, max_size=255)
@@ -72,6 +80,28 @@ def test_a_dispatcher_consumes_satellites_and_writes_to_destinations() -> None:
     assert may(grants.write, "Billing", "amq.default", names[0]) == [True, True, False]
     retries = "migrator.retry.Sales.Timeouts.10"
     assert may(grants.configure, retries, names[0]) == [True, False]
+
+
+def test_who_may_ask_whether_a_queue_exists_depends_on_the_version() -> None:
+    """Everybody, who may configure it, or who has any right on it: then write is given."""
+    free, strict, newest = map(looking, [(3, 10, 8), (4, 3, 0), (4, 3, 6)])
+    assert [looking((4, 2, 6)), looking((4, 2, 5)), looking((4, 2, 7))] == [strict, free, newest]
+
+    def least(looks: Looking, *names: str, **more: Any) -> Grants:
+        return least_grants(
+            V2, destinations=names or None, looks=looks, looked_at=["error"], **more
+        )
+
+    asked = ("Billing", "error", "Stock")
+    assert may(least(free, "Billing").write, *asked) == [True, False, False]
+    assert may(least(newest, "Billing").write, *asked) == [True, True, False]
+    assert may(least(newest, "Billing", binds_destinations=False).write, *asked)[0]
+    assert may(least(strict, "Billing").configure, *asked) == [True, True, False]
+    assert may(least(strict, "Billing").write, *asked) == [True, False, False]
+    assert least(strict).configure == ".*"
+    levels = "nsb.v2.delay-level-01", "nsb.delay-level-01"
+    assert may(least(newest, "Billing").read, *levels) == [True, True]
+    assert may(least(newest, "Billing").configure, *levels) == [False, False]
 
 
 def test_the_text_is_a_command_a_shell_takes() -> None:
