@@ -119,9 +119,16 @@ def _begun(fault: Fault, world: World) -> ExitStack:
 def _all_in_order(world: World) -> None:
     """Demand that odd rows are in quarantine, that all daemons end well, and that books balance."""
     rig = world.rig
-    odd = {each.row.id for each in world.written if each.arrives_at is None}
-    wait_until(lambda: odd <= set(rig.quarantined()), what="odd rows in quarantine")
-    assert set(rig.quarantined()) == odd
+    odd = {each.row.id: each for each in world.written if each.arrives_at is None}
+
+    def is_aside() -> bool:
+        return odd.keys() <= set(rig.quarantined())
+
+    with suppress(ServerFailedError):
+        wait_until(is_aside, seconds=2 * _CURED_S, what="odd rows in quarantine")
+    lacking = odd.keys() - set(rig.quarantined())
+    assert [odd[each] for each in lacking] == [], "are not in quarantine"
+    assert set(rig.quarantined()) == odd.keys()
     for daemon in world.daemons.values():
         assert daemon.process is not None
         daemon.process.terminate()
