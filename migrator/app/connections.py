@@ -12,9 +12,12 @@ from sqlalchemy.exc import ArgumentError
 
 from migrator.config import Settings
 from migrator.config.settings import is_loopback
+from migrator.database.engine import with_driver
 from migrator.errors import ConfigError
-from migrator.preflight.checks_connections import Connected, Protection
+from migrator.preflight.context import Connected, Protection
 from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.management import management_settings
 
 _SSLMODES: Final = {
     "require": Protection.ENCRYPTED,
@@ -22,13 +25,6 @@ _SSLMODES: Final = {
     "verify-full": Protection.VERIFIED,
 }
 """Of libpq; with the others, ``prefer`` among them, a server may do without TLS."""
-_BY_TLS: Final = {
-    (False, False): Protection.NONE,
-    (False, True): Protection.NONE,
-    (True, False): Protection.ENCRYPTED,
-    (True, True): Protection.VERIFIED,
-}
-"""Whether there is TLS, and whether the certificate is verified."""
 
 
 def connections(settings: Settings) -> Iterator[Connected]:
@@ -36,36 +32,43 @@ def connections(settings: Settings) -> Iterator[Connected]:
     for subject, secret in (("store", settings.store.url), ("ledger", settings.ledger.url)):
         if secret is not None and (found := _database(subject, secret)) is not None:
             yield found
+    verifies = settings.broker.tls.verify
+    for subject, host, uses_tls, remedy in _of_the_broker(settings):
+        if not is_loopback(host):
+            by_tls = Protection.VERIFIED if verifies else Protection.ENCRYPTED
+            yield Connected(
+                subject=subject,
+                host=host,
+                protection=by_tls if uses_tls else Protection.NONE,
+                remedy=f"use {remedy}, and broker.tls.verify = true",
+            )
+
+
+def _of_the_broker(settings: Settings) -> Iterator[tuple[str, str, bool, str]]:
+    """Yield its nodes and its management APIs: what it is, host, whether with TLS, and how."""
     broker = settings.broker
-    verifies = broker.tls.verify
-    if broker.url is not None:
-        try:
-            nodes = parse_addresses(broker.url.get_secret_value())
-        except ConfigError:  # the check that connects says so
-            nodes = ()
-        for node in nodes:
-            if not is_loopback(node.host):
-                yield Connected(
-                    subject="broker",
-                    host=node.host,
-                    protection=_BY_TLS[node.use_tls, verifies],
-                    remedy="use amqps:// in broker.url, and broker.tls.verify = true",
-                )
-    if broker.management_url is not None:
-        for text in broker.management_url.get_secret_value().split("\n"):
-            parts = urlsplit(text)
-            if parts.hostname and not is_loopback(parts.hostname):
-                yield Connected(
-                    subject="management API",
-                    host=parts.hostname,
-                    protection=_BY_TLS[parts.scheme == "https", verifies],
-                    remedy="use https:// in broker.management_url, and broker.tls.verify = true",
-                )
+    if broker.url is None:
+        return
+    try:  # of an address that cannot be read the check that connects says so
+        nodes = parse_addresses(broker.url.get_secret_value())
+        urls = broker.management_url.get_secret_value().split("\n") if broker.management_url else []
+        apis = [management_settings(nodes[0], each, TlsFiles()).url for each in urls]
+    except ConfigError:
+        return
+    for node in nodes:
+        yield "broker", node.host, node.use_tls, "amqps:// in broker.url"
+    for api in map(urlsplit, apis):
+        yield (
+            "management API",
+            api.hostname or "",
+            api.scheme == "https",
+            "https:// in broker.management_url",
+        )
 
 
 def _database(subject: str, secret: SecretStr) -> Connected | None:
     try:
-        url = make_url(secret.get_secret_value())
+        url = with_driver(make_url(secret.get_secret_value()))
     except ArgumentError:  # of a document store, or the check that connects says so
         return None
     host = _text(url, "host") or url.host or ""
@@ -74,7 +77,7 @@ def _database(subject: str, secret: SecretStr) -> Connected | None:
     if url.get_backend_name() == "postgresql":
         protection = _SSLMODES.get(_text(url, "sslmode"), Protection.NONE)
         added = "sslmode=verify-full&sslrootcert=FILE"
-    elif url.get_backend_name() in ("mysql", "mariadb"):
+    elif url.get_backend_name() == "mysql":
         protection = Protection.VERIFIED if url.query.get("ssl_ca") else Protection.NONE
         added = "ssl_ca=FILE"
     else:

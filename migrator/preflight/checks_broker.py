@@ -21,6 +21,7 @@ from migrator.preflight.context import (
     Context,
     DelaysContext,
     Finding,
+    Protection,
     Satellites,
     destination_rows,
     hidden,
@@ -107,6 +108,28 @@ def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
         )
     else:
         yield ok("broker", f"{server.product} {server.version} answers")
+
+
+_UNPROTECTED: Final = {
+    Protection.NONE: "the connection to {} is not encrypted, or only if the server wants it: "
+    "anyone who can read the network can read the timeouts, and may get the password",
+    Protection.ENCRYPTED: "the certificate of {} is not verified: another machine on the "
+    "network can take its place, and gets the password",
+}
+
+
+def encryption(context: Context) -> Iterator[Finding]:
+    """Can others on the network read passwords and timeouts, or take a server's place?
+
+    Warn of connections to other machines without TLS, or whose certificate is not verified.
+    """
+    if not context.connections:
+        yield ok("connections", "none to another machine is known")
+    for each in context.connections:
+        if text := _UNPROTECTED.get(each.protection):
+            yield warning(each.subject, text.format(each.host), each.remedy)
+        else:
+            yield ok(each.subject, f"encrypted, and the certificate of {each.host} is verified")
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────

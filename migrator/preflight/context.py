@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
@@ -28,7 +28,6 @@ from migrator.stores.ports import Store
 if TYPE_CHECKING:
     from migrator.delays.broker import BrokerFacts
     from migrator.ledger.queries import SqlHandOvers
-    from migrator.preflight.checks_connections import Connected
     from migrator.preflight.queries import LedgerFacts
 
 MIGRATE: Final = "migrate"
@@ -48,6 +47,27 @@ class Satellites:
     error_queue: str
     retry_queues: Sequence[str]
     """Ours, whether they exist already or not; may be empty."""
+
+
+class Protection(Enum):
+    """How a connection to another machine is protected."""
+
+    NONE = auto()
+    ENCRYPTED = auto()
+    """The certificate is not verified."""
+    VERIFIED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected:
+    """One server on another machine."""
+
+    subject: str
+    """As a finding names it: ``store``, ``ledger``, ``broker``, ``management API``."""
+    host: str
+    protection: Protection
+    remedy: str
+    """What makes it ``VERIFIED``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
 from migrator.preflight import checks_broker as broker
-from migrator.preflight import checks_connections as connections
 from migrator.preflight import checks_delays as delays
 from migrator.preflight import checks_destinations as rows
 from migrator.preflight import checks_store as store
@@ -45,7 +44,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "delay-entities": delays.delay_entities,
     "destinations": rows.destinations,
     "due-times": store.due_times,
-    "encryption": connections.encryption,
+    "encryption": broker.encryption,
     "endpoints": store.endpoints,
     "exchange-types": rows.exchange_types,
     "full-queues": rows.full_queues,

@@ -6,7 +6,7 @@ import pytest
 
 from migrator.app.connections import connections
 from migrator.config import Settings
-from migrator.preflight.checks_connections import encryption
+from migrator.preflight.checks_broker import encryption
 from migrator.preflight.context import Level
 from tests.unit.preflight.fakes import context
 
@@ -58,6 +58,13 @@ def test_a_database_on_another_machine(url: str, level: Level, text: str) -> Non
     assert (subject, said) == ("store", level)
     assert text in told
     assert "secret" not in told
+
+
+def test_an_address_that_cannot_be_read_is_left_to_the_check_that_connects() -> None:
+    """It says what is wrong; nothing fails here."""
+    broker = {"url": "amqp://b", "management_url": "http://[::1"}
+    ((subject, level, _),) = found(broker=broker)
+    assert (subject, level) == ("connections", Level.OK)
 
 
 def test_each_node_and_the_api() -> None:
