@@ -147,7 +147,7 @@ class ServerProcess:
         user: str | None = None,
         death: str = "KILL",
     ) -> None:
-        """Start the program in a process group of its own; its output goes to the log file.
+        """Start the program in its own session; its output goes to the log file.
 
         When this process ends, for whatever reason, the program gets the signal ``death``.
         """
@@ -162,7 +162,7 @@ class ServerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    process_group=0,
+                    start_new_session=True,
                 )
 
         self._process = _start_for_life(popen)
