@@ -335,12 +335,10 @@ class Poller:
         if not due:
             return
         routes = self.routes.answers({QueueName(held.destination) for held in due})
-        is_any_cured = any(not isinstance(each, Unreachable) for each in routes.values())
-        if len(due) == LOOKS and not is_any_cured:
+        lost = {name: route for name, route in routes.items() if isinstance(route, Unreachable)}
+        if len(due) == LOOKS and len(lost) == len(routes):
             self._look_at_s = now_s + FULL_LOOK_EVERY_S
-        for held in due:
-            route = routes[QueueName(held.destination)]
-            self.held.judge(held, route if isinstance(route, Unreachable) else None, now=now)
+        self.held.judge(due, lost, now=now)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────
 

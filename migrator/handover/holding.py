@@ -214,8 +214,8 @@ class Holding:
         cured = names - lost.keys()
         self.forget(cured)
         now = self.clock.now()
-        for of, held in due:
-            of.judge(held, lost.get(QueueName(held.destination)), now=now)
+        for of in {id(of): of for of, _ in due}.values():
+            of.judge([held for its, held in due if its is of], lost, now=now)
         return bool(cured)
 
 

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import writing
@@ -28,7 +28,7 @@ from migrator.ledger.states import Mode
 from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import BatchId
+from migrator.nservicebus.timeouts import BatchId, QueueName
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ _IDLE: Final = timedelta(minutes=1)
 """A destination without parked rows is forgotten after so long."""
 _TRIES: Final = 50
 """Each vain one means that another process wrote or removed the same row meanwhile."""
+_KEY: Final = ("source", "destination")
 _MESSAGE_DECIDES: Final = frozenset({"unroutable", "refused", "no-answer"})
 """Reasons that no look at the broker rules out."""
 
@@ -155,11 +156,13 @@ class HeldDestinations:
         """
         with self._lock:
             is_probe = batch.id in self._probing
-            for destination, why in dict(lost.values()).items():
-                # else it is held: this one was claimed before, or has just been written
-                if is_probe or destination not in self._held:
-                    self._note_lost(destination, why, now=now)
-                self._lost_with[destination] = batch.id
+            destinations = dict(lost.values())
+            # what is held already was claimed before, or has just been written
+            new = {n: why for n, why in destinations.items() if is_probe or n not in self._held}
+            if new:
+                for held in self.hold(new, now=now):
+                    self._log_held(held)
+            self._lost_with |= dict.fromkeys(destinations, batch.id)
             self._probing.discard(batch.id)
         self._fault("park.held")
         rows = {index: destination for index, (destination, _) in lost.items()}
@@ -167,34 +170,40 @@ class HeldDestinations:
         self._fault("park.parked")
         return batch
 
-    def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
-        """Hold *destination* for a while, twice as long as the last time; return for how long."""
-        with self._lock:
-            before = self._held.get(destination)
-            tries = 1 if before is None else before.tries + 1
-            held = HeldDestination(
-                endpoint=self.endpoint.name,
-                source=self.endpoint.source,
-                destination=destination,
-                reason=str(why.reason),
-                detail=why.detail,
-                tries=tries,
-                since=now if before is None else before.since,
-                next_try_at=now + _wait_for(str(why.reason), tries),
-            )
-            self._ledger.hold(held)
-            self._held[destination] = held
-            self._ready.pop(destination, None)
-            return held
+    def hold(self, lost: Mapping[str, Unreachable], *, now: datetime) -> Sequence[HeldDestination]:
+        """Hold destinations for a while, each twice as long as its last time; return for how long.
 
-    def _note_lost(self, destination: str, why: Unreachable, *, now: datetime) -> None:
-        held = self.hold(destination, why, now=now)
+        All in one transaction.
+        """
+        with self._lock:
+            found = [self._held_again(name, why, now) for name, why in lost.items()]
+            self._ledger.hold(found)
+            for held in found:
+                self._held[held.destination] = held
+                self._ready.pop(held.destination, None)
+            return found
+
+    def _held_again(self, destination: str, why: Unreachable, now: datetime) -> HeldDestination:
+        before = self._held.get(destination)
+        tries = 1 if before is None else before.tries + 1
+        return HeldDestination(
+            endpoint=self.endpoint.name,
+            source=self.endpoint.source,
+            destination=destination,
+            reason=str(why.reason),
+            detail=why.detail,
+            tries=tries,
+            since=now if before is None else before.since,
+            next_try_at=now + _wait_for(str(why.reason), tries),
+        )
+
+    def _log_held(self, held: HeldDestination) -> None:
         _log.warning(
             "a destination takes no messages; its timeouts are parked in the ledger",
             extra={
                 "action": "destination_held",
                 "endpoint": self.endpoint.name,
-                "destination": destination,
+                "destination": held.destination,
                 "reason": held.reason,
                 "detail": held.detail,
                 "tries": held.tries,
@@ -202,32 +211,48 @@ class HeldDestinations:
             },
         )
 
-    def judge(self, held: HeldDestination, why: Unreachable | None, *, now: datetime) -> None:
-        """Hold what was looked at for longer, or no longer, or have a message decide.
+    def judge(
+        self,
+        checked: Collection[HeldDestination],
+        lost: Mapping[QueueName, Unreachable],
+        *,
+        now: datetime,
+    ) -> None:
+        """Hold what was checked for longer, or no longer, or have a message decide.
 
-        *why* it cannot be reached, as the broker says; None: there is a way to it.
+        *lost*: those that cannot be reached, as the broker says; there is a way to the others.
         """
+        cured = list[HeldDestination]()
         with self._lock:
-            if self._held.get(held.destination) != held:
-                return  # another thread has tried it meanwhile
-            if why is not None:
-                self.hold(held.destination, why, now=now)
-                return
-            if held.reason in _MESSAGE_DECIDES:
-                later = replace(held, next_try_at=now + _wait_for(held.reason, held.tries))
-                if self._ledger.postpone(held, later.next_try_at):  # else another process tries it
-                    self._to_probe[held.destination] = None
-                self._held[held.destination] = later
-                return
-            self.free([held.destination])
-        _log.info(
-            "a destination can be reached again; its timeouts go on",
-            extra={
-                "action": "destination_reached",
-                "endpoint": self.endpoint.name,
-                "destination": held.destination,
-            },
-        )
+            # another thread may have tried one meanwhile
+            known = [each for each in checked if self._held.get(each.destination) == each]
+            names = [QueueName(each.destination) for each in known]
+            still: dict[str, Unreachable] = {name: lost[name] for name in names if name in lost}
+            if still:
+                self.hold(still, now=now)
+            for each in known:
+                if each.destination in still:
+                    continue
+                if each.reason in _MESSAGE_DECIDES:
+                    self._have_probed(each, now)
+                else:
+                    cured.append(each)
+            self.free(each.destination for each in cured)
+        for each in cured:
+            _log.info(
+                "a destination can be reached again; its timeouts go on",
+                extra={
+                    "action": "destination_reached",
+                    "endpoint": self.endpoint.name,
+                    "destination": each.destination,
+                },
+            )
+
+    def _have_probed(self, held: HeldDestination, now: datetime) -> None:
+        later = replace(held, next_try_at=now + _wait_for(held.reason, held.tries))
+        if self._ledger.postpone(held, later.next_try_at):  # else another process tries it
+            self._to_probe[held.destination] = None
+        self._held[held.destination] = later
 
     def reached(self, destinations: Collection[str], *, by: BatchId) -> None:
         """Hold *destinations*, which took messages, no longer; not those that refused some *by* it.
@@ -302,26 +327,29 @@ class SqlHeldDestinations(LedgerPart):
         table = self._tables.held_destination
         query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
         doing = f"reading the held destinations of {endpoint.name}"
-        return [HeldDestination(**row._mapping) for row in self._read(query, doing=doing)]
+        return held_rows(table, self._read(query, doing=doing))
 
-    def hold(self, held: HeldDestination) -> None:
-        """Record that rows for a destination wait; replaces what was recorded for it."""
-        doing = f"holding a destination of {held.endpoint}"
+    def hold(self, held: Sequence[HeldDestination]) -> None:
+        """Record that rows for destinations wait; replaces what was recorded for them."""
+        doing = "holding destinations"
+        # two processes that hold the same ones in another order would wait for each other
+        in_order = sorted(held, key=lambda each: (each.source, each.destination))
         for _ in range(_TRIES):
             with translating(LedgerError, doing=doing):
                 try:
                     with writing(self._engine) as connection:
-                        self._record(connection, held)
-                except IntegrityError:  # somebody else wrote its first row just now
+                        for each in in_order:
+                            self._write(connection, each)
+                except IntegrityError:  # somebody else wrote the first row of one just now
                     continue
             return
-        raise LedgerError(f"{doing} failed: other processes keep changing it; try again")
+        raise LedgerError(f"{doing} failed: other processes keep changing them; try again")
 
-    def _record(self, connection: Connection, held: HeldDestination) -> None:
+    def _write(self, connection: Connection, held: HeldDestination) -> None:
         table = self._tables.held_destination
         values = asdict(held) | {"detail": held.detail or "-"}  # on Oracle, nothing would be NULL
         del values["rows"]
-        key = {name: values.pop(name) for name in ("source", "destination")}
+        key = {name: values.pop(name) for name in _KEY}
         is_it = [table.c[name] == value for name, value in key.items()]
         if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
             connection.execute(insert(table).values(key | values))
@@ -349,6 +377,25 @@ class SqlHeldDestinations(LedgerPart):
         )
         with self._writing(f"freeing destinations of {endpoint.name}") as connection:
             connection.execute(statement)
+
+
+def held_rows(
+    table: Table, rows: Iterable[Row[Any]], parked: Mapping[tuple[str, str], int] | None = None
+) -> Sequence[HeldDestination]:
+    """Return what *rows*, of all columns of *table*, tell; a daemon at rest reads thousands.
+
+    *parked*: rows by source and destination, where they were counted.
+    """
+    names = table.c.keys()
+    source, destination = map(names.index, _KEY)
+    counts = parked or {}
+    return [
+        HeldDestination(
+            **dict(zip(names, row, strict=True)),
+            rows=counts.get((row[source], row[destination]), 0),
+        )
+        for row in rows
+    ]
 
 
 def _why(held: HeldDestination) -> Unreachable:

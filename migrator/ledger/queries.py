@@ -14,6 +14,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, func, sel
 from migrator.database.portable import among, prefer_indexes
 from migrator.database.types import database_now
 from migrator.ledger.batches import batch_of
+from migrator.ledger.held_destinations import held_rows
 from migrator.ledger.identity import check_identity
 from migrator.ledger.parking import parked_rows
 from migrator.ledger.report import (
@@ -267,12 +268,9 @@ class LedgerQueries(LedgerPart):
 
     def _held(self, connection: Connection) -> Sequence[HeldDestination]:
         table, parked = self._tables.held_destination, Counter[tuple[str, str]]()
-        for row in connection.execute(parked_rows(self._tables.batch)):
-            parked[row.source, row.destination] += int(row.rows)
-        found = [
-            HeldDestination(**row, rows=parked[row["source"], row["destination"]])
-            for row in connection.execute(select(table)).mappings()
-        ]
+        for _, source, destination, rows in connection.execute(parked_rows(self._tables.batch)):
+            parked[source, destination] += int(rows)
+        found = held_rows(table, connection.execute(select(table)), parked)
         return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
 
 

@@ -157,7 +157,7 @@ def test_held_destinations_are_kept_per_endpoint(site: Site) -> None:
     odd = held("Büro 'x'; --@MACHINE", tries=7, detail="ä", since=NOW - timedelta(microseconds=1))
     later = held("A", tries=2, reason="unroutable", next_try_at=NOW + timedelta(hours=1))
     for each in (odd, held("A"), held("B"), held("A", endpoint=BILLING), later):
-        site.held.hold(each)
+        site.held.hold([each])
     assert site.held.held(SALES) == [later, held("B"), odd]
     for _ in range(2):
         site.held.free(SALES, ["A", odd.destination, "never held"])

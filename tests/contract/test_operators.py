@@ -91,8 +91,9 @@ def test_progress_shows_what_dispatchers_do(site: Site) -> None:
     site.lease(0)
     site.dispatched_batch(endpoint, lease, max_rows=2)
     held = held_destination("Büro", endpoint, tries=3, next_try_at=NOW + timedelta(seconds=20))
-    site.held.hold(held)
-    site.held.hold(replace(held, endpoint=EndpointName("Billing"), source="x", destination="A"))
+    site.held.hold([held])
+    elsewhere = replace(held, endpoint=EndpointName("Billing"), source="x", destination="A")
+    site.held.hold([elsewhere])
     progress = site.queries.progress()
     assert [(e.dispatched, e.in_flight, e.handed_over) for e in progress.endpoints] == [(2, 0, 0)]
     assert [(lane.lane, lane.serves) for lane in progress.lanes] == [(0, None), (1000, site.source)]

@@ -203,7 +203,7 @@ def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
         next_try_at=NOW,
     )
     assert site.leases.dispatcher_lane(endpoint) == FIRST_DISPATCHER_LANE
-    site.held.hold(held)
+    site.held.hold([held])
     assert site.held.held(endpoint) == [held]
     site.held.free(endpoint, ["A"])
     assert site.dispatched.prune(lease, older_than=timedelta(0)) == 0

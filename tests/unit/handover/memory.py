@@ -76,8 +76,8 @@ class MemoryHeld(SqlHeldDestinations):
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         return list(self.now.values())
 
-    def hold(self, held: HeldDestination) -> None:
-        self.now[held.destination] = held
+    def hold(self, held: Sequence[HeldDestination]) -> None:
+        self.now |= {each.destination: each for each in held}
 
     def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
         for name in destinations:

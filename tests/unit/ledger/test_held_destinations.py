@@ -48,17 +48,18 @@ def test_what_is_held_survives_the_process_until_it_is_freed() -> None:
     """Tries and the beginning are the ledger's; what is freed is forgotten everywhere."""
     ledger = MemoryLedger([])
     park(ledger, "Gone")
-    held_in(ledger).hold("Gone", GONE, now=START)
+    held_in(ledger).hold({"Gone": GONE}, now=START)
     after = held_in(ledger)
     assert after.unreachable(["Gone", "Billing"]) == {"Gone": GONE}
-    again = after.hold("Gone", GONE, now=START + timedelta(seconds=5))
+    (again,) = after.hold({"Gone": GONE}, now=START + timedelta(seconds=5))
     assert (again.tries, again.since) == (2, START)
     assert not after.to_try(START + timedelta(seconds=14))
     assert [each.destination for each in after.to_try(START + timedelta(seconds=15))] == ["Gone"]
 
     after.free(["Gone", "Never"])
     assert (len(after), ledger.held.now, after.has_ready) == (0, {}, True)
-    assert after.hold("Gone", GONE, now=START).tries == 1
+    (anew,) = after.hold({"Gone": GONE}, now=START)
+    assert anew.tries == 1
     assert not after.has_ready
 
 
@@ -68,8 +69,8 @@ def test_rows_that_are_parked_for_what_is_not_held_go_on() -> None:
     park(ledger, "Back")
     first = held_in(ledger)
     assert first.has_ready
-    first.hold("Empty", GONE, now=START - timedelta(minutes=10))
-    first.hold("New", GONE, now=START)
+    first.hold({"Empty": GONE}, now=START - timedelta(minutes=10))
+    first.hold({"New": GONE}, now=START)
     first.load(START)
     assert list(ledger.held.now) == ["New"]
 
@@ -77,9 +78,9 @@ def test_rows_that_are_parked_for_what_is_not_held_go_on() -> None:
 def test_a_clock_that_was_an_hour_ahead_holds_nothing_for_an_hour() -> None:
     """Once it is put right, what was held by it is tried at once."""
     held = held_in(MemoryLedger([]))
-    held.hold("Gone", GONE, now=START + timedelta(hours=1))
+    held.hold({"Gone": GONE}, now=START + timedelta(hours=1))
     assert [each.destination for each in held.to_try(START)] == ["Gone"]
-    held.hold("Gone", GONE, now=START)
+    held.hold({"Gone": GONE}, now=START)
     assert not held.to_try(START)
 
 
@@ -88,7 +89,7 @@ def test_waits_end_by_what_the_destination_lacks(why: Unreachable, seconds: floa
     """A queue is made, and gets room, at any time; a way that leads nowhere stays for long."""
     held = held_in(MemoryLedger([]))
     for _ in range(9):
-        held.hold("Gone", why, now=START)
+        held.hold({"Gone": why}, now=START)
     assert wait_s(held, "Gone", START) == seconds
 
 
@@ -96,7 +97,7 @@ def test_a_few_are_looked_at_in_one_go_longest_due_first() -> None:
     """However many there are, so that they cost the same."""
     held = held_in(MemoryLedger([]))
     for number in range(30):
-        held.hold(f"Gone{number}", GONE, now=START - timedelta(seconds=number))
+        held.hold({f"Gone{number}": GONE}, now=START - timedelta(seconds=number))
     looked = held.to_try(START + timedelta(minutes=1), at_most=LOOKS)
     assert [each.destination for each in looked] == [f"Gone{n}" for n in range(29, 19, -1)]
 
@@ -107,13 +108,13 @@ def test_where_only_a_message_can_tell_one_row_is_sent(why: Unreachable) -> None
     ledger = MemoryLedger([])
     ledger.parked["Gone"] = [timeout(n, -10.0 + n, destination="Gone") for n in range(5)]
     held = held_in(ledger)
-    held.hold("Gone", why, now=START)
+    held.hold({"Gone": why}, now=START)
     later = START + timedelta(seconds=5)
     wanted = Wanted(run=RUN, mode=Mode.STAGED, lease=LEASE, most_rows=100)
     assert held.next_batch(wanted, now=later) is None
 
     (due,) = held.to_try(later)
-    held.judge(due, None, now=later)
+    held.judge([due], {}, now=later)
     probe = held.next_batch(wanted, now=later)
     assert probe is not None
     assert (probe.size, probe.mode) == (1, Mode.DIRECT)
@@ -127,7 +128,7 @@ def test_where_only_a_message_can_tell_one_row_is_sent(why: Unreachable) -> None
 
     later += timedelta(seconds=10)
     (due,) = held.to_try(later)
-    held.judge(due, None, now=later)
+    held.judge([due], {}, now=later)
     probe = held.next_batch(wanted, now=later)
     assert probe is not None
     held.reached(["Gone"], by=probe.id)
@@ -151,11 +152,11 @@ def test_what_waits_for_a_message_and_is_due_later_goes_on_after_minutes() -> No
     ledger = MemoryLedger([])
     ledger.parked["Gone"] = [timeout(1, 86_400.0, destination="Gone")]
     held = held_in(ledger)
-    held.hold("Gone", UNBOUND, now=START)
+    held.hold({"Gone": UNBOUND}, now=START)
     wanted = Wanted(run=RUN, mode=Mode.STAGED, lease=LEASE, most_rows=100)
     for minutes, size in ((1, None), (6, 1)):
         now = START + timedelta(minutes=minutes)
         (due,) = held.to_try(now)
-        held.judge(due, None, now=now)
+        held.judge([due], {}, now=now)
         found = held.next_batch(wanted, now=now)
         assert (found and found.size, found and found.mode) == (size, size and Mode.STAGED)
