@@ -64,6 +64,8 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "whose word",
     "command_given": "an operator's command: who gave it, and the answer",
     "commit_resolved": "the outcome of a commit that a crash interrupted is known now",
+    "content_kept": "everything is finished, and the ledger keeps headers and bodies of what was "
+    "moved, because `ledger.purge_after` is not set",
     "critical_load": "a critical limit was passed; the process finishes what it has and ends",
     "database_failed_over": "another database server took over, and nothing committed is missing",
     "destination_held": "a destination cannot be reached; its timeouts wait in the store",

@@ -10,6 +10,7 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.app.preflight import check_context
+from migrator.app.remaining import kept_text
 from migrator.config import EndpointMode
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
@@ -39,6 +40,7 @@ from migrator.stores.endpoints import (
     chosen_endpoints,
     present_endpoints,
 )
+from migrator.text import counted, size_words
 
 CAUTIOUS_RATES: Final = {Mode.STAGED: 2_000.0, Mode.DIRECT: 4_000.0}
 """Messages per second and process: about half of what was measured on two cores."""
@@ -127,8 +129,8 @@ def take_preview(
         refuse(seen)
     unread = [finding for finding in seen if finding.check == UNREADABLE]
     taken_at = app.clock.now()
-    counted = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
-    found = counted.previews
+    read = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
+    found = read.previews
     modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
     sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
     moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
@@ -147,7 +149,7 @@ def take_preview(
         keeps_to_levels=given.pace is HandOverPace.LEVELS,
         bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
     )
-    return preview, [*unread, *counted.unreadable]
+    return preview, [*unread, *read.unreadable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,7 @@ class Plan:
     findings: Sequence[Finding]
     asks_broker: bool
     """Whether checks that ask the broker are among them."""
+    purge_after: timedelta | None
 
     @property
     def served(self) -> Collection[str]:
@@ -181,6 +184,15 @@ class Plan:
         return {name: count for name, count in sorted(rows.items()) if name in warned}
 
     @property
+    def content_kept(self) -> str | None:
+        """What the ledger would keep for good; None: nothing."""
+        moved = () if self.preview is None else self.preview.endpoints
+        if not (rows := sum(each.to_hand_over for each in moved)):
+            return None
+        size = size_words(sum(each.bytes for each in moved))
+        return kept_text(self.purge_after, f"{counted(rows, 'message')} ({size})")
+
+    @property
     def document(self) -> dict[str, object]:
         """The same as plain values for JSON (``migrator/preview/1``, without the schema)."""
         return {
@@ -188,6 +200,7 @@ class Plan:
             "verdict": verdict(self.findings),
             "asks_broker": self.asks_broker,
             "waiting": self.waiting,
+            "content_kept": self.content_kept,
             "findings": [asdict(each) for each in self.findings],
         }
 
@@ -220,7 +233,12 @@ def take_plan(
     findings = by_check([*run_checks(context, only=only), *unread])
     if problem is not None and verdict(findings) is not Level.REFUSED:
         raise problem
-    return Plan(preview=found, findings=findings, asks_broker=asks_broker)
+    return Plan(
+        preview=found,
+        findings=findings,
+        asks_broker=asks_broker,
+        purge_after=app.settings.ledger.purge_after,
+    )
 
 
 def _exchange_cost_s(app: App) -> float:

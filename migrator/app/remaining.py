@@ -196,6 +196,16 @@ def left_text(remaining: Remaining) -> str:
     return f"{said}: {overdue}, and {nobody}"
 
 
+def kept_text(purge_after: timedelta | None, what: str = "what was moved") -> str | None:
+    """Return that the ledger keeps the content of *what* for good; None: it does not."""
+    if purge_after is not None:
+        return None
+    return (
+        f"The ledger keeps headers and bodies of {what} for good: set `ledger.purge_after`, or run "
+        "`migrator db purge`."
+    )
+
+
 # ── reading it ──────────────────────────────────────────────────────────────────────────────────
 
 

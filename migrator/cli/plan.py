@@ -197,6 +197,8 @@ def _remarks(found: Preview, plan: Plan) -> Iterator[str]:
         f"{counted(total, 'message')}, {size_words(size)}; "
         f"{about(found.estimated.total_seconds())} at {at}"
     )
+    if kept := plan.content_kept:
+        yield kept
     if (late := found.late_at_full_pace) >= _WORTH_TELLING:
         yield (
             'with handover.pace = "full" the last one would be '

@@ -14,7 +14,7 @@ from typing import Final
 
 from migrator.app import App
 from migrator.app.preflight import new_rechecks
-from migrator.app.remaining import needs_attention
+from migrator.app.remaining import kept_text, needs_attention
 from migrator.app.start import StartChecks, check_start
 from migrator.cli.output import AMBER, progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
@@ -164,6 +164,8 @@ def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, sessio
         except MigratorError:  # the exit code says what is wrong; the ledger can be read later
             return
     documents = endpoint_documents(found)
+    has_finished = any(each.is_finished and each.counts.handed_over for each in ends)
+    kept = kept_text(app.settings.ledger.purge_after) if has_finished else None
     if session.wants_json:
         told = {e.endpoint: end_document(e) for e in ends}
         for each, document in zip(found, documents, strict=True):
@@ -173,12 +175,14 @@ def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, sessio
         rows = [asdict(each) for each in end.held]
         left_out = [each.facts for each in end.left_out]
         found_all = {"endpoints": documents, "held": rows, "left_out": left_out}
-        write_json("run", {**outcome, **found_all})
+        write_json("run", {**outcome, **found_all, "content_kept": kept})
         return
     write_endpoints(documents)
     for one in ends:
         style = AMBER if needs_attention(one.progress, one.remaining) else ""
         write_text(f"{one.endpoint}: {one.text}", style=style)
+    if kept:
+        write_text(kept)
     for reason in end.left_out:
         write_text(f"{reason.endpoint} was left: {reason.text}", style=AMBER)
     if end.held:

@@ -240,6 +240,8 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         write_drawn(table, width=_WIDTH)
     for line, style in _left_lines(found["endpoints"]):
         write_text(line, style=style)
+    if kept := found.get("content_kept"):  # a daemon of an older version does not say it
+        write_text(kept)
     for hold in found["holds"]:
         whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
         write_text(f"{whom} has waited since {_time(hold['since'])}: {hold['text']}")

@@ -19,7 +19,7 @@ from typing import Final
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
-from migrator.app.remaining import RemainingReader
+from migrator.app.remaining import RemainingReader, kept_text
 from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
@@ -272,7 +272,7 @@ class _Daemon:
             self._moved,
             selection=self._runtime.selection,
             progress=app.queries.progress,
-            finished=self._hook_events.finished,
+            finished=self._all_finished,
         )
         self._poller = StatusPoller(
             app,
@@ -385,9 +385,18 @@ class _Daemon:
                 progress, ends = self._finish.at_end(self._endpoints, self._stop.left_locked)
                 if code in _IS_DONE:
                     self._hook_events.polled(progress)
-                    self._hook_events.finished(ends)
+                    self._all_finished(ends)
         left_out = [each for each in self._throttle.reasons() if each.signal in LEAVING]
         return RunEnd(code=code, held=held or (), left_out=left_out, endpoints=ends)
+
+    def _all_finished(self, ends: Sequence[EndpointEnd]) -> None:
+        kept = kept_text(self._app.settings.ledger.purge_after)
+        if kept and any(each.counts.handed_over for each in ends):
+            _log.info(
+                "the ledger keeps the content of what was moved",
+                extra={"action": "content_kept", "text": kept},
+            )
+        self._hook_events.finished(ends)
 
     def _failure_code(self) -> ExitCode | None:
         """Return why it ended before all was done that can be; None: it did not."""

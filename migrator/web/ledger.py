@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from migrator.app import App
-from migrator.app.remaining import Phase, Remaining, RemainingReader, is_finished
+from migrator.app.remaining import Phase, Remaining, RemainingReader, is_finished, kept_text
 from migrator.config.work import EndpointMode
 from migrator.delays.routing import PROBED
 from migrator.errors import MigratorError, StoreLocked
@@ -72,9 +72,12 @@ class LedgerReader:
         rollback = self._way_back(progress)
         if app.settings.probe.every is not None:
             probe = app.queries.latest_event(PROBED)
+        finished = {view.endpoint for view in views if view.phase is Phase.FINISHED}
+        moved = any(e.handed_over for e in progress.endpoints if e.endpoint in finished)
         return {
             "told_by": told_by,
             **status_document(progress, views, holds),
+            "content_kept": kept_text(app.settings.ledger.purge_after) if moved else None,
             "not_counted": [
                 {"endpoint": name, "text": text}
                 for name, text in sorted((self._not_counted or not_counted or {}).items())

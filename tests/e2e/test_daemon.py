@@ -421,7 +421,26 @@ def test_a_run_ends_with_who_sends_what_is_left(rig: Rig) -> None:
     rig.insert([row()])
     (found,) = json.loads(rig.must(*once, "--json"))["endpoints"]
     assert (found["is_finished"], found["text"]) == (True, f"Done: 1 moved. 3 {said}")
-    assert rig.must(*once, "--cutoff", "0s").endswith("\nSales: Done: 4 moved.\n")
+    assert "\nSales: Done: 4 moved.\n" in rig.must(*once, "--cutoff", "0s")
+
+
+@pytest.mark.parametrize("purge_after", ["", "90d"])
+def test_whoever_decides_is_told_what_the_ledger_keeps(rig: Rig, purge_after: str) -> None:
+    """Before it begins and once it is finished, unless it is purged in time."""
+    if purge_after:
+        rig.settings["MIGRATOR_LEDGER__PURGE_AFTER"] = purge_after
+    rig.prepare()
+    rig.insert([row() for _ in range(3)])
+    once = ("run", "--endpoint", "Sales", "--once")
+    said = [rig.must("preview"), json.loads(rig.must("preview", "--json"))["content_kept"]]
+    ended = rig.run(*once, "--json")
+    logged = [json.loads(line) for line in ended.stderr.splitlines() if "content_kept" in line]
+    said += [json.loads(ended.stdout)["content_kept"], *(line["text"] for line in logged)]
+    said += [rig.must(*once), rig.must("status")]
+    said += [json.loads(rig.must("status", "--json"))["content_kept"]]
+    kept = re.compile(r"keeps headers and bodies of (3 messages \(.+B\)|what was moved) for good")
+    found = [kept.search(" ".join((text or "").split())) for text in said]
+    assert [each is not None for each in found] == [not purge_after] * (6 if purge_after else 7)
 
 
 def test_a_daemon_is_finished_until_new_rows_come(rig: Rig, tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ class MemoryPanel:
     def ledger(self) -> Document | None:
         if self.trouble:
             return None
-        more: Document = {"not_counted": [], "rollback": None, "probe": None}
+        more: Document = {"content_kept": None, "not_counted": [], "rollback": None, "probe": None}
         shown = self.shown
         found = status_document(some_progress(), shown.endpoints, shown.holds)
         return {"told_by": "daemon", **found, **more}

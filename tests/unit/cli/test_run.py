@@ -81,6 +81,7 @@ def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code
         "exit_code": int(code),
         "outcome": code.name.lower(),
         "left_out": [],
+        "content_kept": None,
     }
     shown = program(*once, codes=[code]).out
     assert ("handed over" in shown, "Gone" in shown) == (True, True)
