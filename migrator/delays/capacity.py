@@ -226,15 +226,15 @@ def _send(
         published_s[delay_s] = time.monotonic() - began_s
         if len(result.confirmed) < messages:
             raise TargetError(f"the {version} levels did not take all messages of a measurement")
-    is_back = connection.loop.run(
-        lambda: all(len(found) >= messages for found in arrived_s.values()),
-        max(delays_s) + _PATIENCE_S,
-    )
-    if not is_back:
-        raise TargetError(
-            f"messages of a measurement are not back after {max(delays_s) + _PATIENCE_S:g} s; "
-            f"queue {queue} waits for them, and the broker deletes it after a day"
-        )
+    timeout_s = max(delays_s) + _PATIENCE_S
+    ends_s = time.monotonic() + timeout_s
+    while any(len(found) < messages for found in arrived_s.values()):
+        if (left_s := ends_s - time.monotonic()) <= 0:
+            raise TargetError(
+                f"messages of a measurement are not back after {timeout_s:g} s; "
+                f"queue {queue} waits for them, and the broker deletes it after a day"
+            )
+        connection.loop.wait_for_event(left_s)
     return tuple(
         Burst(
             delay_s=delay_s,

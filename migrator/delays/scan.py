@@ -337,9 +337,9 @@ class LevelScan:
             self._ask()
             return
         quiet_s = self._limits.quiet_s
-        is_there = self._connection.loop.run(lambda: bool(self._arrived), quiet_s)
+        self._connection.loop.wait_for_event(quiet_s)
         is_due = time.monotonic() - max(self._last_s, self._asked_s) >= quiet_s
-        if not is_there and is_due:
+        if not self._arrived and is_due:
             self._ask()
 
     def _ask(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -202,7 +203,10 @@ class RabbitLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for up to *wait_s* seconds."""
-        self._connection.loop.run(_never, wait_s)
+        ends_s = time.monotonic() + wait_s
+        self.serve()
+        while (left_s := ends_s - time.monotonic()) > 0:
+            self._connection.loop.wait_for_event(left_s)
 
     def serve(self) -> None:
         """Do what is due (heartbeats), without waiting; see ``Link``."""
@@ -233,7 +237,3 @@ class RabbitLink:
             )
             for message, delay_s in chunk
         ]
-
-
-def _never() -> bool:
-    return False

@@ -155,23 +155,6 @@ class EventLoop:
         if self._is_closed:
             raise TargetUnavailable("the link is closed")
 
-    def run(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the connections until *is_done* or the timeout; at least one step either way.
-
-        Returns what *is_done* said last. Raises as ``check`` and the guard do.
-        """
-        self.check()
-        deadline_s = time.monotonic() + timeout_s
-        left_s = timeout_s
-        while not is_done():
-            self.guard()
-            self.step(max(left_s, 0.0))
-            self.check()
-            if left_s <= 0:
-                return is_done()
-            left_s = deadline_s - time.monotonic()
-        return True
-
     def wait_for_event(self, timeout_s: float) -> None:
         """Serve the connections once something arrives, or after the timeout.
 
@@ -292,8 +275,13 @@ class Connection:
             custom_ioloop=self.loop.ioloop,
         )
         self.loop.adopt(self)  # not before: without a connection there is nothing to close
+        ends_s = time.monotonic() + _OPEN_TIMEOUT_S
         try:
-            self.loop.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
+            while (
+                not (self._is_open or self._refused is not None)
+                and (left_s := ends_s - time.monotonic()) > 0
+            ):
+                self.loop.wait_for_event(left_s)
         finally:
             if not self._is_open:
                 self._say_farewell(connection)
@@ -336,14 +324,10 @@ class Connection:
 
     def close_channel(self, channel: Any) -> None:
         """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""
+        closed: list[Any] = []
+        channel.add_on_close_callback(lambda *reason: closed.append(reason))
         self.send(channel.close)
-        if not self.loop.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
-            self.loop.fail(
-                TargetUnavailable(
-                    f"{self._address}: the broker did not answer the closing of a channel"
-                )
-            )
-            self.loop.check()
+        self._await(closed, "the closing of a channel")
 
     def call(self, method: Callable[..., object], *args: Any, **options: Any) -> Any:
         """Make one call that the broker answers, wait, and return the answer's method."""
@@ -422,11 +406,16 @@ class Connection:
 
     def flush(self, timeout_s: float) -> None:
         """Push the output towards the socket for a while; raises what the guard does."""
+        ends_s = time.monotonic() + timeout_s
         with contextlib.suppress(TargetError):
-            self.loop.run(lambda: self.buffered_bytes == 0, timeout_s)
+            while self.buffered_bytes and (left_s := ends_s - time.monotonic()) > 0:
+                self.loop.wait_for_event(left_s)
 
     def _await(self, answers: list[Any], doing: str) -> None:
-        if not self.loop.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
+        ends_s = time.monotonic() + _ANSWER_TIMEOUT_S
+        while not answers and (left_s := ends_s - time.monotonic()) > 0:
+            self.loop.wait_for_event(left_s)
+        if not answers:
             self.loop.fail(TargetUnavailable(f"{self._address}: no answer to {doing}"))
             self.loop.check()
 

@@ -132,6 +132,10 @@ class Publisher:
         self._is_trusted = True
         self._answers = 0
         self._bytes_out = 0
+        self._progress = 0, 0
+        """Answers, and bytes that went out, as last seen."""
+        self._progress_s = 0.0
+        """When they were other than before, or a wait began."""
 
     def _with_confirms(self, channel: Any) -> _Outgoing:
         outgoing = _Outgoing(channel)
@@ -159,19 +163,20 @@ class Publisher:
         target = _Target(attempt, result)
         source = iter(chunks)
         silent: set[int] = set()
+        self._progress_s = time.monotonic()
         while True:
-            silent |= self._wait(lambda: self._has_room(silence_s), target, silence_s)
+            while not self._has_room(silence_s):
+                silent |= self._wait(target, silence_s)
             try:
                 chunk = next(source, None)
             except MigratorError:  # there is no time now, say; what is sent is not sent again
-                self._wait(lambda: not target.unanswered, target, silence_s)
+                self._wait_for_answers(target, silence_s)
                 raise
             if chunk is None:
-                break
+                return silent | self._wait_for_answers(target, silence_s)
             self._connection.loop.guard()
             self._send(target, chunk)
-            self._connection.loop.step(0)
-        return silent | self._wait(lambda: not target.unanswered, target, silence_s)
+            self._connection.loop.serve()
 
     def end_listening(self) -> None:
         """Give up on answers that are late: the connection goes."""
@@ -223,40 +228,47 @@ class Publisher:
                 now_s,
             )
             outgoing.waiting_bytes += body_bytes
+        self._progress_s = now_s
         target.unanswered += len(chunk)
         if target.result.refused:
             target.result.refused.difference_update(message.row_index for message in chunk)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
-    def _wait(self, is_done: Any, target: _Target, silence_s: float) -> set[int]:
-        """Serve the connections until *is_done*; an endless silence ends the link.
+    def _wait_for_answers(self, target: _Target, silence_s: float) -> set[int]:
+        """Wait until all rows of *target* are answered; return those that were silent."""
+        silent: set[int] = set()
+        self._progress_s = time.monotonic()
+        while target.unanswered:
+            silent |= self._wait(target, silence_s)
+        return silent
+
+    def _wait(self, target: _Target, silence_s: float) -> set[int]:
+        """Serve the connections once something arrives; an endless silence ends the link.
 
         Returns the rows of *target* that were silent for *silence_s*.
         """
-        loop = self._connection.loop
-        check_s = _CHECK_S if silence_s == math.inf else _CHECK_SILENCE_S
-        progress, since_s = self._progress(), time.monotonic()
-        while not loop.run(is_done, check_s):
-            if self._connection.blocked_reason is not None:
-                self._blocked_s = time.monotonic()
-            elif silence_s < math.inf and (channels := self._beside_silent(silence_s)):
-                return self._set_silent_apart(target, channels[0])
-            latest = self._progress()
-            if latest != progress or self._connection.blocked_reason is not None:
-                progress, since_s = latest, time.monotonic()
-            elif time.monotonic() - since_s > self._limits.confirm_deadline_s:
-                unanswered = counted(len(self._current.waiting), "message is", "messages are")
-                loop.fail(
-                    TargetUnavailable(
-                        f"the broker has not answered for {self._limits.confirm_deadline_s:g} s; "
-                        f"{unanswered} without an answer"
-                    )
+        loop, deadline_s = self._connection.loop, self._limits.confirm_deadline_s
+        loop.wait_for_event(_CHECK_S if silence_s == math.inf else _CHECK_SILENCE_S)
+        now_s = time.monotonic()
+        is_blocked = self._connection.blocked_reason is not None
+        if is_blocked:
+            self._blocked_s = now_s
+        elif silence_s < math.inf and (channels := self._beside_silent(silence_s)):
+            return self._set_silent_apart(target, channels[0])
+        progress = self._answers, self._bytes_out - self._connection.buffered_bytes
+        if progress != self._progress or is_blocked:
+            self._progress, self._progress_s = progress, now_s
+        elif now_s - self._progress_s > deadline_s:
+            unanswered = counted(len(self._current.waiting), "message is", "messages are")
+            loop.fail(
+                TargetUnavailable(
+                    f"the broker has not answered for {deadline_s:g} s; "
+                    f"{unanswered} without an answer"
                 )
+            )
+            loop.check()
         return set()
-
-    def _progress(self) -> tuple[int, int]:
-        return self._answers, self._bytes_out - self._connection.buffered_bytes
 
     def _beside_silent(self, silence_s: float) -> Sequence[Any]:
         """Return a channel that was opened while queues answered nothing; empty: there is none yet.

@@ -360,7 +360,9 @@ def _kept(levels: Levels, *, again: int) -> tuple[list[int], list[ScanEnd]]:
     counts, ends, limits = list[int](), list[ScanEnd](), ScanLimits()
     for _ in range(again):
         scan = levels.scan(LEVEL, limits, keep_all)
-        levels.connection.loop.run(lambda: False, 1.0)  # as many as may come
+        ends_s = time.monotonic() + 1.0
+        while (left_s := ends_s - time.monotonic()) > 0:  # as many as may come
+            levels.connection.loop.wait_for_event(left_s)
         counts.append(0)
         while found := scan.receive(at_most=100):
             assert all(each.body == b"x" * 300_000 for each in found)

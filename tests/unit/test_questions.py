@@ -50,7 +50,7 @@ ACTS = frozenset(
     }
 )
 """Methods that change or wait for something; of a local value they do not count."""
-WAITS = frozenset({"run", "wait", "wait_for"})
+WAITS = frozenset({"wait", "wait_for"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -106,12 +106,12 @@ def questions_that_act(source: str) -> Iterator[tuple[int, str]]:
         "self.seen = 1",
         "return self.batches.advance(1)",
         "self._note()",
-        "self.loop.run(lambda: self._note(), 1.0)",
+        "self.changed.wait_for(lambda: self._note(), 1.0)",
     ],
 )
 def test_an_act_is_found(body: str) -> None:
     """Or this test would find nothing."""
-    name = "wait_so_long" if "run" in body else "is_whole"
+    name = "wait_so_long" if "wait_for" in body else "is_whole"
     source = f"class A:\n def {name}(self): {body}\n def _note(self): self.x.advance()"
     assert len(list(questions_that_act(source))) == 1
 

@@ -128,11 +128,11 @@ def test_the_guard_ends_a_wait_and_is_asked_at_each_step() -> None:
             raise Interrupted("asked twice to stop")
 
     with closing(EventLoop(guard)) as loop:
-        loop.run(lambda: False, 0.02)
+        loop.wait_for_event(0.02)
         assert beats
         beats += [None] * 99
         with pytest.raises(Interrupted):
-            loop.run(lambda: False, 3600)
+            loop.wait_for_event(3600)
 
 
 def test_a_certificate_that_is_away_for_a_moment_is_no_bug(tmp_path: Path) -> None:
