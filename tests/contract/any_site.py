@@ -17,7 +17,6 @@ from sqlalchemy import Engine, Executable
 
 from migrator.database.engine import writing
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.held_destinations import SqlHeldDestinations
@@ -140,7 +139,7 @@ class AnySite(ABC):
             upgrade(self.engine, self.tables)
         self.runs = SqlRuns(self.engine, self.tables, actor="test", version="0")
         self.adoption = SqlAdoption(self.engine, self.tables, self.runs)
-        self.ledger_id = self._identify()
+        self.ledger_id = check_identity(self.engine, self.tables)
         self.leases = SqlLeases(self.engine, self.tables, self.ledger_id)
         self.batches = SqlBatches(self.engine, self.tables)
         self.queries = LedgerQueries(self.engine, self.tables)
@@ -154,12 +153,6 @@ class AnySite(ABC):
     @abstractmethod
     def _open(self) -> None:
         """Build what wiring would build of the store: ``store``, ``claims`` and what else."""
-
-    def _identify(self) -> str:
-        try:
-            return check_identity(self.engine, self.tables)
-        except LedgerCloned:  # a copy of the template
-            return self.adoption.adopt()
 
     def adopt(self) -> None:
         """Give the ledger another id, as an operator does, and go on under it."""

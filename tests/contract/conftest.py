@@ -1,13 +1,12 @@
 """Every database the stores and the ledger support, one test run each.
 
-Of SQLite each test gets a copy of one file, which it adopts; in PostgreSQL and in MariaDB all of
-them have one database after the other, emptied before each.
+All tests have one database of a kind after the other, emptied before each, and one engine: another
+engine would compile each statement of the ledger once more.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -37,23 +36,15 @@ from tests.support.raven_real import RealRaven
 from tests.support.ravendb import StrictRaven
 
 
-def _build_ledger(url: str) -> None:
-    engine = open_engine(url)
-    migrations.upgrade(engine, build_tables(names_for(engine)))
-    engine.dispose()
-
-
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database file with an empty ledger."""
-    path = tmp_path_factory.mktemp("template") / "legacy.db"
-    _build_ledger(f"sqlite:///{path}")
-    return path
+def sqlite_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The session's SQLite database for these tests."""
+    yield from _lent(f"sqlite:///{tmp_path_factory.mktemp('contract')}/legacy.db")
 
 
 @pytest.fixture(scope="session")
 def postgresql_engine(postgres_server: PostgresServer) -> Iterator[Engine]:
-    """The session's PostgreSQL database for these tests; one of its own costs ten times as much."""
+    """The same in PostgreSQL; a database of each test's own costs ten times as much."""
     yield from _lent(postgres_server.url(postgres_server.create_database()))
 
 
@@ -64,8 +55,8 @@ def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
 
 
 def _lent(url: str) -> Iterator[Engine]:
-    _build_ledger(url)
     engine = open_engine(url)
+    migrations.upgrade(engine, build_tables(names_for(engine)))
     yield engine
     engine.dispose()
 
@@ -124,19 +115,16 @@ _NOT_ON_SQLITE: Final = {
 
 
 @pytest.fixture
-def database_url(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str) -> str:
-    """The address of a database of a kind, with a ledger."""
+def engine(request: pytest.FixtureRequest, database_kind: str) -> Engine:
+    """The database of a kind, empty but for a ledger."""
     given = request.getfixturevalue
-    if database_kind == "sqlite":
-        shutil.copy(given("sqlite_template"), tmp_path / "legacy.db")
-        return f"sqlite:///{tmp_path}/legacy.db"
     engine: Engine = (
         given("requested_engines")[database_kind]
         if database_kind in ON_REQUEST
         else given(f"{'mariadb' if database_kind == MARIADB else database_kind}_engine")
     )
     _empty(engine)
-    return engine.url.render_as_string(hide_password=False)
+    return engine
 
 
 def _empty(engine: Engine) -> None:
@@ -320,14 +308,14 @@ def _places(metafunc: pytest.Metafunc) -> Iterator[Any]:
 
 @pytest.fixture
 def build_site(
-    request: pytest.FixtureRequest, database_url: str, site_kind: type[AnySite]
+    request: pytest.FixtureRequest, engine: Engine, site_kind: type[AnySite]
 ) -> Iterator[Callable[..., AnySite]]:
     """Build a site with special options."""
     with ExitStack() as stack:
         needs = {"legacy": request.getfixturevalue(site_kind.needs)} if site_kind.needs else {}
 
         def build(**options: Any) -> AnySite:
-            site = site_kind(engine=open_engine(database_url), **needs, **options)
+            site = site_kind(engine=engine, **needs, **options)
             stack.callback(site.close)
             return site
 

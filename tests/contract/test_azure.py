@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 import pytest
 from azure.data.tables import UpdateMode
+from sqlalchemy import Engine
 
 from dev.servers import AzuriteServer
-from migrator.database.engine import open_engine
 from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
@@ -89,9 +89,9 @@ def test_what_is_claimed_goes_back_to_the_last_digit(site: AzureSite) -> None:
     assert site.ids(take(site, lease)) == [row.id for row in rows]
 
 
-def test_the_ledger_may_be_in_any_database(database_url: str, azure_account: LegacyAccount) -> None:
+def test_the_ledger_may_be_in_any_database(engine: Engine, azure_account: LegacyAccount) -> None:
     """What a claim writes into it, and reads again to put it back, is the same everywhere."""
-    site = AzureSite(engine=open_engine(database_url), legacy=azure_account)
+    site = AzureSite(engine=engine, legacy=azure_account)
     rows = hours(2)
     claim = site.claim(site.create(rows), lease := site.lease())
     assert site.claims.release(claim.batch, lease) == 2
@@ -199,15 +199,13 @@ def test_a_shared_access_signature_will_do(site: AzureSite) -> None:
 
 
 def test_bodies_may_be_kept_until_the_container_is_deleted(
-    database_url: str, azure_account: LegacyAccount
+    engine: Engine, azure_account: LegacyAccount
 ) -> None:
     """All else of what is claimed goes; what goes back finds its body there, and can go again."""
     rows = due(1, count=3, saga="5f6e0c1a-0000-4000-8000-00000000c2d1")
     azure_account.add(rows)
     before = azure_account.contents()
-    with closing(
-        AzureSite(engine=open_engine(database_url), legacy=azure_account, keeps_bodies=True)
-    ) as site:
+    with closing(AzureSite(engine=engine, legacy=azure_account, keeps_bodies=True)) as site:
         claim = take(site, lease := site.lease())
         assert set(azure_account.contents()) == {row.id for row in rows}
         assert site.claims.release(claim.batch, lease) == 3

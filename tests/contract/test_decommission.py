@@ -64,7 +64,7 @@ def test_a_table_with_rows_is_never_dropped(site: Site) -> None:
 def test_a_row_on_its_way_keeps_the_table(site: Site) -> None:
     """What somebody is about to commit is waited for, and then seen, or the drop gives up."""
     site.create()
-    other = site.second()
+    other, quick = site.second(), site.second()
 
     def be_quick(connection: Connection) -> None:
         quick = {"mysql": "SET lock_wait_timeout = 1", "mssql": "SET LOCK_TIMEOUT 100"}
@@ -75,11 +75,12 @@ def test_a_row_on_its_way_keeps_the_table(site: Site) -> None:
             f"INSERT INTO {site.quoted()} (\"Id\") VALUES ('{timeout_id(1)}')"
         )
         if not site.is_sqlite:  # there a writer is alone, and others wait for five seconds
-            event.listen(site.engine, "begin", be_quick)
+            event.listen(quick.engine, "begin", be_quick)
             with pytest.raises(StoreUnavailable):
-                database(site).drop(site.source)
+                database(quick).drop(site.source)
     assert database(site).drop(site.source) == 1
-    other.engine.dispose()
+    for each in (other, quick):
+        each.close()
 
 
 @pytest.mark.parametrize("table", ["Sales_TimeoutData", ODD, "plain", "x" * 50])

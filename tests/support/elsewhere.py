@@ -136,7 +136,7 @@ class Watch:
         place = _place(sys._getframe(1))
         if place is None or place.startswith(_OWN):
             return
-        if not isinstance(element, SelectBase | UpdateBase) or _is_in_local_time(element):
+        if not isinstance(element, SelectBase | UpdateBase):
             return
         # a transaction is open, and the database waits only for a while
         self._heard.append((connection.dialect.name, place, element, [*many] or [one]))
@@ -149,23 +149,34 @@ class Watch:
         """Return what is wrong with the statements since the last call."""
         heard, self._heard, self._flaws = self._heard, [], []
         for spoken_to, place, element, rows in heard:
+            cached = element._generate_cache_key()
+            bound = [each.value for each in cached.bindparams] if cached else [""]
+            said = (spoken_to, place, cached.key if cached else str(element), tuple(rows[0]))
+            has_empty_text = "" in bound or any("" in row.values() for row in rows)
+            is_new = said not in self._seen
+            self._seen.add(said)
+            if not (is_new or has_empty_text) or _is_in_local_time(element):
+                continue
             for kind, donor in DONORS.items():
                 is_for_all = place.startswith(_LEDGER_ONLY) and spoken_to not in _APART
                 is_alike = donor == spoken_to or is_for_all
                 if is_alike and (kind, place) not in ELSEWHERE:
-                    self._check(kind, place, element, rows)
+                    self._check(kind, place, element, rows, is_new=is_new)
         return self._flaws
 
     def _check(
-        self, kind: str, place: str, element: ClauseElement, rows: Sequence[Mapping[str, Any]]
+        self,
+        kind: str,
+        place: str,
+        element: ClauseElement,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        is_new: bool,
     ) -> None:
         if place not in ALSO_NULL:
             self._flaws += [f"{place}: {flaw}" for flaw in empty_texts(element, rows)]
-        cached = element._generate_cache_key()
-        seen = (kind, place, cached.key if cached else str(element), tuple(rows[0]))
-        if seen in self._seen:
+        if not is_new:
             return
-        self._seen.add(seen)
         try:
             statement = written(kind, element, columns=[*rows[0]])
         except SQLAlchemyError as exc:
