@@ -26,6 +26,7 @@ from migrator.rabbitmq.connection import (
     pika_parameters,
 )
 from migrator.rabbitmq.entities import Binding, QueueFacts, ServerFacts, queue_entity
+from migrator.rabbitmq.event_loop import PikaConnection
 
 T = TypeVar("T")
 
@@ -304,7 +305,7 @@ def admin_session(settings: ConnectionSettings, *, purpose: str) -> Iterator[Adm
     def connect(address: BrokerAddress) -> Any:
         try:
             parameters = pika_parameters(settings, address, f"migrator {purpose}")
-            return pika.BlockingConnection(parameters)
+            return pika.BlockingConnection(parameters, _impl_class=PikaConnection)
         except PIKA_FAILURES as exc:
             raise opening_error(exc, address) from exc
 

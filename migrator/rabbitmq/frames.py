@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from pika.exceptions import InvalidFrameError
+
 from migrator.rabbitmq.properties import FIXED_BYTES, HEADERS
 
 OnConfirm = Callable[[int, bool], None]
@@ -72,6 +74,13 @@ _DELIVER: Final = b"\x00\x3c\x00\x3c"
 _ACK_BYTES: Final = len(_ACK) + _TAG.size
 _OVERHEAD_BYTES: Final = 8
 _END: Final = 0xCE
+_LARGEST_HEADER_BYTES: Final = 16 * 2**20
+"""Of a frame with properties. RabbitMQ never splits one, and sends more than was negotiated: where
+``x-death`` makes headers longer (measured, 3.10), or the publisher had larger frames than we."""
+_LARGEST_BODY_BYTES: Final = 512 * 2**20
+"""RabbitMQ's own limit; the default is lower."""
+_PROTOCOL: Final = b"AMQP"
+"""How a peer begins that speaks another version."""
 _FIXED_HEADER_BYTES: Final = 12
 """Of the payload, before the flags: class, weight, size of the body."""
 _APP_ID: Final = 3
@@ -83,6 +92,36 @@ _FLAGS_KNOWN: Final = 64
 def keep_all(_properties: bytes, _body_bytes: int) -> Keep:
     """Choose to keep a message whole, whatever its size."""
     return Keep.ALL
+
+
+def missing_bytes(data: bytes, frame_max_bytes: int) -> int:
+    """Return how many bytes the frame at the start of *data* lacks; as far as can be known by now.
+
+    Raises:
+        InvalidFrameError: It is too large.
+    """
+    if data.startswith(_PROTOCOL):
+        return _OVERHEAD_BYTES - len(data)
+    if len(data) < _FRAME.size:
+        return _FRAME.size - len(data)
+    kind, _, payload_bytes = _FRAME.unpack_from(data)
+    frame_bytes: int = payload_bytes + _OVERHEAD_BYTES
+    largest_bytes = _LARGEST_HEADER_BYTES if kind == _HEADER else frame_max_bytes
+    if frame_bytes > largest_bytes:
+        raise InvalidFrameError(f"the peer sent a frame of {frame_bytes} bytes > {largest_bytes}")
+    return frame_bytes - len(data)
+
+
+def check_body(body_bytes: int) -> None:
+    """Refuse what no broker can hold.
+
+    Raises:
+        InvalidFrameError: The body that is announced is too large.
+    """
+    if body_bytes > _LARGEST_BODY_BYTES:
+        raise InvalidFrameError(
+            f"the peer announced a body of {body_bytes} bytes > {_LARGEST_BODY_BYTES}"
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +155,8 @@ class FrameReader:
 
     def __init__(self) -> None:
         """Leave all to pika."""
+        self.frame_max_bytes = 2**32
+        """Larger frames are left to pika, unless they hold properties."""
         self._confirming: dict[int, OnConfirm] = {}
         self._consuming: dict[int, _Channel] = {}
 
@@ -162,6 +203,8 @@ class FrameReader:
             end = at + _OVERHEAD_BYTES + payload_bytes
             if end > size or data[end - 1] != _END:
                 break
+            if end - at > self.frame_max_bytes and kind != _HEADER:
+                break
             begin = at + _FRAME.size
             consuming = self._consuming.get(number)
             if consuming is not None:
@@ -204,6 +247,7 @@ def _take(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -> bo
 def _begin_body(channel: _Channel, data: bytes, begin: int, end: int) -> None:
     """Read a content header, and choose how much of the message is kept."""
     (channel.body_bytes,) = _BODY_BYTES.unpack_from(data, begin + 4)
+    check_body(channel.body_bytes)
     channel.body_left = channel.body_bytes
     channel.has_method = False
     properties = begin + _FIXED_HEADER_BYTES

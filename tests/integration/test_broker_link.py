@@ -7,10 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+import pika
 import pytest
 
 from dev.processes import free_port
@@ -20,6 +22,8 @@ from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError,
 from migrator.handover.link import RabbitLink
 from migrator.handover.ports import Delayed
 from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
+from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.frames import Delivered, keep_all
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import TlsMaterial, Vhost
@@ -126,6 +130,29 @@ def test_large_bodies_arrive_whole(url: str) -> None:
             _, properties, body = channel.basic_get("large", auto_ack=True)
             assert properties.app_id.endswith(f".{row}")
             assert body == bodies[row]
+
+
+def test_properties_that_outgrew_a_frame_are_read(url: str) -> None:
+    """RabbitMQ adds ``x-death`` to headers that filled one, and sends them in one all the same."""
+    found: list[Delivered] = []
+    with plain_channel(url) as channel:
+        channel.queue_declare("grown", durable=True)
+        arguments = {
+            "x-message-ttl": 0,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "grown",
+        }
+        channel.queue_declare("growing", durable=True, arguments=arguments)
+        properties = pika.BasicProperties(headers={"k": "v" * 131_000})
+        channel.basic_publish("", "growing", b"{}", properties)
+    with closing(EventLoop()) as loop:
+        lane = Connection(loop, connection(url), "test")
+        lane.consume_messages(lane.channel(), "grown", found.append, keep_all)
+        deadline_s = time.monotonic() + 10
+        while not found and time.monotonic() < deadline_s:
+            loop.wait_for_event(1.0)
+        assert lane.frame_max_bytes < len(found[0].properties)
+    assert found[0].body == b"{}"
 
 
 @pytest.mark.parametrize(
