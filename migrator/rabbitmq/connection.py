@@ -23,13 +23,13 @@ from pika.adapters.utils import connection_workflow
 from migrator import __version__
 from migrator.errors import (
     AccessRefused,
-    ConfigError,
     EntityMismatch,
     MessageTooLarge,
     TargetError,
     TargetUnavailable,
 )
 from migrator.rabbitmq.addresses import BrokerAddress
+from migrator.tls import tls_context
 
 N = TypeVar("N")
 T = TypeVar("T")
@@ -163,7 +163,7 @@ def pika_parameters(settings: ConnectionSettings, address: BrokerAddress, name: 
         port=address.port,
         virtual_host=address.vhost,
         credentials=pika.PlainCredentials(address.user, address.password),
-        ssl_options=pika.SSLOptions(tls_context(settings.tls), address.host)
+        ssl_options=pika.SSLOptions(broker_tls_context(settings.tls), address.host)
         if address.use_tls
         else None,
         heartbeat=HEARTBEAT_S,
@@ -180,23 +180,15 @@ def pika_parameters(settings: ConnectionSettings, address: BrokerAddress, name: 
     )
 
 
-def tls_context(tls: TlsFiles) -> ssl.SSLContext:
+def broker_tls_context(tls: TlsFiles) -> ssl.SSLContext:
     """Return what both the broker's and the management API's connections use.
 
     Raises:
         ConfigError: A file cannot be used; says which.
     """
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-    except OSError as exc:
-        raise ConfigError(f"broker.tls.ca_file {tls.ca_file} cannot be used: {exc}") from exc
-    if tls.cert_file is not None:
-        try:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        except OSError as exc:
-            raise ConfigError(
-                f"broker.tls.cert_file {tls.cert_file} with its key cannot be used: {exc}"
-            ) from exc
+    context = tls_context(
+        "broker.tls", ca_file=tls.ca_file, cert_file=tls.cert_file, key_file=tls.key_file
+    )
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

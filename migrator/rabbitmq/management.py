@@ -9,7 +9,6 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any, Final, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -17,7 +16,7 @@ import httpx
 
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
-from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context, try_each
+from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, broker_tls_context, try_each
 from migrator.rabbitmq.entities import (
     Binding,
     Entity,
@@ -27,6 +26,7 @@ from migrator.rabbitmq.entities import (
     QueueMembers,
     QueueState,
 )
+from migrator.tls import unused_tls_context
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -96,8 +96,7 @@ class ManagementApi:
         is_secured = any(node.url.startswith("https") for node in nodes)
         self._client = httpx.Client(
             timeout=_TIMEOUT_S,
-            # without TLS one that trusts nobody: loading what is trusted takes 50 ms, for nothing
-            verify=tls_context(nodes[0].tls) if is_secured else SSLContext(PROTOCOL_TLS_CLIENT),
+            verify=broker_tls_context(nodes[0].tls) if is_secured else unused_tls_context(),
             headers={"User-Agent": "migrator"},
             trust_env=False,  # a proxy from the environment would see the password
         )

@@ -17,6 +17,7 @@ import httpx
 
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
 from migrator.stores.ravendb.families import Request, parsed
+from migrator.tls import tls_context, unused_tls_context
 
 ANSWER_BYTES: Final = 64 * 2**20
 """The most of an answer that is held, unpacked; a longer one is asked for in smaller parts."""
@@ -70,7 +71,9 @@ class RavenHttp:
         self._database = settings.database
         self._client = httpx.Client(
             timeout=settings.request_timeout_s,
-            verify=_tls_context(settings) if self._base.startswith("https:") else _no_tls(),
+            verify=_tls_context(settings)
+            if self._base.startswith("https:")
+            else unused_tls_context(),
             headers={"User-Agent": "migrator", "Accept": "application/json"},
             trust_env=False,  # a proxy from the environment would see every message
         )
@@ -224,23 +227,10 @@ def _base_of(url: str) -> tuple[str, str]:
     return f"{parts.scheme}://{shown}{parts.path.rstrip('/')}", shown
 
 
-def _no_tls() -> ssl.SSLContext:
-    """Return a context that trusts nobody: loading what is trusted takes long, for nothing."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
 def _tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as exc:
-        raise ConfigError(
-            f"store.ravendb.ca_file {settings.ca_file} cannot be used: {exc}"
-        ) from exc
-    if settings.cert_file is not None:
-        try:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
-        except OSError as exc:
-            raise ConfigError(
-                f"store.ravendb.cert_file {settings.cert_file} with its key cannot be used: {exc}"
-            ) from exc
-    return context
+    return tls_context(
+        "store.ravendb",
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+    )

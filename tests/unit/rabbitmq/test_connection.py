@@ -26,9 +26,9 @@ from migrator.rabbitmq.connection import (
     EntityAbsent,
     EntityLocked,
     TlsFiles,
+    broker_tls_context,
     closing_error,
     opening_error,
-    tls_context,
 )
 from migrator.rabbitmq.entities import ServerFacts
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -113,9 +113,9 @@ def test_a_closed_channel_is_told_by_its_code(
 def test_a_missing_tls_file_is_named(tmp_path: Path) -> None:
     """A TLS file that cannot be read is a wrong setting, named by its path."""
     with pytest.raises(ConfigError, match=r"ca_file .*absent\.pem"):
-        tls_context(TlsFiles(ca_file=tmp_path / "absent.pem"))
+        broker_tls_context(TlsFiles(ca_file=tmp_path / "absent.pem"))
     with pytest.raises(ConfigError, match=r"cert_file .*absent\.pem"):
-        tls_context(TlsFiles(cert_file=tmp_path / "absent.pem", key_file=tmp_path / "k"))
+        broker_tls_context(TlsFiles(cert_file=tmp_path / "absent.pem", key_file=tmp_path / "k"))
 
 
 def test_the_guard_ends_a_wait_and_is_asked_at_each_step() -> None:
