@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 MASK: Final = "***"
 _USER: Final = (
-    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?:(?!,\s{0,9}\w{1,40}://)%s){0,1024}@|%s{0,1024}@)"
+    r"((?:(?<!\w)|(?<=\w{40}))\w{1,40}://[^\s:@/]{0,255}):(?=[^@]{0,1024}@)(?=%s{0,1024}@)"
+    r"(?:(?:(?!,\s{0,9}\w{1,40}://)%s){0,1024}@|%s{0,1024}@)"
 )
 """Up to the last ``@`` before the next address: a password may hold ``@``, ``/`` and ``:`` by
 mistake. Without one there, what looks like an address is a part of the password.
 
-Every repetition here has an end, so that a long text takes no longer than its length.
+Every repetition here has an end, so that a long text takes no longer than its length. Most of what
+looks like an address ends at the first lookahead: no ``@`` follows.
 """
-_USER_INFO: Final = re.compile(_USER % (r"\S", r"\S"))
-_USER_INFO_OF_ADDRESS: Final = re.compile(_USER % (".", "."))
+_USER_INFO: Final = re.compile(_USER % (r"\S", r"\S", r"\S"))
+_USER_INFO_OF_ADDRESS: Final = re.compile(_USER % (".", ".", "."))
 _KEY: Final = r"\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token)"
 _EQUALS: Final = r"(\s{0,9}=\s{0,9}|%3D)"
 """After ``%3D`` the rest of a URL's parameter: what is quoted there is not taken apart."""

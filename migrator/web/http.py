@@ -83,7 +83,7 @@ class Guard:
         asked = Request(scope, receive)
         refused = refusal(asked, self._listener)
         address = asked.client.host if asked.client and not self._listener.is_socket else None
-        if asked.url.path not in HEALTH and self._crowd.is_over(address):
+        if scope["path"] not in HEALTH and self._crowd.is_over(address):
             refused = HTTPException(503, "too many connections")
         answer = self._app
         if refused is not None:
@@ -124,7 +124,7 @@ async def on_bug(request: Request, exc: Exception) -> Response:
     """Answer and log what nobody has thought of."""
     _log.error(
         "a request could not be answered",
-        extra={"action": "web_failed", "path": request.url.path},
+        extra={"action": "web_failed", "path": request.scope["path"]},
         exc_info=exc,
     )
     # nothing else is between this and the connection
