@@ -58,7 +58,7 @@ _IN_LEDGER: Final[Mapping[Purpose, Mapping[str, Sequence[str]]]] = {
     Purpose.HAND_OVER: _WORK,
     Purpose.DISPATCH: _WORK | {"batch": (*_KEPT, _DELETE), "timeout": (*_KEPT, _DELETE)},
     Purpose.ROLLBACK: {
-        "batch": _KEPT,
+        "batch": _CHANGED,
         "timeout": _CHANGED,
         "lease": _KEPT,
         "held_destination": (_DELETE,),
