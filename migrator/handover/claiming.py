@@ -167,8 +167,8 @@ class Claimer:
     """Shared with other lanes."""
     pacer: Pacer
     """The same."""
-    is_held: Callable[[EndpointName], bool] = lambda _endpoint: False
-    """Asked before every claim: of an endpoint for which it says yes, nothing is claimed."""
+    admit: Callable[[EndpointName], bool] = lambda _endpoint: True
+    """Called before every claim: pauses an endpoint that has to wait, and says whether to claim."""
     holding: Holding | None = None
     """Has parked rows that go on again; None: nothing is parked."""
     fault: FaultPoint = lambda _name: None
@@ -210,7 +210,10 @@ class Claimer:
         if self.holding is None or not self.holding.has_ready:
             return None
         for progress in [*self._turns]:
-            if self._is_surely_held(progress.endpoint.name):
+            try:
+                if not self.admit(progress.endpoint.name):
+                    continue
+            except StoreError:  # whether it may be claimed from is not known
                 continue
             wanted = Wanted(run=progress.run, mode=self.mode, lease=lease, most_rows=max_rows)
             batch = self.holding.next_batch(progress.endpoint, wanted)
@@ -219,7 +222,7 @@ class Claimer:
         return None
 
     def _look_again(self, lease: Lease) -> None:
-        if all(self._passes_over(each.endpoint) for each in self._turns):
+        if not any(self._admit(each.endpoint) for each in self._turns):
             return
         failing = self.look.failing
         asked = [each for each in self._turns if not failing.is_left_out(each.endpoint.source)]
@@ -233,21 +236,15 @@ class Claimer:
             [self._request(each, lease, self.mode, floor, until, None, 1) for each in ordered]
         )
 
-    def _passes_over(self, endpoint: StoreEndpoint) -> bool:
-        """Return whether *endpoint* is held, or fails; note what its table answers to that."""
+    def _admit(self, endpoint: StoreEndpoint) -> bool:
+        """Check *endpoint* before a claim; note what its table answers; return whether to claim."""
         if self.look.failing.is_left_out(endpoint.source):
-            return True
+            return False
         try:
-            return self.is_held(endpoint.name)
+            return self.admit(endpoint.name)
         except StoreError as exc:
             self._leave_out(endpoint, exc)
-            return True
-
-    def _is_surely_held(self, endpoint: EndpointName) -> bool:
-        try:
-            return self.is_held(endpoint)
-        except StoreError:  # whether it may be claimed from is not known
-            return True
+            return False
 
     def _leave_out(self, endpoint: StoreEndpoint, error: StoreError) -> None:
         """Note that *endpoint* fails; raise *error* where it says more than that."""
@@ -260,7 +257,7 @@ class Claimer:
             progress = self._turns[0]
             self._turns.rotate(-1)
             source = progress.endpoint.source
-            if source not in self._worth or self._passes_over(progress.endpoint):
+            if source not in self._worth or not self._admit(progress.endpoint):
                 continue
             try:
                 batch = self._claim_of(progress, lease, max_rows, only_overdue=only_overdue)
@@ -300,7 +297,7 @@ class Claimer:
         floor = None if selection.takes_overdue else after
         found: dict[EndpointName, int] = {}
         for each in self._turns:
-            if self._passes_over(each.endpoint):
+            if not self._admit(each.endpoint):
                 continue
             request = self._request(each, lease, self.mode, floor, until, None, 1)
             try:

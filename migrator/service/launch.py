@@ -517,7 +517,7 @@ class _Daemon:
                 max_bytes=given.batch_bytes,
                 look=self._look,
                 pacer=self._pacer,
-                is_held=lambda endpoint: not self._guard.admit(endpoint),
+                admit=self._guard.admit,
                 holding=self._holding,
                 fault=app.fault,
             ),

@@ -83,7 +83,7 @@ def lane_of(store: Store, clock: MemoryClock | None = None, **options: Any) -> C
 def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
     """It is not even asked for, and has its turn again as soon as nothing holds it."""
     store, held = Store(20), {"B"}
-    lane = lane_of(store, is_held=lambda name: name in held)
+    lane = lane_of(store, admit=lambda name: name not in held)
     assert claimed(lane, 4) == ["A", "C", "A", "C"]
     assert "B" not in store.asked
     held.clear()
@@ -141,12 +141,12 @@ def test_a_table_whose_due_times_cannot_be_read_keeps_no_other_from_its_turn() -
     """It is gone, say, before its first claim."""
     store = Store(4)
 
-    def is_held(name: EndpointName) -> bool:
+    def admit(name: EndpointName) -> bool:
         if name == "A":
             raise StoreError("public.A is not a timeouts table, or no longer exists")
-        return False
+        return True
 
-    assert sorted(claimed(lane_of(store, is_held=is_held), 5)) == ["-", "B", "B", "C", "C"]
+    assert sorted(claimed(lane_of(store, admit=admit), 5)) == ["-", "B", "B", "C", "C"]
 
 
 def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
