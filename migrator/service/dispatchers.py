@@ -22,7 +22,7 @@ from migrator.dispatcher.due import Poller
 from migrator.dispatcher.failures import Recoverability
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.link import RabbitRoutes
-from migrator.dispatcher.loop import Dispatcher, DispatcherPlan, DispatcherSession
+from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
 from migrator.dispatcher.receive import DelayedMessageHandler, Forwarding, Storing
 from migrator.errors import LeaseLost, LedgerAdopted, MigratorError
 from migrator.handover.sources import FailingSources
@@ -33,7 +33,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
-from migrator.service.worker import Worker, WorkerContext, one_by_one
+from migrator.service.worker import Worker, WorkerContext, one_by_one, run_leased
 from migrator.stores.sql.intake import SqlIntake
 from migrator.web.metrics import Instruments
 
@@ -186,7 +186,6 @@ class DispatcherThread(Worker):
 
     crash_action = "dispatcher_crashed"
     longest_backoff_s = 10.0
-    trouble_word = "degraded"
 
     def __init__(
         self,
@@ -219,19 +218,15 @@ class DispatcherThread(Worker):
         self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
-        self._session: DispatcherSession | None = None
 
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None."""
-        session = self._session
-        return None if session is None else session.blocked_reason
-
-    @property
-    def broker_silent_s(self) -> float:
-        """For how long the broker has answered nothing."""
-        session = self._session
-        return 0.0 if session is None else session.silent_s
+    def _run(self) -> None:
+        run_leased(
+            self,
+            self._acquire,
+            self._work,
+            tolerates=self._tolerates,
+            log_lost=self._log_lost,
+        )
 
     def _acquire(self) -> HeldLease | None:
         """Wait for the endpoint's lease as a standby; None when there is no need to."""
@@ -261,39 +256,36 @@ class DispatcherThread(Worker):
             self._stop.draining.wait(_STANDBY_LOOK_S)
         return None
 
-    def _one_session(self, held: HeldLease) -> None:
-        session = self._session = self._dispatcher.open(held.lease, partial(self.check, held))
+    def _work(self, held: HeldLease) -> None:
+        """Work over one link until all is done, or told to stop."""
+        session = self.link = self._dispatcher.open(held.lease, partial(self.check, held))
         held.doing = lambda: session.doing
         is_ours = True
         try:
-            is_last = False
-            while not is_last:
-                is_last = self._take_turn(session)
+            while True:
+                self.beat()
+                if self.wake.is_set():
+                    self.wake.clear()
+                    session.look_soon()
+                finishing = self.is_ending or self._finishes_only
+                is_busy = session.turn(may_take=not finishing)
+                if isinstance(session.problem, LedgerAdopted):
+                    raise session.problem
+                if session.problem is not None and not self._tolerates(session.problem):
+                    return
+                if session.problem is None and session.has_polled:
+                    self._went_well()
+                if finishing and not is_busy:
+                    return
+                is_quiet = session.has_polled and session.is_idle_for(_QUIET_S)
+                if self._once and is_quiet and not finishing:
+                    return
         except LeaseLost:
             is_ours = False
             raise
         finally:
-            self._session = None
+            self.link = None
             session.close(at_once=not is_ours)
-
-    def _take_turn(self, session: DispatcherSession) -> bool:
-        """Do one turn; return whether it was the last."""
-        self.beat()
-        if self.wake.is_set():
-            self.wake.clear()
-            session.look_soon()
-        finishing = self.is_ending or self._finishes_only
-        is_busy = session.turn(may_take=not finishing)
-        if session.problem is not None:
-            if isinstance(session.problem, LedgerAdopted):
-                raise session.problem
-            if not self._tolerates(session.problem):
-                return True
-        elif session.has_polled:
-            self._went_well()
-        if finishing:
-            return not is_busy
-        return self._once and session.has_polled and session.is_idle_for(_QUIET_S)
 
     def _tell_standby(self, owner: str) -> None:
         if owner == self._leader:
@@ -315,12 +307,12 @@ class DispatcherThread(Worker):
                 logging.INFO, "dispatcher_recovered", "the dispatcher works again", after_s=after_s
             )
         self._failing_since_s = None
-        self._backoff.succeeded()
+        self.backoff.succeeded()
         self.trouble = None
         self._is_critical = False
         self._tell_again_s = float("-inf")
 
-    def _say_lost(self, exc: LeaseLost) -> None:
+    def _log_lost(self, exc: LeaseLost) -> None:
         text = "the dispatcher's lease was lost; this process is now a standby"
         self._say(logging.WARNING, "dispatcher_lost", text, error=str(exc))
 

@@ -37,7 +37,7 @@ from migrator.ledger.states import HALF_DONE, BatchState
 from migrator.ledger.work import Backoff, Lease
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, Lane
 from migrator.service.throttle import ClaimGuard
-from migrator.service.worker import Worker, WorkerContext, WorkerPool
+from migrator.service.worker import Worker, WorkerContext, WorkerPool, run_leased
 
 _log = logging.getLogger(__name__)
 
@@ -108,23 +108,11 @@ class LaneWorker(Worker):
         self._names = [endpoint.name for endpoint in claims.endpoints]
         self._app = app
         self._setup = new_setup(self.ends)
-        self._link: Link | None = None
+        self._session: LaneSession | None = None
         self._max_commits = MAX_WITHOUT_RECEIPT
         """How many commits a session begins with; one, once a receipt did not come."""
         self._has_open_batches = False
         """Whether the last look found open batches, of any owner."""
-
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None."""
-        link = self._link
-        return None if link is None else link.blocked_reason
-
-    @property
-    def broker_silent_s(self) -> float:
-        """For how long the broker has answered nothing."""
-        link = self._link
-        return 0.0 if link is None else link.silent_s
 
     @property
     def _slice_s(self) -> float:
@@ -134,44 +122,35 @@ class LaneWorker(Worker):
         return not self.is_ending and self._claims.may_claim()
 
     @contextmanager
-    def _session(self, held: HeldLease) -> Iterator[LaneSession]:
+    def _linked(self, held: HeldLease) -> Iterator[LaneSession]:
         """Connect, and finish what the lane's last owner left open."""
-        lane = held.lease.lane
-        session, link = self._open(held.lease, partial(self.check, held))
-        self._link = link
-        connection = self._app.lane_connection(lane)
-        node = f" (at {connection.address.host_port})" if len(connection.nodes) > 1 else ""
-        held.doing = partial(self._doing, session, link, node)
-        self._opened(session)
-        try:
-            session.recover()
-            if session.stuck is not None:  # it waits for a person; the rest goes on
-                self._stop.stuck[lane] = session.stuck
-            yield session
-        finally:
-            self._link = None
-            link.close()  # first: whatever the background still does, nothing more is sent
-            session.close()
-
-    def _open(self, lease: Lease, check: Callable[[], None]) -> tuple[LaneSession, Link]:
-        link = self._app.open_lane(lease, check)
+        lane, check = held.lease.lane, partial(self.check, held)
+        link = self.link = self._app.open_lane(held.lease, check)
         self._setup.limit_frames(link.frame_max_bytes)
-        session = LaneSession(
+        session = self._session = LaneSession(
             self._setup,
-            lease=lease,
+            lease=held.lease,
             link=link,
             guard=check,
             may_claim=self._may_claim,
             is_ending=self._is_told_to_end,
             max_commits=self._max_commits,
         )
-        return session, link
+        connection = self._app.lane_connection(lane)
+        node = f" (at {connection.address.host_port})" if len(connection.nodes) > 1 else ""
+        held.doing = partial(self._doing, session, link, node)
+        try:
+            session.recover()
+            if session.stuck is not None:  # it waits for a person; the rest goes on
+                self._stop.stuck[lane] = session.stuck
+            yield session
+        finally:
+            self.link = self._session = None
+            link.close()  # first: whatever the background still does, nothing more is sent
+            session.close()
 
     def _is_told_to_end(self) -> bool:
         return self.is_ending
-
-    def _opened(self, session: LaneSession) -> None:
-        """Know the session that is about to recover its lane."""
 
     def _doing(self, session: LaneSession, link: Link, node: str) -> str:
         """Return what *session* does, or why it waits, and at which of several nodes."""
@@ -180,11 +159,6 @@ class LaneWorker(Worker):
         doing = session.doing
         reason = self._throttle.reason_for_all(self._names) if doing == "idle" else None
         return (f"held: {reason.text}" if reason else doing) + node
-
-    def _give_back(self, held: HeldLease) -> None:
-        """Give the lane back; a doubtful one is kept, or it would be somebody else's trouble."""
-        if held.lease.lane not in self._stop.doubtful:
-            self._keeper.surrender(held)
 
     def _leave(self, lane: Lane, text: str, action: str, exc: MigratorError) -> None:
         """Leave *lane* to a person."""
@@ -275,6 +249,15 @@ class LaneThread(LaneWorker):
         self._guarded_until_s: dict[Lane, float] = {}
         """Lanes that another connection has on the broker, and until when to leave them."""
 
+    def _run(self) -> None:
+        run_leased(
+            self,
+            self._acquire,
+            self._work,
+            tolerates=self._tolerates,
+            log_lost=self._log_lost,
+        )
+
     def _acquire(self) -> HeldLease:
         """Take a lane that was left open and can be finished at once, else the first free one.
 
@@ -329,9 +312,10 @@ class LaneThread(LaneWorker):
         if self.is_ending:
             raise Interrupted(f"asked to stop while {why}")
 
-    def _one_session(self, held: HeldLease) -> None:
+    def _work(self, held: HeldLease) -> None:
+        """Work over one link until the lane may end."""
         try:
-            with self._session(held) as session:
+            with self._linked(held) as session:
                 self._hand_over(held, session)
         except LaneGuarded as exc:
             self._leave_guarded(held.lease, exc)
@@ -370,7 +354,7 @@ class LaneThread(LaneWorker):
                 picked_up = session.pick_up()
                 did_something = did_something or picked_up
             self.is_resting = not did_something
-            self._backoff.succeeded()
+            self.backoff.succeeded()
             self.trouble = None
             if did_something:
                 self._locked_since_s = None
@@ -448,7 +432,7 @@ class LaneThread(LaneWorker):
             self._look_at_s = 0.0
         self.wake.clear()
 
-    def _say_lost(self, exc: LeaseLost) -> None:
+    def _log_lost(self, exc: LeaseLost) -> None:
         _log.warning(
             "another process took this lane", extra={"action": "lane_lost", "error": str(exc)}
         )
@@ -456,7 +440,7 @@ class LaneThread(LaneWorker):
     def _tolerates(self, exc: MigratorError) -> bool:
         """Say what is wrong; with *once*, give up when patience is over."""
         self.trouble = str(exc)
-        if self._once and self._backoff.failing_s > self._context.patience_s:
+        if self._once and self.backoff.failing_s > self._context.patience_s:
             self.failure = exc
             _log.error(
                 "it keeps failing; giving up", extra={"action": "lane_gave_up", "error": str(exc)}
@@ -480,7 +464,6 @@ class LaneAdopter(LaneWorker):
         self._lane = lane
         self._adopter = adopter
         self._failures = Backoff(first_s=_ADOPT_AGAIN_S, most_s=_ADOPT_AGAIN_S)
-        self._session_now: LaneSession | None = None
         self._passed_on = 0
 
     @property
@@ -491,7 +474,7 @@ class LaneAdopter(LaneWorker):
     def check(self, held: HeldLease) -> None:
         """Have lanes take at once what was passed on to them; see ``Worker.check``."""
         super().check(held)
-        session = self._session_now
+        session = self._session
         if session is not None and session.passed_on != self._passed_on:
             self._passed_on = session.passed_on
             self._adopter.wake_lanes()
@@ -529,21 +512,17 @@ class LaneAdopter(LaneWorker):
         except MigratorError as exc:
             return self._note_failure(exc)
         finally:
-            self._session_now = None
-            if held is not None:
-                self._give_back(held)
+            self.give_back(held)
         self.trouble = None
         return True
 
     def _finish(self, held: HeldLease) -> None:
-        with self._session(held) as session:
+        self._passed_on = 0
+        with self._linked(held) as session:
             while session.turn(may_claim=False):
                 self.check(held)
             if session.unfinished is not None:
                 raise session.unfinished
-
-    def _opened(self, session: LaneSession) -> None:
-        self._session_now, self._passed_on = session, 0
 
     def _note_failure(self, exc: MigratorError) -> bool:
         """Say what is wrong; return whether it is not tried again."""

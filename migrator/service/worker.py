@@ -1,7 +1,7 @@
 """What lanes and dispatchers have in common: threads that run until told to stop, or crash.
 
-A ``Worker`` takes a lease, works over as many links as it takes, and begins again when something
-breaks; the ``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``.
+A ``Worker`` is such a thread, and ``run_leased`` is how one works that needs a lease; the
+``WorkerPool`` has all of them. Whether to stop is asked of ``Stop``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind, MigratorError
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
@@ -97,21 +97,29 @@ class WorkerContext:
     """Whether an owner's process is provably gone."""
 
 
-class Worker:
-    """One thread that works as long as it holds a lease, over one link after the other.
+class BrokerLink(Protocol):
+    """How a link's wait for the broker looks from outside."""
 
-    The lease is kept while a link is down: whoever took it over would do again what this process
-    knows to be done. Whatever the thread does not foresee asks all others to stop; so does a ledger
-    that was adopted, as its id names the queues of them all, or that went back.
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait (memory or disk alarm), or None."""
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds the broker has answered nothing."""
+
+
+class Worker:
+    """One thread. Whatever it does not foresee asks all others to stop.
+
+    So does a ledger that was adopted, as its id names the queues of them all, or that went back.
     """
 
     crash_action: ClassVar[str]
     """The log action of a bug that ends the thread."""
-    longest_backoff_s: ClassVar[float]
     log_facts: Mapping[str, str] = {}
-    """What the log says of a bug besides."""
-    trouble_word: ClassVar[str] = "trouble"
-    """What the ledger shows before the reason, while there is no link."""
+    """What the log says of it besides."""
+    longest_backoff_s: ClassVar[float]
 
     def __init__(self, name: str, context: WorkerContext) -> None:
         """Prepare a thread called *name*; ``start`` lets it run."""
@@ -127,12 +135,15 @@ class Worker:
         """Set when somebody acted: look for work now."""
         self.is_resting = False
         """Its last turn found nothing to do, whether or not something has to wait."""
+        self.link: BrokerLink | None = None
+        """What it works over at present."""
         self._context = context
         self._leases = context.leases
         self._keeper = context.keeper
         self._stop = context.stop
         self._once = context.once
-        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=self.longest_backoff_s)
+        self.backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=self.longest_backoff_s)
+        """How long to wait before the next link; whoever got somewhere ends it."""
         self._retired = threading.Event()
         self._beat_s = 0.0
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -169,13 +180,19 @@ class Worker:
             LeaseLost: The lane is no longer ours.
         """
         self.beat()
-        self._stop.check(silent_s=self.broker_silent_s)
+        link = self.link
+        self._stop.check(silent_s=0.0 if link is None else link.silent_s)
         held.check()
 
-    @property
-    def broker_silent_s(self) -> float:
-        """For how long the broker has answered nothing, in seconds; asked by its own thread."""
-        raise NotImplementedError
+    def pause(self, seconds: float) -> None:
+        """Wait, but not beyond the moment when the process is to end."""
+        self.beat()
+        self._stop.draining.wait(seconds)
+
+    def give_back(self, held: HeldLease | None) -> None:
+        """Give the lane back; a doubtful one is kept, or another process would work in it."""
+        if held is not None and held.lease.lane not in self._stop.doubtful:
+            self._keeper.surrender(held)
 
     @property
     def silent_s(self) -> float:
@@ -190,7 +207,8 @@ class Worker:
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes it wait (memory or disk alarm), or None; asked by other threads."""
-        raise NotImplementedError
+        link = self.link
+        return None if link is None else link.blocked_reason
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it ended."""
@@ -201,6 +219,12 @@ class Worker:
         try:
             with self.ends:
                 self._run()
+        except Interrupted as exc:
+            _log.info(
+                "work was interrupted; what has no answer is in the ledger, and the next start "
+                "goes on with it",
+                extra={"action": "work_interrupted", "worker": self.name, "error": str(exc)},
+            )
         except LedgerBehind as exc:
             self._stop.at_once.set()
             self._end_all(
@@ -224,74 +248,57 @@ class Worker:
         self._stop.draining.set()
 
     def _run(self) -> None:
-        while not self.is_ending:
-            self.beat()
+        """Do the work of the thread, to its end."""
+        raise NotImplementedError
+
+
+def run_leased(
+    worker: Worker,
+    acquire: Callable[[], HeldLease | None],
+    session: Callable[[HeldLease], None],
+    *,
+    tolerates: Callable[[MigratorError], bool],
+    log_lost: Callable[[LeaseLost], None],
+) -> None:
+    """Take a lease and work, over one link after the other, until all is done or *worker* ends.
+
+    The lease is kept while a link is down: whoever took it over would do again what this process
+    knows to be done.
+
+    Args:
+        worker: Whose thread this is.
+        acquire: Waits for a lease; None when there is nothing to do.
+        session: Opens a link, and works over it until all is done or the worker ends.
+        tolerates: Logs what broke; False to give up.
+        log_lost: Logs that another process has the lease; the next one is waited for.
+    """
+    held: HeldLease | None = None
+    try:
+        while not worker.is_ending:
+            worker.beat()
             try:
-                held = self._acquire()
+                held = held or acquire()
                 if held is None:
                     return
-                try:
-                    self._work(held)
-                finally:
-                    self._give_back(held)
-            except LeaseLost as exc:
-                self._say_lost(exc)
-                self._stop.draining.wait(_FIRST_BACKOFF_S)
-            except Interrupted as exc:
-                _log.info(
-                    "work was interrupted; what has no answer is in the ledger, and the next start "
-                    "goes on with it",
-                    extra={"action": "work_interrupted", "worker": self.name, "error": str(exc)},
-                )
-                return
-            except LedgerAdopted:
-                raise  # trying again changes nothing
-            except MigratorError as exc:
-                if not self._pause_after(exc):
-                    return
-            else:
-                return
-
-    def _work(self, held: HeldLease) -> None:
-        """Work over as many links as it takes, until all is done, or told to stop."""
-        while not self.is_ending:
-            try:
-                self._one_session(held)
-            except (LeaseLost, LedgerAdopted, Interrupted):
-                raise
-            except MigratorError as exc:
-                held.doing = partial(str, f"{self.trouble_word}: {exc}")
-                if not self._pause_after(exc):
-                    return
                 held.check()
+                session(held)
+            except (Interrupted, LedgerAdopted):
+                raise  # trying again changes nothing
+            except LeaseLost as exc:
+                worker.give_back(held)
+                held = None
+                log_lost(exc)
+                worker.pause(_FIRST_BACKOFF_S)
+            except MigratorError as exc:
+                if held is not None:
+                    held.doing = partial(str, f"degraded: {exc}")
+                if not tolerates(exc):
+                    return
+                worker.pause(worker.backoff.failed())
             else:
                 return
-
-    def _pause_after(self, exc: MigratorError) -> bool:
-        """Wait a little after a failure that ended the session; False: give up."""
-        self.beat()
-        if not self._tolerates(exc):
-            return False
-        self._stop.draining.wait(self._backoff.failed())
-        return True
-
-    def _acquire(self) -> HeldLease | None:
-        """Wait for a lease; None: there is nothing to do, or it is to end first."""
-        raise NotImplementedError
-
-    def _give_back(self, held: HeldLease) -> None:
-        self._keeper.surrender(held)
-
-    def _one_session(self, held: HeldLease) -> None:
-        """Open a link and work over it until all is done, or told to stop."""
-        raise NotImplementedError
-
-    def _say_lost(self, exc: LeaseLost) -> None:
-        raise NotImplementedError
-
-    def _tolerates(self, exc: MigratorError) -> bool:
-        """Say what is wrong; False: give up."""
-        raise NotImplementedError
+    finally:
+        worker.give_back(held)
 
 
 class WorkerPool:

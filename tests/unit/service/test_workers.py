@@ -46,7 +46,7 @@ from migrator.nservicebus.timeouts import (
 from migrator.rabbitmq.late import LateAnswers
 from migrator.service import dispatchers, lanes
 from migrator.service.dispatchers import DispatcherThread
-from migrator.service.lanes import Adopter, LaneThread, LaneWorker
+from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.launch import obeying_signals
 from migrator.service.throttle import ClaimGuard, Throttle
 from migrator.service.worker import Stop, WorkerContext, WorkerPool
@@ -248,6 +248,7 @@ class Opened:
 
     blocked_reason: str | None = None
     silent_s = 0.0
+    frame_max_bytes = 131_072
     doing = "idle"
     passed_on = 0
     unfinished = None
@@ -294,7 +295,9 @@ class Bench:
         self.opened, self.closed = list[Lane](), list[str]()
         self.context = context_of(self.leases, self.stop, once=how.get("once", False))
         self.claims = claims_of(self.throttle, self.stop)
-        app: Any = SimpleNamespace(lane_connection=lambda _lane: SimpleNamespace(nodes=["one"]))
+        app: Any = SimpleNamespace(
+            lane_connection=lambda _lane: SimpleNamespace(nodes=["one"]), open_lane=self.open
+        )
         self.parts = (self.context, self.claims, app, self._new_setup)
         self.adopter = Adopter(*self.parts)
         self.workers = WorkerPool([self.adopter], new_lane=self._new_lane, lanes=1)
@@ -315,12 +318,14 @@ class Bench:
         lane.ends.callback(self.closed.append, name)
         return lane
 
-    def open(self, lane: Lane) -> tuple[Opened, Opened]:
+    def limit_frames(self, _frame_max_bytes: int) -> None:
+        pass
+
+    def open(self, lease: Lease, _guard: Callable[[], None]) -> Opened:
         if self.fails is not None:
             raise self.fails
-        self.opened.append(lane)
-        opened = Opened(self, lane)
-        return opened, opened
+        self.opened.append(lease.lane)
+        return Opened(self, lease.lane)
 
     def pause(self, endpoint: EndpointName | None = None) -> None:
         self.throttle.pause(Signal.PAUSED, endpoint, "")
@@ -343,7 +348,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     monkeypatch.setattr(lanes, "_LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(lanes, "_SLICE_S", 0.02)
     monkeypatch.setattr(lanes, "_LONGEST_REST_S", 0.05)
-    monkeypatch.setattr(LaneWorker, "_open", lambda self, lease, _: self._setup.open(lease.lane))
+    monkeypatch.setattr(lanes, "LaneSession", lambda _setup, *, link, **_: link)
     made: list[Bench] = []
 
     def build(*args: Any, begins: Callable[[Bench], None] = lambda _: None, **how: Any) -> Bench:
