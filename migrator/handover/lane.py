@@ -21,7 +21,7 @@ from migrator.delays.routing import delay_s
 from migrator.errors import Interrupted, MessageTooLarge, SourceGone, StoreError
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
-from migrator.handover.pace import Pacer
+from migrator.handover.pace import Booking, Pacer
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer, QuarantineLimit
 from migrator.handover.runs import HandOver, OtherRuns
@@ -425,9 +425,49 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
-        began_s, sent_before = self._setup.clock.monotonic_s(), self._sent
+        """Send *prepared* once the levels have room; what is due meanwhile needs none, and goes.
+
+        Its delays are fixed only then.
+        """
+        clock, pacer, sent_before = self._setup.clock, self._setup.pacer, self._sent
+        began_s = clock.monotonic_s()
+        booking = self._book(prepared, began_s)
+        while pacer.is_on() and (left_s := booking.start_s - clock.monotonic_s()) > 0:
+            self._guard()
+            due = self._prefetcher.next_due(
+                tuple(Mode), may_claim=self._may_claim(), until_s=booking.start_s
+            )
+            if due is None:
+                self.doing = f"paced: {booking.reason}"
+                self._link.idle(min(left_s, _PACED_SLICE_S))
+                self._count_settled(wait_s=0.0)
+                continue
+            due_began_s, sent = clock.monotonic_s(), self._sent
+            self._book(due, due_began_s)  # it starts at once
+            self._send(due)
+            self._hold_rate(self._sent - sent, due_began_s)
+        if booking.start_s > began_s:
+            self._note_pace(clock.monotonic_s() - began_s, booking.reason)
+        self._send(prepared)
+        self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
+
+    def _book(self, prepared: Prepared, began_s: float) -> Booking:
+        """Have the levels expect *prepared*."""
+        pacer, messages = self._setup.pacer, prepared.messages
         self._prefetcher.claimed_s.setdefault(prepared.batch.id, began_s)
-        self._keep_pace(prepared)
+        now = self._setup.clock.now()
+        # an odd step, or rows due at regular intervals would all have the same low bits
+        step = len(messages) // _WEIGHED_ROWS | 1
+        delays = [delay_s(each.due_at, now=now) for each in messages[::step]]
+        first_s = min((each.due_at for each in messages), default=now) - now
+        weight = len(messages) / max(len(delays), 1)
+        return pacer.book(
+            load(delays, receiving=pacer.receiving, weight=weight),
+            now_s=began_s,
+            latest_s=began_s + first_s.total_seconds() - _SOONEST_S,
+        )
+
+    def _send(self, prepared: Prepared) -> None:
         try:
             if prepared.batch.mode is Mode.STAGED and prepared.messages:
                 self._hand_over_staged(prepared)
@@ -438,7 +478,6 @@ class LaneSession:
             self._setup.limit_bodies(exc.limit_bytes)
             raise
         self._sent += len(prepared.messages)
-        self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
         batch, unroutable = self._setup.of(prepared.batch).direct.hand_over(
@@ -618,40 +657,6 @@ class LaneSession:
                 "attempt": batch.attempt,
             },
         )
-
-    def _keep_pace(self, prepared: Prepared) -> None:
-        """Wait until the levels have room for *prepared*, before its delays are fixed.
-
-        What is due meanwhile needs no room, and goes first.
-        """
-        setup, messages = self._setup, prepared.messages
-        now, began_s = setup.clock.now(), setup.clock.monotonic_s()
-        # an odd step, or rows due at regular intervals would all have the same low bits
-        step = len(messages) // _WEIGHED_ROWS | 1
-        delays = [delay_s(each.due_at, now=now) for each in messages[::step]]
-        first_s = min((each.due_at for each in messages), default=now) - now
-        booking = setup.pacer.book(
-            load(
-                delays,
-                receiving=setup.pacer.receiving,
-                weight=len(messages) / max(len(delays), 1),
-            ),
-            now_s=began_s,
-            latest_s=began_s + first_s.total_seconds() - _SOONEST_S,
-        )
-        while setup.pacer.is_on() and (left_s := booking.start_s - setup.clock.monotonic_s()) > 0:
-            self._guard()
-            due = self._prefetcher.next_due(
-                tuple(Mode), may_claim=self._may_claim(), until_s=booking.start_s
-            )
-            if due is not None:
-                self._hand_over(due)  # waits for no level, so no further one is in hand
-                continue
-            self.doing = f"paced: {booking.reason}"
-            self._link.idle(min(left_s, _PACED_SLICE_S))
-            self._count_settled(wait_s=0.0)
-        if booking.start_s > began_s:
-            self._note_pace(setup.clock.monotonic_s() - began_s, booking.reason)
 
     def _note_pace(self, waited_s: float, reason: str) -> None:
         self._setup.paced(waited_s)
