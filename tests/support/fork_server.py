@@ -231,13 +231,25 @@ def _exactly(source: socket.socket, size: int) -> bytes:
 
 
 def _import_all() -> None:
-    """Import the program with everything it may need; nothing of it starts a thread."""
+    """Import the program with everything it may need; nothing of it starts a thread.
+
+    What it makes when it is first asked for, as the validator of settings, is made here, too.
+    """
     import migrator
 
     for each in pkgutil.walk_packages(migrator.__path__, "migrator."):
         importlib.import_module(each.name)
-    for name in ("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "pymysql"):
+    for name in (
+        *("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "pymysql"),
+        *("httpcore", "pydantic.type_adapter", "typer._adapters"),
+    ):
         importlib.import_module(name)
+    from migrator.config.settings import Settings
+    from migrator.ledger.tables import build_tables, ledger_names
+
+    Settings.model_rebuild()
+    for kind in ("postgresql", "mysql", "sqlite"):
+        build_tables(ledger_names(kind))
     gc.collect()
     gc.freeze()
     if threading.active_count() != 1:
