@@ -48,11 +48,24 @@ ONE_BY_ONE: Final = (
     *("alarm", r"test_store_mariadb\.py", "test_cluster.*staged", "test_cluster"),
     *(r"browser/test_pages\.py", r"docs/test_reference\.py", r"docs/test_site\.py"),
     r"e2e/test_package\.py",
+    *(
+        rf"integration/test_{each}\.py"
+        for each in (
+            "broker_(link|destinations)",
+            "broker_satellites",
+            "broker_staging",
+            "level_scan",
+        )
+    ),
+    *(
+        rf"contract/.*\[.*{each}"
+        for each in ("postgresql", "mariadb", "sqlite", "azurite", "ravendb")
+    ),
 )
 """Tests whose names match one of these, the first that does, share private servers, a browser, a
-bare machine or what is built from all pages; in one process these are made only once, and no two
-make them in the same folder. The faults of a cluster take most of an hour, so two processes share
-them."""
+bare machine, what is built from all pages, levels, or a store with the statements that were
+compiled for it; in one process these are made only once, and no two make them in the same folder.
+The faults of a cluster take most of an hour, so two processes share them."""
 LONG: Final = frozenset({"browser", "e2e"})
 """Folders whose tests take longest: begun last, one of them would be waited for alone."""
 
