@@ -342,7 +342,7 @@ class _Daemon:
                     extra={"action": "pace_full"},
                 )
             if self._moved:
-                self._capacity.job.run()
+                self._capacity.job.run_soon()
             self._hook_events.started()
             try:
                 while not workers.await_end(supervision.look_every_s):

@@ -1,10 +1,10 @@
-"""What happens at intervals: jobs run by a scheduler, of which none is missed silently.
+"""What happens at intervals: jobs run by APScheduler, of which none is missed silently.
 
 Rules of this file:
 
-* each job has a thread of its own, because what asks a broker or a database may take long, or
-  never return; nobody waits for it;
-* one run at a time; runs that were missed are made up for by one;
+* each run has a thread of its own, because what asks a broker or a database may take long, or
+  never return; the end of the process waits for none;
+* the scheduler allows one run of a job at a time, and makes up for missed ones by one;
 * what did not happen when it should is counted and logged.
 """
 
@@ -14,11 +14,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from apscheduler import events
+from apscheduler.executors.base import BaseExecutor, run_job
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
@@ -30,43 +32,45 @@ _log = logging.getLogger(__name__)
 
 _TELL_EVERY_S: Final = 60.0
 _GRACE: Final = timedelta(seconds=30)
-_KEPT_FOR_S: Final = 10.0
-"""A thread that has nothing to do stays for so long."""
 _LAST_WAIT_S: Final = 2.0
 """Whatever is asked and does not answer may hold a thread longer; it is left behind then."""
 
 
 class BackgroundTask:
-    """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it.
-
-    The thread stays for a while: what is asked for twice a second needs no new one each time.
-    """
+    """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         """Prepare to call *work*."""
         self.name = name
         self._work = work
         self._ended = threading.Event()
-        self._changed = threading.Condition()
-        """Held to change what follows."""
         self._thread: threading.Thread | None = None
-        self.is_busy = False
+
+    @property
+    def is_busy(self) -> bool:
         """Whether it is at work."""
+        return self._thread is not None and self._thread.is_alive()
 
     def run_soon(self) -> bool:
         """Have the work done once; False when the last time still goes on: then it is not."""
-        with self._changed:
-            if self._ended.is_set():
-                return True
-            if self.is_busy:
-                return False
-            if self._thread is None:
-                thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
-                thread.start()  # where there is none to be had, the next time tries again
-                self._thread = thread
-            self.is_busy = True
-            self._changed.notify()
-            return True
+        if self.is_busy:
+            return False
+        if not self._ended.is_set():
+            self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+            self._thread.start()
+        return True
+
+    def run(self) -> None:
+        """Do the work in this thread."""
+        self._thread = threading.current_thread()
+        if self._ended.is_set():
+            return
+        try:
+            self._work()
+        except BaseException:  # a bug in a side job must not end the work of others, or its own
+            _log.exception(
+                "a background task failed", extra={"action": "job_failed", "job": self.name}
+            )
 
     def check(self) -> None:
         """Return unless the work is to be broken off.
@@ -79,31 +83,10 @@ class BackgroundTask:
 
     def end(self) -> bool:
         """Break off what goes on, for good; return whether that happened within moments."""
-        with self._changed:
-            self._ended.set()
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join(_LAST_WAIT_S)
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_WAIT_S)
         return not self.is_busy
-
-    def _serve(self) -> None:
-        while True:
-            self._run()
-            with self._changed:
-                self.is_busy = False
-                self._changed.wait_for(lambda: self.is_busy or self._ended.is_set(), _KEPT_FOR_S)
-                if not self.is_busy:
-                    self._thread = None
-                    return
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except BaseException:  # a bug in a side job must not end the work of others, or its own
-            _log.exception(
-                "a background task failed", extra={"action": "job_failed", "job": self.name}
-            )
 
 
 class Job(BackgroundTask):
@@ -116,7 +99,6 @@ class Job(BackgroundTask):
         work: Callable[[], object],
         *,
         may_lag: bool = False,
-        is_quick: bool = False,
         grace: timedelta = _GRACE,
     ) -> None:
         """Prepare to call *work* so often.
@@ -126,7 +108,6 @@ class Job(BackgroundTask):
             every: Between two.
             work: See ``BackgroundTask``.
             may_lag: Whether one that takes longer than that is no miss.
-            is_quick: It returns at once, and needs no thread of its own.
             grace: Started later than this, it is left out.
         """
         super().__init__(name, work)
@@ -137,7 +118,8 @@ class Job(BackgroundTask):
         self._lock = threading.Lock()
         """Held to change what was missed."""
         self._may_lag = may_lag
-        self._is_quick = is_quick
+        self._entry: Any = None
+        """As the scheduler knows it; None: it is not scheduled."""
         self._last_at: datetime | None = None
         """Time for which the scheduler last looked at the job."""
         self._runs = 0
@@ -164,13 +146,29 @@ class Job(BackgroundTask):
             last=self.last,
         )
 
+    def schedule(self, scheduler: BackgroundScheduler) -> None:
+        """Have *scheduler* run it at its times."""
+        self._entry = scheduler.add_job(
+            self.run,
+            IntervalTrigger(seconds=self.every.total_seconds(), timezone="UTC"),
+            id=self.name,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=max(1, round(self.grace.total_seconds())),
+        )
+
     def run(self) -> None:
-        """Do it, unless the last one still goes on; the scheduler calls."""
+        """Do it; the scheduler calls."""
         self._runs += 1
-        if self._is_quick:
-            self._run()
-        elif not self.run_soon() and not self._may_lag:
-            self._miss(1)
+        super().run()
+
+    def run_soon(self) -> bool:
+        """Have the scheduler run it now; False where there is none."""
+        if self._entry is None:
+            return False
+        with suppress(JobLookupError):  # the scheduler has ended
+            self._entry.modify(next_run_time=datetime.now(UTC))
+        return True
 
     def hear(self, event: Any) -> None:
         """Count what the scheduler left out: too late, still running, or several made one."""
@@ -178,7 +176,8 @@ class Job(BackgroundTask):
             self._miss(1)
             return
         times: Sequence[datetime] = event.scheduled_run_times
-        count = len(times) if event.code == events.EVENT_JOB_MAX_INSTANCES else 0
+        is_left_out = event.code == events.EVENT_JOB_MAX_INSTANCES
+        count = len(times) if is_left_out and not self._may_lag else 0
         if self._last_at is not None:
             count += max(round((times[0] - self._last_at) / self.every) - 1, 0)
         self._last_at = times[-1]
@@ -203,20 +202,24 @@ class Job(BackgroundTask):
         self.tell(at_once=False)
 
 
+class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler ships no types
+    """Runs what is due on a daemon thread; the end of the process waits for APScheduler's own."""
+
+    def _do_submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
+        threading.Thread(target=self._run, args=(job, run_times), name=job.id, daemon=True).start()
+
+    def _run(self, job: Any, run_times: Sequence[datetime]) -> None:
+        told = run_job(job, job._jobstore_alias, run_times, self._logger.name)
+        self._run_job_success(job.id, told)
+
+
 @contextmanager
 def scheduled(jobs: Sequence[Job]) -> Iterator[None]:
     """Do *jobs* at their times for as long as the context lasts; what goes on ends with it."""
-    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler = BackgroundScheduler(executors={"default": _Threads()}, timezone="UTC")
     by_name = {job.name: job for job in jobs}
     for job in jobs:
-        scheduler.add_job(
-            job.run,
-            IntervalTrigger(seconds=job.every.total_seconds(), timezone="UTC"),
-            id=job.name,
-            max_instances=1,
-            coalesce=True,
-            misfire_grace_time=max(1, round(job.grace.total_seconds())),
-        )
+        job.schedule(scheduler)
     scheduler.add_listener(
         lambda event: by_name[event.job_id].hear(event),
         events.EVENT_JOB_SUBMITTED | events.EVENT_JOB_MAX_INSTANCES | events.EVENT_JOB_MISSED,

@@ -497,7 +497,7 @@ class SignalThrottles:
         """Look at nothing yet."""
         self._lock = threading.Lock()
         self._throttles: Sequence[SignalThrottle] = ()
-        self.job = Job("throttle", _TICK, self._tick, is_quick=True)
+        self.job = Job("throttle", _TICK, self._tick)
 
     def replace(self, throttles: Sequence[SignalThrottle]) -> None:
         """Look at *throttles* from now on; those before are no reason for anything any more.

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from apscheduler import events
 
-from migrator.service import schedule
 from migrator.service.schedule import BackgroundTask, Job, scheduled
 from tests.unit.service.conftest import Lines, WaitFor
 
@@ -38,50 +37,45 @@ def test_each_job_runs_at_its_own_times(lines: Lines, wait_for: WaitFor) -> None
         Job("often", SHORT, lambda: done.append("often")),
         Job("never", timedelta(hours=1), lambda: done.append("never")),
         Job("bad", SHORT, fail),
-        Job("quick", SHORT, lambda: done.append("quick"), is_quick=True),
+        Job("soon", timedelta(hours=1), lambda: done.append("soon")),
     ]
+    assert not jobs[-1].run_soon()
     with scheduled(jobs):
+        assert jobs[-1].run_soon()
         wait_for(
-            lambda: done.count("often") >= 3 and "quick" in done and len(lines("job_failed")) >= 2
+            lambda: done.count("often") >= 3 and "soon" in done and len(lines("job_failed")) >= 2
         )
+    assert jobs[-1].run_soon()
     wait_for(lambda: set(threading.enumerate()) <= before)
     count = len(done)
     time.sleep(0.1)
-    assert (len(done), {*done}) == (count, {"often", "quick"})
+    assert (len(done), {*done}) == (count, {"often", "soon"})
     line = lines("job_failed")[0]
     assert (line.levelno, vars(line)["job"], bool(line.exc_info)) == (logging.ERROR, "bad", True)
 
 
-def test_a_thread_stays_for_the_next_time_and_goes_when_none_comes(
-    wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor does one that could not be started, or that was told to exit, end the task."""
-    done: list[threading.Thread] = []
+def test_a_task_runs_once_at_a_time(wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that could not be started, or was told to exit, can be asked for again."""
+    entered, leave = list[None](), threading.Event()
 
     def work() -> None:
-        done.append(threading.current_thread())
-        if len(done) == 2:
-            raise SystemExit
+        entered.append(None)
+        leave.wait(60)
+        raise SystemExit
 
     task = BackgroundTask("task", work)
-
-    def run() -> threading.Thread:
-        before = len(done)
-        assert task.run_soon()
-        wait_for(lambda: len(done) > before and not task.is_busy)
-        return done[-1]
-
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", lambda _thread: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             task.run_soon()
-    first = run()
-    assert [run(), run()] == [first, first]
-    monkeypatch.setattr(schedule, "_KEPT_FOR_S", 0.01)
-    assert run() is first
-    wait_for(lambda: not first.is_alive())
-    assert run() is not first
+    assert task.run_soon()
+    assert not task.run_soon()
+    leave.set()
+    wait_for(lambda: not task.is_busy)
+    assert task.run_soon()
     assert task.end()
+    assert task.run_soon()
+    assert len(entered) == 2
 
 
 def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: WaitFor) -> None:
@@ -94,22 +88,17 @@ def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: Wait
         leave.wait(60)
 
     job, lagging = Job("slow", SHORT, slow), Job("lagging", SHORT, slow, may_lag=True)
-    with scheduled([job]):
+    with scheduled([job, lagging]):
         wait_for(lambda: len(lines("job_missed")) == 1)
         told = total(lines)
         wait_for(lambda: job.view().missed >= told + 2)
-        assert (len(entered), len(lines("job_missed"))) == (1, 1)
+        assert (len(entered), len(lines("job_missed"))) == (2, 1)
         leave.set()
-        wait_for(lambda: len(entered) >= 2)
+        wait_for(lambda: len(entered) >= 4)
     line, view = lines("job_missed")[-1], job.view()
     assert (line.levelno, vars(line)["job"]) == (logging.WARNING, "slow")
     assert (view.job, view.when, view.missed) == ("slow", "20ms", total(lines))
-    leave.clear()
-    for _ in range(3):
-        lagging.run()
-    leave.set()
-    assert (lagging.view().runs, lagging.view().missed) == (3, 0)
-    assert lagging.end()
+    assert lagging.view().missed == 0
 
 
 def test_what_the_scheduler_leaves_out_is_counted() -> None:
