@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from migrator.database import mssql, mysql, oracle
 from migrator.database.failures import retrying, translating
@@ -221,21 +222,25 @@ def _prepare_postgresql(engine: sa.Engine) -> None:
         connection.autocommit = was_autocommit
 
 
+def _is_busy(exc: BaseException) -> bool:
+    return (
+        isinstance(exc, sqlite3.OperationalError)
+        and exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    )
+
+
+@retry(
+    retry=retry_if_exception(_is_busy),
+    stop=stop_after_delay(LOCK_TIMEOUT),
+    wait=wait_fixed(0.01),
+    reraise=True,
+)
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Let readers and a writer go on beside each other; a new file is changed to that once.
 
     For that lock SQLite itself waits for nobody: of two who open a new file at once, one failed.
     """
-    ends_s = time.monotonic() + LOCK_TIMEOUT.total_seconds()
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as exc:
-            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends_s:
-                raise
-            time.sleep(0.01)
-        else:
-            return
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:

@@ -17,7 +17,6 @@ import hmac
 import json
 import os
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,14 @@ from azure.core.exceptions import (
     ServiceResponseError,
 )
 from requests.adapters import HTTPAdapter
+from tenacity import (
+    RetryCallState,
+    retry,
+    retry_if_exception,
+    retry_if_exception_type,
+    wait_exponential,
+    wait_random,
+)
 
 from migrator.errors import StoreError
 
@@ -44,7 +51,7 @@ _RETRIES: Final = 2
 _RETRIES_WHEN_BUSY: Final = 4
 """Of one request that is refused for now: a busy account refuses some of many."""
 _BACKOFF_S: Final = 0.2
-"""Before the first repetition; each next one waits twice as long."""
+"""Before the first repetition, with up to as much jitter; each next one waits twice as long."""
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 GONE: Final = 404
 _CODE: Final = re.compile(rb'(?:"code"\s*:\s*"|<Code>|x-ms-error-code:\s*)([A-Za-z]+)')
@@ -98,6 +105,16 @@ class Answer:
     """None: it was too large, and was not read."""
 
 
+def _is_busy(exc: BaseException) -> bool:
+    return isinstance(exc, HttpResponseError) and exc.status_code in PASSING
+
+
+def _tried_enough(state: RetryCallState) -> bool:
+    error = None if state.outcome is None else state.outcome.exception()
+    retries = _RETRIES if isinstance(error, ServiceRequestError) else _RETRIES_WHEN_BUSY
+    return state.attempt_number > retries
+
+
 class _Service(ABC):
     """One of an account's services; safe to use from several threads."""
 
@@ -133,6 +150,12 @@ class _Service(ABC):
         """Close the connections."""
         self._pool.clear()
 
+    @retry(
+        retry=retry_if_exception_type(ServiceRequestError) | retry_if_exception(_is_busy),
+        stop=_tried_enough,
+        wait=wait_exponential(multiplier=_BACKOFF_S) + wait_random(0, _BACKOFF_S),
+        reraise=True,
+    )
     def send(
         self,
         method: str,
@@ -154,28 +177,20 @@ class _Service(ABC):
         query = query or {}
         asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         url = f"{self._base}{path}?" + "&".join(filter(None, (asked, self._sas)))
-        size = None if body is None else str(len(body))
-        tries = 0
-        while True:
-            self._wait()
-            now = {**headers, "x-ms-date": formatdate(usegmt=True), "x-ms-version": self.version}
-            if size is not None:
-                now["Content-Length"] = size
-            if self._key is not None:
-                now["Authorization"] = self.authorization(self._key, method, path, query, now)
-            try:
-                answer = self._sent(method, url.rstrip("?"), now, body, most)
-            except urllib3.exceptions.HTTPError as exc:
-                if tries >= _RETRIES:
-                    raise ServiceRequestError(type(exc).__name__) from exc
-            else:
-                self._learn(answer.status, answer.headers.get("Retry-After"))
-                if answer.status < 300:
-                    return answer
-                if answer.status not in PASSING or tries >= _RETRIES_WHEN_BUSY:
-                    raise refused(answer.status, _code_of(answer))
-            time.sleep(_BACKOFF_S * 2**tries)
-            tries += 1
+        self._wait()
+        now = {**headers, "x-ms-date": formatdate(usegmt=True), "x-ms-version": self.version}
+        if body is not None:
+            now["Content-Length"] = str(len(body))
+        if self._key is not None:
+            now["Authorization"] = self.authorization(self._key, method, path, query, now)
+        try:
+            answer = self._sent(method, url.rstrip("?"), now, body, most)
+        except urllib3.exceptions.HTTPError as exc:
+            raise ServiceRequestError(type(exc).__name__) from exc
+        self._learn(answer.status, answer.headers.get("Retry-After"))
+        if answer.status >= 300:
+            raise refused(answer.status, _code_of(answer))
+        return answer
 
     @abstractmethod
     def authorization(
