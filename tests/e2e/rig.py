@@ -41,6 +41,7 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from tests.e2e.rows import Account, Found, Row
 from tests.support.documents import check_output
 from tests.support.fork_server import Forked
+from tests.support.levels import make_levels
 
 FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
 _PROGRAM_S = 200.0
@@ -299,9 +300,12 @@ class Rig:
                     channel.queue_bind(name, name, "")
 
     def create_levels(self) -> None:
-        """Declare the levels, in this process: a start of the program costs a second."""
+        """Declare the levels, over all nodes in turn as the program does where there are more."""
         settings = ConnectionSettings(nodes=parse_addresses(self.broker_url))
-        create_delays(settings, self.delays)
+        if self.management_url and len(settings.nodes) == 1:
+            make_levels(self.management_url, settings.nodes[0].vhost, self.delays)
+        else:
+            create_delays(settings, self.delays)
 
     def prepare(self, *receivers: str) -> None:
         """Create store, ledger, levels and receivers: everything a migration needs.

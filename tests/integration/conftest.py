@@ -8,10 +8,10 @@ import pytest
 
 from dev.servers import RabbitNode
 from migrator.database.engine import open_engine
-from migrator.delays.topology import create_delays
 from tests.conftest import Vhost
 from tests.contract.site import Site
-from tests.unit.rabbitmq.material import V2, connection, vhost_with_levels
+from tests.support.levels import make_levels
+from tests.unit.rabbitmq.material import vhost_with_levels
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def site(database: str) -> Iterator[Site]:
 @pytest.fixture
 def fresh_url(vhost: Vhost) -> str:
     """A virtual host with the levels of v2 for a test that counts what is in them."""
-    create_delays(connection(vhost.amqp_url), V2)
+    make_levels(vhost.node.management_url, vhost.name)
     return vhost.amqp_url
 
 

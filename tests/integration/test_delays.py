@@ -24,6 +24,7 @@ from migrator.rabbitmq.management import ManagementApi
 from migrator.rabbitmq.messages import PublishResult
 from tests.conftest import Vhost
 from tests.reference.captured import definitions_by_installers
+from tests.support.levels import make_levels
 from tests.unit.rabbitmq.material import (
     V1,
     V2,
@@ -84,6 +85,18 @@ def _expected_bindings(version: DelaysVersion) -> set[tuple[str, str, str, str]]
 def _listed(vhost: Vhost, what: str) -> list[dict[str, Any]]:
     rows = vhost.node.api("GET", f"{what}/{quote(vhost.name, safe='')}")
     return [row for row in rows if str(row.get("name") or row.get("source")).startswith("nsb.")]
+
+
+@BOTH
+def test_levels_of_tests_are_those_of_the_program(
+    vhost: Vhost, settings: ConnectionSettings, version: DelaysVersion
+) -> None:
+    """No queue, exchange or binding is missing, and none has other arguments."""
+    make_levels(vhost.node.management_url, vhost.name, version)
+    bound = sorted(map(str, _listed(vhost, "bindings")))
+    assert len(bound) == 56
+    assert create_delays(settings, version) == 0
+    assert sorted(map(str, _listed(vhost, "bindings"))) == bound
 
 
 @BOTH

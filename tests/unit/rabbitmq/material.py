@@ -14,7 +14,6 @@ import pika
 
 from dev.servers import RabbitNode
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
 from migrator.handover.encoding import encode_message
 from migrator.handover.link import LinkSettings, RabbitLink, open_link
@@ -26,6 +25,7 @@ from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.publisher import WindowLimits, in_chunks
 from tests.conftest import Vhost
+from tests.support.levels import make_levels
 
 LEDGER = "abc123"
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
@@ -39,7 +39,7 @@ def vhost_with_levels(node: RabbitNode) -> Iterator[str]:
     name = f"shared-{secrets.token_hex(6)}"
     node.create_vhost(name)
     try:
-        create_delays(connection(node.amqp_url(name)), V2)
+        make_levels(node.management_url, name)
         yield node.amqp_url(name)
     finally:
         if node.running:
