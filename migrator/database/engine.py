@@ -223,10 +223,8 @@ def _prepare_postgresql(engine: sa.Engine) -> None:
 
 
 def _is_busy(exc: BaseException) -> bool:
-    return (
-        isinstance(exc, sqlite3.OperationalError)
-        and exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-    )
+    code = exc.sqlite_errorcode if isinstance(exc, sqlite3.OperationalError) else 0
+    return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
 @retry(

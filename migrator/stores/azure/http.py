@@ -34,14 +34,7 @@ from azure.core.exceptions import (
     ServiceResponseError,
 )
 from requests.adapters import HTTPAdapter
-from tenacity import (
-    RetryCallState,
-    retry,
-    retry_if_exception,
-    retry_if_exception_type,
-    wait_exponential,
-    wait_random,
-)
+from tenacity import RetryCallState, retry, wait_exponential, wait_random
 
 from migrator.errors import StoreError
 
@@ -105,14 +98,13 @@ class Answer:
     """None: it was too large, and was not read."""
 
 
-def _is_busy(exc: BaseException) -> bool:
-    return isinstance(exc, HttpResponseError) and exc.status_code in PASSING
-
-
-def _tried_enough(state: RetryCallState) -> bool:
-    error = None if state.outcome is None else state.outcome.exception()
-    retries = _RETRIES if isinstance(error, ServiceRequestError) else _RETRIES_WHEN_BUSY
-    return state.attempt_number > retries
+def _worth_another_try(state: RetryCallState) -> bool:
+    match state.outcome and state.outcome.exception():
+        case ServiceRequestError():
+            return state.attempt_number <= _RETRIES
+        case HttpResponseError(status_code=status) if status in PASSING:
+            return state.attempt_number <= _RETRIES_WHEN_BUSY
+    return False
 
 
 class _Service(ABC):
@@ -151,10 +143,8 @@ class _Service(ABC):
         self._pool.clear()
 
     @retry(
-        retry=retry_if_exception_type(ServiceRequestError) | retry_if_exception(_is_busy),
-        stop=_tried_enough,
+        retry=_worth_another_try,
         wait=wait_exponential(multiplier=_BACKOFF_S) + wait_random(0, _BACKOFF_S),
-        reraise=True,
     )
     def send(
         self,
