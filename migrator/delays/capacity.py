@@ -227,14 +227,14 @@ def _send(
         if len(result.confirmed) < messages:
             raise TargetError(f"the {version} levels did not take all messages of a measurement")
     timeout_s = max(delays_s) + _PATIENCE_S
-    ends_s = time.monotonic() + timeout_s
-    while any(len(found) < messages for found in arrived_s.values()):
-        if (left_s := ends_s - time.monotonic()) <= 0:
-            raise TargetError(
-                f"messages of a measurement are not back after {timeout_s:g} s; "
-                f"queue {queue} waits for them, and the broker deletes it after a day"
-            )
-        connection.loop.wait_for_event(left_s)
+    for _ in connection.loop.events(timeout_s):
+        if all(len(found) >= messages for found in arrived_s.values()):
+            break
+    else:
+        raise TargetError(
+            f"messages of a measurement are not back after {timeout_s:g} s; "
+            f"queue {queue} waits for them, and the broker deletes it after a day"
+        )
     return tuple(
         Burst(
             delay_s=delay_s,

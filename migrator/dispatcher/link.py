@@ -425,10 +425,10 @@ class RabbitSatelliteLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for a while; see ``SatelliteLink``."""
-        ends_s = time.monotonic() + wait_s
         self._loop.serve()  # heartbeats, even if nobody fetches what has arrived
-        while not (self._is_woken or self._arrived) and (left_s := ends_s - time.monotonic()) > 0:
-            self._loop.wait_for_event(left_s)
+        for _ in self._loop.events(wait_s):
+            if self._is_woken or self._arrived:
+                break
         self._is_woken = False
 
     def wake(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -203,10 +202,9 @@ class RabbitLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for up to *wait_s* seconds."""
-        ends_s = time.monotonic() + wait_s
         self.serve()
-        while (left_s := ends_s - time.monotonic()) > 0:
-            self._connection.loop.wait_for_event(left_s)
+        for _ in self._connection.loop.events(wait_s):
+            pass
 
     def serve(self) -> None:
         """Do what is due (heartbeats), without waiting; see ``Link``."""

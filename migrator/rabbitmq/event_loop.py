@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, Final
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
@@ -190,6 +190,17 @@ class EventLoop:
         self.step(timeout_s)
         self.check()
 
+    def events(self, timeout_s: float) -> Iterator[None]:
+        """Yield at once, and each time that something has arrived, until the timeout.
+
+        Raises as ``wait_for_event`` does.
+        """
+        ends_s = time.monotonic() + timeout_s
+        yield
+        while (left_s := ends_s - time.monotonic()) > 0:
+            self.wait_for_event(left_s)
+            yield
+
     def step(self, wait_s: float) -> None:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
         if self._is_closed:
@@ -300,13 +311,10 @@ class Connection:
             custom_ioloop=self.loop.ioloop,
         )
         self.loop.adopt(self)  # not before: without a connection there is nothing to close
-        ends_s = time.monotonic() + _OPEN_TIMEOUT_S
         try:
-            while (
-                not (self._is_open or self._refused is not None)
-                and (left_s := ends_s - time.monotonic()) > 0
-            ):
-                self.loop.wait_for_event(left_s)
+            for _ in self.loop.events(_OPEN_TIMEOUT_S):
+                if self._is_open or self._refused is not None:
+                    break
         finally:
             if not self._is_open:
                 self._say_farewell(connection)
@@ -431,18 +439,17 @@ class Connection:
 
     def flush(self, timeout_s: float) -> None:
         """Push the output towards the socket for a while; raises what the guard does."""
-        ends_s = time.monotonic() + timeout_s
         with contextlib.suppress(TargetError):
-            while self.buffered_bytes and (left_s := ends_s - time.monotonic()) > 0:
-                self.loop.wait_for_event(left_s)
+            for _ in self.loop.events(timeout_s):
+                if not self.buffered_bytes:
+                    return
 
     def _await(self, answers: list[Any], doing: str) -> None:
-        ends_s = time.monotonic() + _ANSWER_TIMEOUT_S
-        while not answers and (left_s := ends_s - time.monotonic()) > 0:
-            self.loop.wait_for_event(left_s)
-        if not answers:
-            self.loop.fail(TargetUnavailable(f"{self._address}: no answer to {doing}"))
-            self.loop.check()
+        for _ in self.loop.events(_ANSWER_TIMEOUT_S):
+            if answers:
+                return
+        self.loop.fail(TargetUnavailable(f"{self._address}: no answer to {doing}"))
+        self.loop.check()
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────
 

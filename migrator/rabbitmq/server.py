@@ -155,9 +155,9 @@ class AlarmWatch:
             connection.send(self._channel.basic_publish, self._exchange, "", b"")
         is_new_after_alarm = self._was_blocked and before is None
         patience_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
-        ends_s = time.monotonic() + patience_s
-        while connection.blocked_reason == before and (left_s := ends_s - time.monotonic()) > 0:
-            connection.loop.wait_for_event(left_s)
+        for _ in connection.loop.events(patience_s):
+            if connection.blocked_reason != before:
+                break
         self._was_blocked = connection.blocked_reason is not None
         return connection.blocked_reason
 
