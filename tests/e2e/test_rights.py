@@ -137,6 +137,19 @@ def prepare(rig: Rig) -> None:
     rig.prepare()
 
 
+LOOKS: Final = (
+    "status",
+    "quarantine list",
+    "quarantine export",
+    "delays show",
+    "db resolve",
+    "db upgrade --dry-run",
+    "db adopt --dry-run --moved",
+    "rollback --dry-run",
+)
+"""Verbs that a reader may run at any time."""
+
+
 def half_way(us: Limited) -> None:
     """Have some rows handed over, in quarantine, parked, and in the hands of a dead process."""
     rig = us.rig
@@ -177,16 +190,7 @@ def looks(rig: Rig) -> Iterator[tuple[Sequence[str], Sequence[int]]]:
     yield ("preview", "--offline", *SALES), (3,)
     yield ("decommission", *SALES, "--dry-run"), (3,)
     yield ("quarantine", "show", min(rig.quarantined())), (0,)
-    for text in (
-        "status",
-        "quarantine list",
-        "quarantine export",
-        "delays show",
-        "db resolve",
-        "db upgrade --dry-run",
-        "db adopt --dry-run --moved",
-        "rollback --dry-run",
-    ):
+    for text in LOOKS:
         yield text.split(), (0,)
 
 

@@ -16,6 +16,7 @@ from tests.e2e.rig import Rig
 from tests.e2e.rows import nameless, row
 from tests.e2e.test_rights import (
     DENIED,
+    LOOKS,
     ONCE,
     SALES,
     Limited,
@@ -64,16 +65,7 @@ def reads(rig: Rig) -> Iterator[Verb]:
     """Yield what a reader does."""
     moved(rig)
     yield ("quarantine", "show", min(rig.quarantined())), {}
-    for text in (
-        "status",
-        "quarantine list",
-        "quarantine export",
-        "delays show",
-        "db resolve",
-        "db upgrade --dry-run",
-        "db adopt --dry-run --moved",
-        "rollback --dry-run",
-    ):
+    for text in LOOKS:
         yield text.split(), {}
     yield ("decommission", *SALES, "--dry-run"), {}
 
