@@ -226,8 +226,11 @@ class HeldDestinations:
         with self._lock:
             # another thread may have tried one meanwhile
             known = [each for each in checked if self._held.get(each.destination) == each]
-            names = [QueueName(each.destination) for each in known]
-            still: dict[str, Unreachable] = {name: lost[name] for name in names if name in lost}
+            still = {
+                each.destination: lost[QueueName(each.destination)]
+                for each in known
+                if each.destination in lost
+            }
             if still:
                 self.hold(still, now=now)
             for each in known:
