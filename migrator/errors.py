@@ -86,7 +86,6 @@ class DriverMissing(ConfigError):
     """A package that one kind of store needs is not installed."""
 
     def __init__(self, wanted_by: str, package: str, *, extra: str) -> None:
-        """Name the extra of our distribution that brings it."""
         super().__init__(
             f"{wanted_by} needs {package}, which is not installed: "
             f'pip install "{DISTRIBUTION}[{extra}]"'
@@ -125,7 +124,6 @@ class UnknownEndpoint(PreflightRefused):
     """The store has no timeouts table for this endpoint."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        """Remember what was asked for and what the store knows."""
         self.name = name
         self.known = known
         listed = ", ".join(known) if known else "none"
@@ -162,7 +160,6 @@ class ClockInDoubt(StoreUnavailable):
     """The database's clock jumped. Nothing that depends on the time is done until it is known."""
 
     def __init__(self, text: str, *, earliest: datetime) -> None:
-        """Remember the earlier of the two times that it may be."""
         self.earliest = earliest
         super().__init__(text)
 
@@ -179,7 +176,6 @@ class SomeGone(SourceGone):
     """Rows could not go back to some places, which are gone; to all others they did."""
 
     def __init__(self, gone: Sequence[SourceGone], *, back: int) -> None:
-        """Keep how many rows went *back*, and say of each place why it is gone."""
         super().__init__("; ".join(str(each) for each in gone))
         self.back = back
 
@@ -224,7 +220,6 @@ class MessageTooLarge(TargetError):
     """The broker takes no body as large as one of ours; it says how large one may be."""
 
     def __init__(self, message: str, limit_bytes: int) -> None:
-        """Remember the limit."""
         super().__init__(message, limit_bytes)
         self.limit_bytes = limit_bytes
 

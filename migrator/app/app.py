@@ -76,7 +76,6 @@ class App:
     """Everything assembled, each part made when it is first asked for."""
 
     def __init__(self, settings: Settings) -> None:
-        """Remember *settings*; nothing is opened."""
         self.settings = settings
         self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
         self._lane_connections: dict[Lane, ConnectionSettings] = {}

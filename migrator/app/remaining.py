@@ -213,7 +213,6 @@ class RemainingReader:
     """Counts what is in the stores, and asks who sends what is left there."""
 
     def __init__(self, app: App) -> None:
-        """Have read nothing; any thread may ask."""
         self._app = app
         self._lock = threading.Lock()
         self._senders: dict[EndpointName, tuple[float, SentBy, str]] = {}

@@ -38,7 +38,6 @@ class SqlBackend:
     """
 
     def __init__(self, app: App) -> None:
-        """Take ledger and settings from *app*; nothing is opened."""
         self._app = app
 
     @cached_property
@@ -109,7 +108,6 @@ class DocumentBackend:
     """A document store, and a ledger in a database of its own."""
 
     def __init__(self, open_documents: Callable[[Settings], DocumentStore], app: App) -> None:
-        """Take ledger and settings from *app*; *open_documents* makes the store when needed."""
         self._open = open_documents
         self._app = app
 

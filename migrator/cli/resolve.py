@@ -189,7 +189,6 @@ class _Closing:
     """Closes what is half done and whose document store is gone."""
 
     def __init__(self, app: App, *, is_lost: bool, yes: bool, is_dry_run: bool) -> None:
-        """Count a store that does not answer as gone if *is_lost*."""
         self._app = app
         self._is_lost = is_lost
         self._yes = yes

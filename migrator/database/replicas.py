@@ -33,7 +33,6 @@ class ReplicaLag:
     """Asks the primary, again and again; one thread at a time."""
 
     def __init__(self, engine: sa.Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Ask the database of *engine*."""
         self._engine = engine
         self._monotonic = monotonic
         self._written: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)

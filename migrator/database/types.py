@@ -63,7 +63,6 @@ class KeyText(TypeDecorator[str]):
     cache_ok = True
 
     def __init__(self, chars: int) -> None:
-        """Have room for *chars*."""
         super().__init__()
         self.chars = chars
 
@@ -90,7 +89,6 @@ class AsciiText(TypeDecorator[str]):
     cache_ok = True
 
     def __init__(self, chars: int) -> None:
-        """Have room for *chars*."""
         super().__init__(chars)
         self.chars = chars
 
@@ -176,16 +174,14 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     MariaDB, MySQL, SQL Server and Oracle keep it without a zone. ``with_zone=False`` is for legacy
     columns that hold UTC without saying so.
+
+    *fraction_digits* tells what a legacy column keeps of a second; nothing is rounded here.
     """
 
     impl = sa.DateTime
     cache_ok = True
 
     def __init__(self, *, with_zone: bool = True, fraction_digits: int = _FRACTION_DIGITS) -> None:
-        """Choose between ``timestamp with time zone`` and without.
-
-        *fraction_digits* tells what a legacy column keeps of a second; nothing is rounded here.
-        """
         super().__init__()
         self.with_zone = with_zone
         self.fraction_digits = fraction_digits
@@ -231,7 +227,6 @@ class ColumnTime(TypeDecorator[datetime]):
     """Of ``datetime``, and so ``DateTime.MaxValue`` there: a moment later does not fit."""
 
     def __init__(self, found: TypeEngine[Any]) -> None:
-        """Be the type that was *found*, without a zone."""
         super().__init__()
         self.found = found
         self.kind: str = found.__visit_name__

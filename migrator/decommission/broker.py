@@ -46,7 +46,6 @@ class DecommissionBroker:
     def __init__(
         self, settings: ConnectionSettings, management: ManagementApi | None, *, ledger_id: str
     ) -> None:
-        """Work on the broker of *settings*; of migrator's own, on the entities of one ledger."""
         self._settings = settings
         self._management = management
         self._poison = poison_queue(ledger_id)

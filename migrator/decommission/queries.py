@@ -38,7 +38,6 @@ class DecommissionDatabase:
     """The database with ledger and legacy tables, of which one is to go."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, store: TableStore) -> None:
-        """Look at the ledger in *tables* and at the tables of *store*, in one database."""
         self._engine = engine
         self._tables = tables
         self._store = store

@@ -57,7 +57,6 @@ class BrokerFacts:
     """
 
     def __init__(self, settings: ConnectionSettings, management: ManagementApi | None) -> None:
-        """Ask the broker of *settings*, and its *management* API where there is one."""
         self._settings = settings
         self._management = management
 

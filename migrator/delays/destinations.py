@@ -64,7 +64,6 @@ class DestinationAnswers(ABC, Generic[A]):
     """What was found out about destinations, remembered for a while; for several threads."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        """Know nothing yet; answers age by *monotonic_s*."""
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
         self._remembered: dict[QueueName, tuple[float, A | Unreachable]] = {}
@@ -175,7 +174,6 @@ class BoundNames:
     """
 
     def __init__(self, handed_over: Callable[[], Collection[QueueName]]) -> None:
-        """Ask *handed_over* for the ledger's, at the first call."""
         self._handed_over = handed_over
         self._lock = threading.Lock()
         self._names: set[QueueName] | None = None
@@ -228,7 +226,20 @@ def names_bound_by(bindings: Collection[Binding]) -> set[QueueName]:
 
 
 class Destinations(DestinationAnswers[None]):
-    """Whether messages would find their way out of the delays."""
+    """Whether messages would find their way out of the delays.
+
+    Args:
+        settings: Where to ask.
+        version: Which generation of the delays.
+        topology: How endpoints are reached.
+        bind: False: bind nothing (preview, or all endpoints support native delays); a binding
+            that is known to be missing is refused.
+        find_bindings: Bindings by source exchange, from the management API; None: bindings
+            that are not ours to make are taken for granted.
+        management: Knows types of exchanges and limits of queues; None: it is not asked.
+        bound: What is bound as far as we know ourselves; None: suffix collisions are accepted.
+        monotonic_s: What answers age by.
+    """
 
     def __init__(
         self,
@@ -242,20 +253,6 @@ class Destinations(DestinationAnswers[None]):
         bound: BoundNames | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask the broker that *settings* name.
-
-        Args:
-            settings: Where to ask.
-            version: Which generation of the delays.
-            topology: How endpoints are reached.
-            bind: False: bind nothing (preview, or all endpoints support native delays); a binding
-                that is known to be missing is refused.
-            find_bindings: Bindings by source exchange, from the management API; None: bindings
-                that are not ours to make are taken for granted.
-            management: Knows types of exchanges and limits of queues; None: it is not asked.
-            bound: What is bound as far as we know ourselves; None: suffix collisions are accepted.
-            monotonic_s: What answers age by.
-        """
         super().__init__(monotonic_s)
         self._settings = settings
         self._delivery = delivery_exchange(version)

@@ -223,7 +223,6 @@ class LevelScan:
         now: Now,
         choose: ChooseKeep,
     ) -> None:
-        """Consume *queue* from now on."""
         if not 0 < limits.prefetch <= MAX_PREFETCH:
             raise ValueError(f"a prefetch of {limits.prefetch} does not fit 16 bits")
         self._connection = connection

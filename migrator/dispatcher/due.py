@@ -148,7 +148,6 @@ class Poller:
     """Asked before the first claim, and now and then after that."""
 
     def __post_init__(self) -> None:
-        """Begin with nothing in hand."""
         self._due_times_at_s = float("-inf")
         self._look_at_s = self._load_at_s = float("-inf")
         self.pause = self.every
@@ -367,7 +366,6 @@ class DueRows:
     """Bodies of claimed batches that are in memory; the last one may exceed it."""
 
     def __post_init__(self) -> None:
-        """Begin with nothing in hand."""
         self._control: deque[Delivery] = deque()
         self._claim: Future[Sequence[Claimed]] | None = None
         """The claim that is under way."""

@@ -54,7 +54,6 @@ class LogRateLimiter:
     """Lets so many lines of a kind through in a minute, and counts the others."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        """Measure minutes by *monotonic_s*."""
         self._monotonic_s = monotonic_s
         self._since_s: dict[str, float] = {}
         self._lines: dict[str, int] = {}
@@ -97,7 +96,6 @@ class RecoverabilityPolicy:
     def __init__(
         self, given: Recoverability, *, frame_max_bytes: int, log_limiter: LogRateLimiter
     ) -> None:
-        """Begin with no attempts: a new link delivers everything anew."""
         self._given = given
         self._log = log_limiter.log
         self._frame_max_bytes = frame_max_bytes
@@ -203,7 +201,6 @@ class PoisonMessageDetector:
     """
 
     def __init__(self) -> None:
-        """Suspect nothing."""
         self._suspects: set[Hashable] = set()
         self._poison: dict[Hashable, TargetError] = {}
 

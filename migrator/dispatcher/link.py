@@ -182,6 +182,8 @@ class RabbitRoutes(DestinationAnswers[Route]):
     """How destinations are reached without a delay, by the topology the endpoint uses, or why not.
 
     Nothing is declared or bound here. Source: reference ``timeout-manager.md`` sections 3 and 14.
+
+    *find_bindings* is from the management API; None: an exchange is taken to lead to its queue.
     """
 
     def __init__(
@@ -192,10 +194,6 @@ class RabbitRoutes(DestinationAnswers[Route]):
         find_bindings: FindBindings | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask the broker that *settings* name.
-
-        *find_bindings* is from the management API; None: an exchange is taken to lead to its queue.
-        """
         super().__init__(monotonic_s)
         self._settings = settings
         self._topology = topology
@@ -266,7 +264,6 @@ class RabbitSatelliteLink:
     """Implements ``SatelliteLink``; made by ``open_satellite_link``."""
 
     def __init__(self, publishing: Connection, consuming: Connection, limits: WindowLimits) -> None:
-        """Publish and consume over two connections of one loop."""
         self._loop = publishing.loop
         self._publishing = publishing
         self._consuming = consuming

@@ -88,7 +88,6 @@ class Dispatcher:
     """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:
-        """Begin with nothing in hand."""
         self.log_limiter = LogRateLimiter(self.clock.monotonic_s)
         self.detector = PoisonMessageDetector()
 
@@ -140,7 +139,14 @@ class _WakingTheLink(Executor):
 
 
 class DispatcherSession:
-    """The work of one dispatcher over one link."""
+    """The work of one dispatcher over one link.
+
+    Work under *lease* over *link*; *guard* raises when that must end at once.
+
+    Only queues that are *existing* are consumed. Where there is no queue of timeouts at
+    present, stored rows are sent all the same, and the session ends after a while, so that
+    the next one can look again.
+    """
 
     def __init__(
         self,
@@ -151,12 +157,6 @@ class DispatcherSession:
         guard: Callable[[], None],
         existing: frozenset[QueueName],
     ) -> None:
-        """Work under *lease* over *link*; *guard* raises when that must end at once.
-
-        Only queues that are *existing* are consumed. Where there is no queue of timeouts at
-        present, stored rows are sent all the same, and the session ends after a while, so that
-        the next one can look again.
-        """
         plan = dispatcher.plan
         self._dispatcher = dispatcher
         self._queues = [q for q in (plan.timeouts_queue, plan.control_queue) if q in existing]

@@ -68,7 +68,6 @@ class DatabaseTime:
     """The database's time for a thread that must never wait for the database."""
 
     def __init__(self, clock: Clock) -> None:
-        """Read *clock* once, which may wait."""
         self._clock = clock
         self.read()
 
@@ -101,7 +100,6 @@ class Outbox:
     """Items by the time they may leave; nothing leaves earlier."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
         self._waiting: list[tuple[datetime, int, Item]] = []
         self._count = 0
 

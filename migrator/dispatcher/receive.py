@@ -271,7 +271,6 @@ class Receiver:
     background: Executor
 
     def __post_init__(self) -> None:
-        """Begin with nothing in hand."""
         self._waiting: deque[Delivery] = deque()
         self._in_work: Sequence[Delivery] = ()
         self._backoff = new_backoff(self.context.time.monotonic_s)

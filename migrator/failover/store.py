@@ -98,7 +98,6 @@ class SqlFailover(LedgerPart):
     def __init__(
         self, engine: sa.Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
-        """Move rows of *store* into *ledger* as *claims* does."""
         super().__init__(engine, ledger)
         self._store = store
         self._claims = claims

@@ -83,7 +83,6 @@ class Look:
     """
 
     def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
-        """Have looked at nothing; lanes rest at least *rest_s* when they found nothing."""
         self.failing = FailingSources(clock)
         """Nothing is asked of them, neither by looks nor by claims."""
         self._claims = claims
@@ -174,7 +173,6 @@ class Claimer:
     fault: FaultPoint = lambda _name: None
 
     def __post_init__(self) -> None:
-        """Have looked at nothing."""
         self._looked_s = float("-inf")
         self._worth = set[str]()
         """Sources in which there may be something."""
@@ -426,7 +424,6 @@ class PassSize:
     """
 
     def __init__(self, wished: Callable[[], int]) -> None:
-        """Begin with what *wished* says, which may change at any time."""
         self._wished = wished
         self._most: int | None = None
 

@@ -74,7 +74,6 @@ class Holding:
     """What was sent to destinations that answer nothing; the links listen on."""
 
     def __post_init__(self) -> None:
-        """Hold nothing yet."""
         self._held: dict[str, HeldDestinations] = {}
         self._load_at_s = self._look_at_s = float("-inf")
 

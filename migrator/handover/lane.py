@@ -123,6 +123,8 @@ class Prefetcher:
     broker is served: a claim of documents can take longer than the broker keeps a silent connection
     (two to three heartbeats of five seconds). That is no sign of life: whether the work hangs, the
     watchdog has to notice. Used by the lane's thread only.
+
+    *rows* says how many the next batch has; *serve* lets the connections do what is due.
     """
 
     def __init__(
@@ -133,10 +135,6 @@ class Prefetcher:
         rows: Callable[[], int],
         serve: Callable[[], None],
     ) -> None:
-        """Have nothing under way.
-
-        *rows* says how many the next batch has; *serve* lets the connections do what is due.
-        """
         self._setup = setup
         self._lease = lease
         self._rows = rows
@@ -266,7 +264,19 @@ def _is_due(prepared: Prepared, now: datetime) -> bool:
 
 
 class LaneSession:
-    """The work of one lane over one link."""
+    """The work of one lane over one link.
+
+    Work under *lease* over *link*; its staging is opened when first needed.
+
+    Args:
+        setup: What outlives the session.
+        lease: The lane's.
+        link: The broker.
+        guard: Raises when everything is to stop, or when the lane is no longer ours.
+        may_claim: Whether overdue rows may be claimed while receipts are waited for.
+        is_ending: Whether to wait no longer for a receipt that is late.
+        max_commits: How many may be without receipt until the first one comes.
+    """
 
     def __init__(
         self,
@@ -279,17 +289,6 @@ class LaneSession:
         is_ending: Callable[[], bool] = lambda: False,
         max_commits: int = MAX_WITHOUT_RECEIPT,
     ) -> None:
-        """Work under *lease* over *link*; its staging is opened when first needed.
-
-        Args:
-            setup: What outlives the session.
-            lease: The lane's.
-            link: The broker.
-            guard: Raises when everything is to stop, or when the lane is no longer ours.
-            may_claim: Whether overdue rows may be claimed while receipts are waited for.
-            is_ending: Whether to wait no longer for a receipt that is late.
-            max_commits: How many may be without receipt until the first one comes.
-        """
         self._setup = setup
         self._batches = setup.batches
         self._lease = lease

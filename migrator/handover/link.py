@@ -109,7 +109,6 @@ class RabbitLink:
         prefetch: int,
         loop: EventLoop,
     ) -> None:
-        """Connect twice on *loop*; the guard is to be taken, and the levels are to be entered."""
         name = f"migrator {owner} lane {lane}"
         self._settings = settings
         self._queues = LaneQueues(ledger_id=settings.ledger_id, lane=lane, version=settings.version)

@@ -45,7 +45,13 @@ class Booking:
 
 
 class Pacer:
-    """Books releases of the delay levels, batch after batch."""
+    """Books releases of the delay levels, batch after batch.
+
+    Args:
+        exchange_cost_s: Returns the broker's time for one exchange; may change at any time.
+        receiving: What taking a message in costs a level, in exchanges.
+        is_on: Whether to keep to the levels at all; asked each time.
+    """
 
     def __init__(
         self,
@@ -54,13 +60,6 @@ class Pacer:
         receiving: float = 0.0,
         is_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Have booked nothing.
-
-        Args:
-            exchange_cost_s: Returns the broker's time for one exchange; may change at any time.
-            receiving: What taking a message in costs a level, in exchanges.
-            is_on: Whether to keep to the levels at all; asked each time.
-        """
         self._exchange_cost_s = exchange_cost_s
         self.receiving = receiving
         self.is_on = is_on

@@ -112,7 +112,6 @@ class QuarantineLimit:
     """
 
     def __init__(self, rows: int, endpoints: Collection[EndpointName]) -> None:
-        """Have counted nothing; only *endpoints* have a limit. With 0 *rows* there is none."""
         self._rows = rows
         self._endpoints = endpoints if rows else ()
         self._lock = threading.Lock()

@@ -48,7 +48,6 @@ class OtherRuns:
     """Makes what hands over by other terms."""
 
     def __post_init__(self) -> None:
-        """Know no other run yet."""
         self._options: dict[RunId, Mapping[str, Any]] = {}
         self._hand_overs: dict[RunId, HandOver] = {}
         self._frame_max_bytes: int | None = None

@@ -40,7 +40,6 @@ class FailingSources:
     """The failing sources of one process; any thread may ask."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with none; *clock* is monotonic."""
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, FailingSource] = {}

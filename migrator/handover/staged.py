@@ -76,7 +76,6 @@ class StagedHandOver:
     settle receipts meanwhile."""
 
     def __post_init__(self) -> None:
-        """Wait for nothing."""
         self._without_receipt: dict[Attempt, _Commit] = {}
         self._bound_s = float("-inf")
         self._resolving: Attempt | None = None

@@ -138,7 +138,16 @@ class _Receipts:
 
 
 class RabbitStaging:
-    """Implements ``Staging`` on a publisher and a consuming connection."""
+    """Implements ``Staging`` on a publisher and a consuming connection.
+
+    Args:
+        connection: The consuming connection, used for nothing else.
+        publisher: The lane's publisher, on its own connection.
+        queues: Which lane of which ledger.
+        prefetch: At least the rows of the largest open batch, its receipt, and a margin.
+        declare: Calls ``declare_staging`` over a connection of its own.
+        poison: Keeps what is not the lane's.
+    """
 
     def __init__(
         self,
@@ -150,16 +159,6 @@ class RabbitStaging:
         declare: Callable[[], None],
         poison: PoisonQueue,
     ) -> None:
-        """Consume both queues; they must be declared, and the lane's guard must be ours.
-
-        Args:
-            connection: The consuming connection, used for nothing else.
-            publisher: The lane's publisher, on its own connection.
-            queues: Which lane of which ledger.
-            prefetch: At least the rows of the largest open batch, its receipt, and a margin.
-            declare: Calls ``declare_staging`` over a connection of its own.
-            poison: Keeps what is not the lane's.
-        """
         if not 0 < prefetch <= _MAX_PREFETCH:
             raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
         self._connection = connection

@@ -153,7 +153,6 @@ class PoisonQueue:
     def __init__(
         self, settings: ConnectionSettings, ledger_id: str, guard: Callable[[], None]
     ) -> None:
-        """Connect when there is something to keep; *guard* raises when waiting must end."""
         self.name = poison_queue(ledger_id)
         self._settings = settings
         self._guard = guard

@@ -51,7 +51,6 @@ class SqlAdoption(LedgerPart):
     """What becomes of a ledger that is not where it was created."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, runs: SqlRuns) -> None:
-        """Decide about the ledger in *tables*; *runs* says who is named in the audit trail."""
         super().__init__(engine, tables)
         self._runs = runs
 

@@ -59,7 +59,6 @@ class SqlBatches(LedgerPart):
         tables: LedgerTables,
         committed: Callable[[Batch], None] = lambda _batch: None,
     ) -> None:
-        """Work on the batches in *tables*; *committed* is told each step that is recorded."""
         super().__init__(engine, tables)
         self._committed = committed
 
@@ -242,17 +241,16 @@ RUNNING: Final = "running"
 
 
 class SqlRuns(LedgerPart):
-    """Runs and the audit trail."""
+    """Runs and the audit trail.
+
+    Args:
+        engine: Opens the ledger's database.
+        tables: The ledger's tables.
+        actor: Who acts, for the audit trail: ``user@host`` of the operator or daemon.
+        version: Of this program.
+    """
 
     def __init__(self, engine: Engine, tables: LedgerTables, *, actor: str, version: str) -> None:
-        """Write into *tables*.
-
-        Args:
-            engine: Opens the ledger's database.
-            tables: The ledger's tables.
-            actor: Who acts, for the audit trail: ``user@host`` of the operator or daemon.
-            version: Of this program.
-        """
         super().__init__(engine, tables)
         self._actor = actor
         self._version = version

@@ -76,7 +76,6 @@ class DatabaseClock:
     """Implements ``Clock``; may be shared between threads."""
 
     def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Read the time of the database of *engine*; nothing is asked yet."""
         self._engine = engine
         self._monotonic = monotonic
         self._sampling = Lock()

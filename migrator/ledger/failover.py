@@ -157,7 +157,6 @@ class Continuity:
     """What this process knows of its server, and of what it committed there."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, *others: Engine) -> None:
-        """Watch the connections of *engine*, and of *others* to it, once ``begin`` is called."""
         self._engine = engine
         self._engines_beside = others
         self._tables = tables

@@ -58,6 +58,8 @@ class HeldDestinations:
     """What is held for one endpoint: in memory for its workers, in the ledger for people.
 
     Used by any thread.
+
+    *is_dispatched*: for the endpoint's dispatcher, which knows only what it parked itself.
     """
 
     def __init__(
@@ -69,10 +71,6 @@ class HeldDestinations:
         is_dispatched: bool = False,
         fault: FaultPoint = lambda _step: None,
     ) -> None:
-        """Know nothing yet; ``load`` reads what an earlier process held.
-
-        *is_dispatched*: for the endpoint's dispatcher, which knows only what it parked itself.
-        """
         self._ledger = ledger
         self._parking = parking
         self.endpoint = endpoint

@@ -47,7 +47,6 @@ class HeldLease:
         doing: Callable[[], str],
         is_adopted: bool = False,
     ) -> None:
-        """Hold *lease* until the monotonic time *valid_until_s*, unless renewed."""
         self.lease = lease
         self.doing = doing
         self.valid_until_s = valid_until_s
@@ -71,7 +70,6 @@ class LeaseKeeper:
     """Acquires lanes and renews all leases that are held, until it is stopped."""
 
     def __init__(self, leases: SqlLeases, *, owner: str, duration: timedelta) -> None:
-        """Keep leases for *owner*, each for *duration* at a time."""
         self._leases = leases
         self._owner = owner
         self._duration = duration

@@ -54,7 +54,10 @@ class OpenBatch:
 
 
 class SqlLeases(LedgerPart):
-    """Lanes as leases across the whole ledger, in database time."""
+    """Lanes as leases across the whole ledger, in database time.
+
+    *continuity* knows where the server is, which is kept with each lane that is taken.
+    """
 
     def __init__(
         self,
@@ -63,10 +66,6 @@ class SqlLeases(LedgerPart):
         ledger_id: str,
         continuity: Continuity | None = None,
     ) -> None:
-        """Keep the lanes of the ledger whose id ``check_identity`` returned.
-
-        *continuity* knows where the server is, which is kept with each lane that is taken.
-        """
         super().__init__(engine, tables)
         self.ledger_id = ledger_id
         """The id that names this ledger's queues."""

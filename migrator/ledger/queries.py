@@ -57,7 +57,6 @@ class LedgerQueries(LedgerPart):
     """Progress, lanes and history; each answer is read in one go."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Read the ledger in *tables*."""
         super().__init__(engine, tables)
         self._progress = progress_view(tables.names)
 
@@ -331,7 +330,6 @@ class SqlHandOvers(LedgerPart):
     """What the ledger knows of timeouts that wait in the delays, or waited there."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, renamed: Mapping[str, str]) -> None:
-        """Read the ledger in *tables*; *renamed* are the destinations that have other names."""
         super().__init__(engine, tables)
         self._renamed = renamed
 

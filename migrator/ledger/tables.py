@@ -408,7 +408,6 @@ class LedgerPart:
     """What reads and writes the tables of one ledger; errors of the database become ours."""
 
     def __init__(self, engine: sa.Engine, tables: LedgerTables) -> None:
-        """Work on the ledger in *tables*, over connections of *engine*."""
         self._engine = engine
         self._tables = tables
 

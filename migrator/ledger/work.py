@@ -46,7 +46,6 @@ class Backoff:
     def __init__(
         self, *, first_s: float, most_s: float, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing has failed yet."""
         self._first_s = first_s
         self._most_s = most_s
         self._monotonic_s = monotonic_s

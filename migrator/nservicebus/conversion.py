@@ -240,7 +240,6 @@ class ConversionError(Exception):
     """A timeout cannot be sent, and why."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        """Take a code and what was found."""
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail

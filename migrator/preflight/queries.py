@@ -28,7 +28,6 @@ class LedgerFacts:
     """What checks ask the ledger; ``StoreUnavailable`` when it cannot be asked."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Look at the ledger in *tables*."""
         self._engine = engine
         self._tables = tables
 
@@ -75,7 +74,6 @@ class KnownHandOvers:
     """
 
     def __init__(self, hand_overs: SqlHandOvers, now: Callable[[], datetime]) -> None:
-        """Ask *hand_overs*; *now* is the ledger's time. Nothing is asked yet."""
         self._hand_overs = hand_overs
         self._now = now
         self._known: dict[QueueName, HandedOver] = {}

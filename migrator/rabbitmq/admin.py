@@ -51,7 +51,6 @@ class AdminSession:
     """
 
     def __init__(self, connection: Any, settings: ConnectionSettings) -> None:
-        """Use an open connection."""
         self._connection = connection
         self._settings = settings
         self._channel: Any = None

@@ -59,7 +59,6 @@ class PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no t
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Begin to connect."""
         self.reader = FrameReader()
         self.heard_s = time.monotonic()
         """When the broker last sent anything but a heartbeat."""
@@ -147,14 +146,13 @@ class _ReadingPikaConnection(PikaConnection):
 
 
 class EventLoop:
-    """Runs what happens on the connections of one lane, while somebody waits for it."""
+    """Runs what happens on the connections of one lane, while somebody waits for it.
+
+    *guard* is called again and again while somebody waits, and before anything is published:
+    a sign of life. It raises when waiting and publishing must end.
+    """
 
     def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
-        """Make a loop without connections.
-
-        *guard* is called again and again while somebody waits, and before anything is published:
-        a sign of life. It raises when waiting and publishing must end.
-        """
         self.guard = guard
         self.ioloop: Any = IOLoop()
         """What connections are opened on."""
@@ -265,7 +263,15 @@ def _nothing() -> None:
 
 
 class Connection:
-    """One connection to the broker on a loop."""
+    """One connection to the broker on a loop.
+
+    With *reads_properties*, messages come with ``properties.Properties``; else with nothing
+    but their ``app-id``.
+
+    Raises:
+        AccessRefused: Wrong user, password or virtual host.
+        TargetUnavailable: No node answered.
+    """
 
     def __init__(
         self,
@@ -275,15 +281,6 @@ class Connection:
         *,
         reads_properties: bool = False,
     ) -> None:
-        """Open the connection, waiting for it.
-
-        With *reads_properties*, messages come with ``properties.Properties``; else with nothing
-        but their ``app-id``.
-
-        Raises:
-            AccessRefused: Wrong user, password or virtual host.
-            TargetUnavailable: No node answered.
-        """
         self.loop = loop
         self.blocked_reason: str | None = None
         self.prefetch_bytes = settings.prefetch_bytes

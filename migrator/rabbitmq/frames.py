@@ -154,7 +154,6 @@ class FrameReader:
     """Reads confirms and deliveries on the channels that are named to it."""
 
     def __init__(self) -> None:
-        """Leave all to pika."""
         self.frame_max_bytes = 2**32
         """Larger frames are left to pika, unless they hold properties."""
         self._confirming: dict[int, OnConfirm] = {}

@@ -89,7 +89,6 @@ class ManagementApi:
     """
 
     def __init__(self, *nodes: ManagementSettings) -> None:
-        """Connect when first asked."""
         self._vhost = quote(nodes[0].vhost, safe="")
         self._nodes = nodes
         self._last_used = 0

@@ -101,7 +101,12 @@ class _Outgoing:
 
 
 class Publisher:
-    """The publishing channel of one lane."""
+    """The publishing channel of one lane.
+
+    *has_delay* tells from a routing key that only a lost exchange can return the message.
+    *identity_of_returned* reads a returned message's identity where messages carry one of
+    their own; else it is the tag's.
+    """
 
     def __init__(
         self,
@@ -111,12 +116,6 @@ class Publisher:
         has_delay: Callable[[str], bool],
         identity_of_returned: IdentityOfReturned | None = None,
     ) -> None:
-        """Open a channel with confirms on *connection*.
-
-        *has_delay* tells from a routing key that only a lost exchange can return the message.
-        *identity_of_returned* reads a returned message's identity where messages carry one of
-        their own; else it is the tag's.
-        """
         self._connection = connection
         self._identity_of_returned = identity_of_returned or _by_tag
         self._limits = limits

@@ -109,7 +109,6 @@ class AlarmWatch:
     """
 
     def __init__(self, settings: ConnectionSettings, owner: str) -> None:
-        """Connect when first asked, as *owner* for the broker's list of connections."""
         self._settings = settings
         self._name = f"migrator {owner} alarms"
         self._loop: EventLoop | None = None

@@ -118,7 +118,6 @@ class SqlRecalls(Recalls):
     def __init__(
         self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
-        """Restore rows of *ledger* into the tables of *store*, as *claims* puts rows back."""
         super().__init__(engine, ledger)
         self._store = store
         self._claims = claims
@@ -192,7 +191,6 @@ class DocumentRecalls(Recalls):
         *,
         fault: FaultPoint = lambda _step: None,
     ) -> None:
-        """Restore rows of *ledger* as *claims* puts rows back."""
         super().__init__(engine, ledger)
         self._records = records
         self._claims = claims

@@ -38,7 +38,6 @@ class AuditLog:
     """Writes events from a thread of its own."""
 
     def __init__(self, runs: SqlRuns) -> None:
-        """Write by *runs*; the thread is to be started."""
         self._runs = runs
         self._waiting: deque[Note] = deque(maxlen=_MOST)
         self._change = threading.Condition()

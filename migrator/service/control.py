@@ -89,7 +89,6 @@ class Control:
     audit_log: AuditLog
 
     def __post_init__(self) -> None:
-        """Have been told nothing."""
         self._turn = threading.Lock()
         self._retrying = threading.Lock()
 

@@ -182,7 +182,15 @@ def _handler(app: App, endpoint: StoreEndpoint, routes: RabbitRoutes) -> Delayed
 
 
 class DispatcherThread(Worker):
-    """Is the dispatcher of one endpoint, or waits to be."""
+    """Is the dispatcher of one endpoint, or waits to be.
+
+    Args:
+        dispatcher: What it does.
+        context: What it shares with others.
+        failing: Knows whether a check refuses the endpoint; it waits until none does.
+        critical_s: An outage that lasts longer is critical.
+        exits: The process ends once an outage is critical.
+    """
 
     crash_action = "dispatcher_crashed"
     longest_backoff_s = 10.0
@@ -196,15 +204,6 @@ class DispatcherThread(Worker):
         critical_s: float,
         exits: bool,
     ) -> None:
-        """Prepare a thread; ``start`` lets it run.
-
-        Args:
-            dispatcher: What it does.
-            context: What it shares with others.
-            failing: Knows whether a check refuses the endpoint; it waits until none does.
-            critical_s: An outage that lasts longer is critical.
-            exits: The process ends once an outage is critical.
-        """
         endpoint = dispatcher.plan.endpoint.name
         super().__init__(f"dispatcher-{endpoint}", context)
         self.log_facts = {"endpoint": endpoint}

@@ -118,7 +118,6 @@ class FinishWatch:
         progress: Callable[[], Progress],
         finished: Finished,
     ) -> None:
-        """Know nothing yet; *progress* reads the ledger."""
         self._reader = reader
         self._endpoints = endpoints
         self._selection = selection

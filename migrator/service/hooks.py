@@ -137,15 +137,13 @@ class HookEvents:
     """What a running daemon fires; its parts call from their own threads.
 
     Nothing is asked of store or broker, and every call returns at once.
+
+    Args:
+        fire: Runs the hook of an event.
+        endpoints: Those that this process works on; rows of others are left out.
     """
 
     def __init__(self, fire: Fire, endpoints: Collection[EndpointName]) -> None:
-        """Fire nothing yet.
-
-        Args:
-            fire: Runs the hook of an event.
-            endpoints: Those that this process works on; rows of others are left out.
-        """
         self._fire = fire
         self._names = frozenset(endpoints)
         self._lock = threading.Lock()
@@ -209,7 +207,6 @@ class Hooks:
     """Runs the program of an event, later."""
 
     def __init__(self, given: Given) -> None:
-        """Prepare; ``start`` lets programs be run."""
         self._programs = {HookEvent(name): path for name, path in given.programs.items()}
         self._timeout_s = given.timeout.total_seconds()
         self._owner = current_owner()

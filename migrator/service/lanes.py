@@ -101,7 +101,6 @@ class LaneWorker(Worker):
     def __init__(
         self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
     ) -> None:
-        """Prepare the thread; its setup outlives its links, which are opened by *app*."""
         super().__init__(name, context)
         self._claims = claims
         self._throttle = claims.throttle
@@ -244,7 +243,6 @@ class LaneThread(LaneWorker):
     def __init__(
         self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
     ) -> None:
-        """Prepare the thread; it may take any lane."""
         super().__init__(name, context, claims, app, new_setup)
         self._guarded_until_s: dict[Lane, float] = {}
         """Lanes that another connection has on the broker, and until when to leave them."""
@@ -459,7 +457,6 @@ class LaneAdopter(LaneWorker):
     """
 
     def __init__(self, lane: Lane, adopter: Adopter) -> None:
-        """Prepare the thread; it ends early when *adopter* does."""
         super().__init__(f"adopter-lane-{lane}", *adopter.parts)
         self._lane = lane
         self._adopter = adopter
@@ -548,7 +545,6 @@ class Adopter(LaneWorker):
     def __init__(
         self, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
     ) -> None:
-        """Prepare the thread; ``serve`` tells for whom."""
         super().__init__("adopter", context, claims, app, new_setup)
         self.parts = (context, claims, app, new_setup)
         """What the thread of each lane is made of."""

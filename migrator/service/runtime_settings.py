@@ -35,7 +35,6 @@ class RuntimeSettings:
     """The values in force; lanes read them before each batch, from any thread."""
 
     def __init__(self, given: HandOver) -> None:
-        """Begin with what the settings say."""
         self._lock = threading.Lock()
         self._now = given
 

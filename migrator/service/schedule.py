@@ -40,7 +40,6 @@ class BackgroundTask:
     """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
-        """Prepare to call *work*."""
         self.name = name
         self._work = work
         self._ended = threading.Event()
@@ -90,7 +89,15 @@ class BackgroundTask:
 
 
 class Job(BackgroundTask):
-    """A task with its times; how often it was done and missed, any thread may ask."""
+    """A task with its times; how often it was done and missed, any thread may ask.
+
+    Args:
+        name: Public: docs/status-page.md has them all.
+        every: Between two.
+        work: See ``BackgroundTask``.
+        may_lag: Whether one that takes longer than that is no miss.
+        grace: Started later than this, it is left out.
+    """
 
     def __init__(
         self,
@@ -101,15 +108,6 @@ class Job(BackgroundTask):
         may_lag: bool = False,
         grace: timedelta = _GRACE,
     ) -> None:
-        """Prepare to call *work* so often.
-
-        Args:
-            name: Public: docs/status-page.md has them all.
-            every: Between two.
-            work: See ``BackgroundTask``.
-            may_lag: Whether one that takes longer than that is no miss.
-            grace: Started later than this, it is left out.
-        """
         super().__init__(name, work)
         self.every = every
         self.grace = grace

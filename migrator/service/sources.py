@@ -47,7 +47,6 @@ class FailingSourcesTask:
     """Asks failing tables again, and tells of each as long as it fails."""
 
     def __init__(self, store: Store, failing: FailingSources, throttle: Throttle) -> None:
-        """Prepare to ask *store*; each failing source is a reason of *throttle*."""
         self._store = store
         self._failing = failing
         self._throttle = throttle
@@ -117,7 +116,6 @@ class RefusedEndpoints:
         failing: FailingSources,
         throttle: Throttle,
     ) -> None:
-        """Prepare; *refused* are those of *endpoints* that the start refused."""
         self._app = app
         self._endpoints = {each.name: each for each in endpoints}
         self._failing = failing

@@ -91,7 +91,6 @@ class StatusPoller:
         selection: Callable[[], Selection],
         polled: Sequence[Callable[[Progress], None]] = (),
     ) -> None:
-        """Prepare to count rows of *endpoints*; each of *polled* is given the progress."""
         self._app = app
         self._endpoints = endpoints
         self._reader = reader
@@ -264,7 +263,6 @@ class DaemonStatus:
     """Empty before the work begins."""
     title: str = ""
     system: Mapping[str, str] = field(default_factory=dict)
-    """See ``Snapshot``."""
     began_s: float = field(default_factory=time.monotonic)
 
     def snapshot(self) -> Snapshot:

@@ -38,7 +38,6 @@ class ServiceManager:
     """Whoever started us and wants to know how we are; maybe nobody."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Read where it listens; nothing is sent yet."""
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self._is_deaf = False
         self.is_there = self._address is not None
@@ -84,7 +83,6 @@ class Supervision:
     """Tells one service manager about one process; the main thread calls it."""
 
     def __init__(self, manager: ServiceManager, workers: Iterable[Worker], stop: Stop) -> None:
-        """Say nothing yet."""
         self._manager = manager
         self._workers = workers
         self._stop = stop

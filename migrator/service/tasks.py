@@ -120,7 +120,6 @@ class ProbeTask:
     """
 
     def __init__(self, app: App, audit_log: AuditLog, pacer: Pacer, every: timedelta) -> None:
-        """Prepare to probe the levels of the settings; a late probe is warned of."""
         self._app = app
         self._pacer = pacer
         self._audit_log = audit_log
@@ -194,7 +193,6 @@ class CapacityTask:
     """
 
     def __init__(self, app: App, audit_log: AuditLog, *, measures: bool) -> None:
-        """Prepare to look; *measures*: and to measure."""
         self._app = app
         self._audit_log = audit_log
         self._measures = measures
@@ -274,7 +272,6 @@ class PurgeTask:
     """
 
     def __init__(self, app: App, audit_log: AuditLog, after: timedelta) -> None:
-        """Prepare to delete rows settled and due so long ago."""
         self._app = app
         self._audit_log = audit_log
         self._after = after
@@ -350,7 +347,6 @@ class Recheck:
     """False: nothing is handed over here, so there is nothing to pause."""
 
     def __post_init__(self) -> None:
-        """Have looked at nothing."""
         self._refusals: Mapping[str, Refusal] = {}
         self._ways: Sequence[Finding] = ()
         self._reported: object = None

@@ -47,7 +47,6 @@ class Throttle:
     """The reasons why nothing is claimed, of one endpoint or of all."""
 
     def __init__(self, *listeners: Listener) -> None:
-        """Tell *listeners* each change, in order, in the thread that makes it."""
         self._listeners = listeners
         self._lock = threading.RLock()
         self._reasons: dict[tuple[Signal, EndpointName | None], PauseReason] = {}
@@ -154,7 +153,6 @@ class ClaimGuard:
     """Monotonic."""
 
     def __post_init__(self) -> None:
-        """Have looked at nothing."""
         self._by_name = {endpoint.name: endpoint for endpoint in self.endpoints}
         self._next_s: dict[EndpointName, float] = {}
 

@@ -274,7 +274,6 @@ class ClockCheck:
     wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
-        """Have looked at nothing."""
         self._offset_s: float | None = None
         self._wall_jumped_s = float("-inf")
         self._asked_s = float("-inf")
@@ -446,7 +445,6 @@ class SignalThrottle:
     """Ends what *look* needs."""
 
     def __post_init__(self) -> None:
-        """Look at nothing yet."""
         self._next_s = float("-inf")
         self._seen_s = time.monotonic()
         self._error = "no answer yet"
@@ -494,7 +492,6 @@ class SignalThrottles:
     """Runs the throttles of one process, and changes them when settings are read anew."""
 
     def __init__(self) -> None:
-        """Look at nothing yet."""
         self._lock = threading.Lock()
         self._throttles: Sequence[SignalThrottle] = ()
         self.job = Job("throttle", _TICK, self._tick)

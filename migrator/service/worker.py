@@ -122,7 +122,6 @@ class Worker:
     longest_backoff_s: ClassVar[float]
 
     def __init__(self, name: str, context: WorkerContext) -> None:
-        """Prepare a thread called *name*; ``start`` lets it run."""
         self.name = name
         self.ends = ExitStack()
         """Closes what the thread needs, in the thread, at its end."""
@@ -311,7 +310,6 @@ class WorkerPool:
         new_lane: Callable[[str], Worker] | None = None,
         lanes: int = 0,
     ) -> None:
-        """Prepare; nothing is started. Without *new_lane* there is nothing to hand over."""
         self._lock = threading.Lock()
         self._new_lane = new_lane
         self._others = list(others)

@@ -93,6 +93,19 @@ class TransferLink:
     Of a message's properties only these change: headers of the way so far go, those given are
     set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early for
     the one and refuse it from us for the other.
+
+    Args:
+        source: Where messages are.
+        target: Where they are to be.
+        limits: How much is published without an answer.
+        delivery_limit: How often a message may come back into the source's levels; None:
+            without end.
+        use_entries: Publish by our own entry exchanges, where the broker user may declare and
+            bind them.
+
+    Raises:
+        AccessRefused: User, password or virtual host.
+        TargetUnavailable: Nobody answers.
     """
 
     def __init__(
@@ -104,21 +117,6 @@ class TransferLink:
         delivery_limit: int | None = None,
         use_entries: bool = True,
     ) -> None:
-        """Open the connections; nothing is consumed yet.
-
-        Args:
-            source: Where messages are.
-            target: Where they are to be.
-            limits: How much is published without an answer.
-            delivery_limit: How often a message may come back into the source's levels; None:
-                without end.
-            use_entries: Publish by our own entry exchanges, where the broker user may declare and
-                bind them.
-
-        Raises:
-            AccessRefused: User, password or virtual host.
-            TargetUnavailable: Nobody answers.
-        """
         self._limits = limits
         self._source = source.connection
         self._target = target.version

@@ -64,7 +64,6 @@ class EvidenceFile:
     """
 
     def __init__(self, path: Path, lines: IO[bytes], first: Mapping[str, object]) -> None:
-        """Collect *lines* for *path*, which begins with *first*."""
         self._path = path
         self._lines = lines
         self._first = first

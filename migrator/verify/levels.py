@@ -137,7 +137,6 @@ class LevelLook:
     def __init__(
         self, parts: Parts, plan: VerifyPlan, findings: Findings, sightings: Sightings
     ) -> None:
-        """Begin now: what is handed over later may be missed. *sightings* is empty."""
         self._parts = parts
         self._plan = plan
         self._findings = findings

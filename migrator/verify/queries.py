@@ -69,7 +69,6 @@ class AuditQueries:
     """Builds the queries for one dialect."""
 
     def __init__(self, ledger: LedgerTables, dialect: Dialect) -> None:
-        """Look at *ledger*."""
         self._ledger = ledger
         self._dialect = dialect
         row, batch = ledger.timeout, ledger.batch
@@ -233,7 +232,6 @@ class Verifications(ABC):
     """
 
     def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
-        """Compare *ledger* with itself."""
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = self._dialect.read_only(engine)
         self._ledger = ledger

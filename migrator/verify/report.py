@@ -249,7 +249,6 @@ class Findings:
     """What is wrong so far."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.counts: Counter[Discrepancy] = Counter()
         self.first: list[Found] = []
         self.not_checked: list[str] = []

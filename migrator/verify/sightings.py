@@ -39,7 +39,6 @@ class Sightings:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         with _explained():
             self._file = sqlite3.connect("", isolation_level=None)
             self._file.execute(_MAKE)

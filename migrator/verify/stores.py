@@ -35,7 +35,6 @@ class SqlVerifications(Verifications):
     """Compares within one database, which has ledger and legacy tables."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, store: TableStore) -> None:
-        """Compare *ledger* with itself and with the tables of *store*."""
         super().__init__(engine, ledger)
         self._store = store
 
@@ -84,7 +83,6 @@ class DocumentVerifications(Verifications):
     """Compares a ledger with a store of documents, by listing that."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, documents: DocumentStore) -> None:
-        """Compare *ledger* with itself and with *documents*."""
         super().__init__(engine, ledger)
         self._documents = documents
 

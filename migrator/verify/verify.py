@@ -108,7 +108,6 @@ class Verifier:
     """Looks at everything once, and at what looks wrong once more."""
 
     def __init__(self, parts: Parts, plan: VerifyPlan) -> None:
-        """Prepare; nothing is asked yet."""
         self._parts = parts
         self._plan = plan
         self._findings = Findings()

@@ -158,7 +158,6 @@ class WrongTokens:
     """
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -209,7 +208,6 @@ class Sessions:
     """Everybody who is logged in; for one thread."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nobody."""
         self._clock = clock
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 

@@ -36,7 +36,6 @@ class DaemonClient:
         patience_s: float = _PATIENCE_S,
         peers: Collection[int] | None = None,
     ) -> None:
-        """Nothing is asked yet; only a process of a user in *peers* will be, if they are given."""
         self._peers = peers
         self._path = path
         self._patience_s = patience_s

@@ -231,7 +231,6 @@ class UnansweredError(Exception):
     """No answer came of a command; the text says whether it may still be done."""
 
     def __init__(self, status: int, text: str) -> None:
-        """Tell so by HTTP as *status*."""
         super().__init__(text)
         self.status = status
 
@@ -240,7 +239,6 @@ class CommandQueue:
     """Hands commands to the daemon, and asks it what may take a while."""
 
     def __init__(self, status: StatusService, *, patience_s: float = PATIENCE_S) -> None:
-        """Nothing is asked yet."""
         self._status = status
         self._commands = _Turns(name="web-command", patience_s=patience_s)
         self._looks = _Turns(name="web-look", patience_s=patience_s)

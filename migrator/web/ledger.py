@@ -34,7 +34,6 @@ class LedgerReader:
     """Reads the ledger each time it is asked; what takes long, no oftener than needed."""
 
     def __init__(self, app: App) -> None:
-        """Have read nothing."""
         self._app = app
         self._lock = threading.Lock()
         self._asked_s = -math.inf

@@ -231,7 +231,6 @@ class Instruments:
     """What one daemon counts; every method may be called from any thread, and often."""
 
     def __init__(self) -> None:
-        """Begin with nothing counted."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._batch_seconds = self._histogram("migrator_batch_seconds", _BATCH_BUCKETS_S)
@@ -279,7 +278,6 @@ class StatusCollector(Collector):
     """Looks at the daemon when it is scraped."""
 
     def __init__(self, status: StatusService) -> None:
-        """Look at nothing yet."""
         self._status = status
 
     def describe(self) -> Iterable[Metric]:

@@ -228,7 +228,6 @@ class StatusPage:
         listener: Listener,
         wrong: WrongTokens,
     ) -> None:
-        """Nobody is logged in."""
         self._status = status
         self._commands = commands
         self._listener = listener

@@ -102,14 +102,13 @@ class AccountSettings:
 
 
 class Account:
-    """The clients of one account, made when first asked for."""
+    """The clients of one account, made when first asked for.
+
+    Raises:
+        ConfigError: The connection string is none.
+    """
 
     def __init__(self, settings: AccountSettings) -> None:
-        """Remember *settings*; nothing is connected.
-
-        Raises:
-            ConfigError: The connection string is none.
-        """
         self.settings = settings
         self._pace = Pace()
         self._opened: list[Any] = []
@@ -312,7 +311,6 @@ class Pace:
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Let everything go at once until told otherwise."""
         self._monotonic_s = monotonic_s
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -349,7 +347,6 @@ class PacedTransport(RequestsTransport):  # type: ignore[misc]  # it exports its
     """Keeps as many connections as there are requests at a time, and waits when told to."""
 
     def __init__(self, *, connections: int, pace: Pace) -> None:
-        """Send to one service of an account."""
         session = requests.Session()
         session.auth = lambda request: request  # else ~/.netrc would replace the signature
         for scheme in ("https://", "http://"):

@@ -48,7 +48,6 @@ class Changes:
     """What changes timeouts of one account; several at a time."""
 
     def __init__(self, account: Account, reader: TimeoutReader) -> None:
-        """Change *account*; *reader* looks at what is there."""
         self._account = account
         self._reader = reader
         self._takes_batches = True

@@ -108,7 +108,15 @@ def _worth_another_try(state: RetryCallState) -> bool:
 
 
 class _Service(ABC):
-    """One of an account's services; safe to use from several threads."""
+    """One of an account's services; safe to use from several threads.
+
+    Args:
+        url: Of the service, or of a part of it, with the shared access signature if it has one.
+        key: Signs requests; None: the URL does.
+        connections: Kept open.
+        wait: Returns when a request may go.
+        learn: Told of each answer's status and ``Retry-After``.
+    """
 
     version: str
 
@@ -121,15 +129,6 @@ class _Service(ABC):
         wait: Callable[[], None],
         learn: Callable[[int, str | None], None],
     ) -> None:
-        """Connect when first asked.
-
-        Args:
-            url: Of the service, or of a part of it, with the shared access signature if it has one.
-            key: Signs requests; None: the URL does.
-            connections: Kept open.
-            wait: Returns when a request may go.
-            learn: Told of each answer's status and ``Retry-After``.
-        """
         parts = urlsplit(url)
         self.root = parts.path.rstrip("/")
         self._base = f"{parts.scheme}://{parts.netloc}"
@@ -235,7 +234,6 @@ class Tables(_Service):
         query: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> str:
-        """See ``_Service``."""
         del method, query
         what = f"{headers['x-ms-date']}\n/{key.account}{path}"
         return f"SharedKeyLite {key.account}:{key.sign(what)}"
@@ -357,7 +355,6 @@ class Blobs(_Service):
         query: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> str:
-        """See ``_Service``."""
         size = headers.get("Content-Length", "0")
         told = [method, "", "", "" if size == "0" else size, "", headers.get("Content-Type", "")]
         told += ["", "", headers.get("If-Match", ""), "", "", ""]

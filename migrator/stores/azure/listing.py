@@ -61,7 +61,6 @@ class LiveTimeouts:
         reader: TimeoutReader,
         pages: Pages,
     ) -> None:
-        """List by *pages*; *reader* looks at what a listing leaves open."""
         self._account = account
         self._scope = scope
         self._reader = reader
@@ -185,7 +184,6 @@ class SoonestEntries:
         page: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """List by *pages* of *page* entities."""
         self._pages = pages
         self._scope = scope
         self._page = page

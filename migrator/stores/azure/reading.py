@@ -58,7 +58,6 @@ class TimeoutReader:
     def __init__(
         self, account: Account, scope: PartitionScope, *, largest_body: int = LARGEST_BODY
     ) -> None:
-        """Read from *account*, whose time entries are partitioned by *scope*."""
         self._largest_body = largest_body
         self._account = account
         self._scope = scope

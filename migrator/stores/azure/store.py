@@ -48,7 +48,13 @@ _PAST_HIDDEN: Final = HIDDEN[:-1] + chr(ord(HIDDEN[-1]) + 1)
 
 
 class AzureStore:
-    """Implements ``DocumentStore``."""
+    """Implements ``DocumentStore``.
+
+    Work on *account*, whose time entries are partitioned by *scope*; closes it.
+
+    Listings ask for *page* entities at a time; bodies of more than *largest_body* bytes are
+    not read.
+    """
 
     kind: Final = "azure"
 
@@ -61,11 +67,6 @@ class AzureStore:
         largest_body: int = LARGEST_BODY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Work on *account*, whose time entries are partitioned by *scope*; closes it.
-
-        Listings ask for *page* entities at a time; bodies of more than *largest_body* bytes are
-        not read.
-        """
         self._page = page
         self._account = account
         self._scope = scope

@@ -46,7 +46,12 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class DocumentClaims:
-    """Implements ``Claims`` over a ledger and a document store."""
+    """Implements ``Claims`` over a ledger and a document store.
+
+    Take from *documents* into *records*.
+
+    *ledger_id* is asked when a mark is made, unless the batch names the one it was begun under.
+    """
 
     can_seek = False
     is_atomic = False
@@ -59,10 +64,6 @@ class DocumentClaims:
         ledger_id: Callable[[], str],
         fault: FaultPoint = lambda _step: None,
     ) -> None:
-        """Take from *documents* into *records*.
-
-        *ledger_id* is asked when a mark is made, unless the batch names the one it was begun under.
-        """
         self._records = records
         self._documents = documents
         self._ledger_id = ledger_id

@@ -52,7 +52,6 @@ class DocumentLedger:
     """The ledger's side of two-step claims."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
-        """Write into *ledger*, in the database of *engine*."""
         self._engine = engine
         self._ledger = ledger
 

@@ -45,7 +45,6 @@ class RecentListings:
     """Listings of all endpoints; several threads may ask."""
 
     def __init__(self, monotonic_s: Callable[[], float], *, most: int) -> None:
-        """Remember no more than *most* entries of all listings together."""
         self._monotonic_s = monotonic_s
         self._most = most
         self._lock = threading.Lock()

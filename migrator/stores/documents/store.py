@@ -52,7 +52,6 @@ class DocumentStoreView:
         *,
         named: Sequence[str] = (),
     ) -> None:
-        """Look at *documents*; endpoints *named* in the settings exist even without a timeout."""
         self._engine = engine
         self._ledger = ledger
         self._records = records

@@ -174,18 +174,15 @@ class Modern(Family):
     )
 
     def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
-        """See ``Family``; the server answers this from the collection, not from an index."""
+        # the server answers this from the collection, not from an index
         rql = "from '" + collection.replace("\\", "\\\\").replace("'", "\\'") + "'"
         query = (("query", rql), ("start", str(start)), ("pageSize", str(size)))
         return Request(method="GET", path="/queries", query=query)
 
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
-        """See ``Family``.
-
-        Many are asked for as the vendor's own clients do: 4.1 answers 500 to a URL of 9 000
-        characters, and what is between may take less. One is asked for by GET: a 3.5 server that
-        is taken for a later one would store what is posted.
-        """
+        # Many are asked for as the vendor's own clients do: 4.1 answers 500 to a URL of 9 000
+        # characters, and what is between may take less. One is asked for by GET: a 3.5 server that
+        # is taken for a later one would store what is posted.
         for chunk in _chunks(ids):
             if len(chunk) == 1:
                 query = (("id", chunk[0]), ("id", _FILLER_ID))
@@ -194,7 +191,6 @@ class Modern(Family):
                 yield Request(method="POST", path="/docs", body={"Ids": chunk})
 
     def batch(self, commands: Iterable[Put | Remove]) -> Request:
-        """See ``Family``."""
         # a change vector of null: any version; "": must be new; else: exactly this one
         body = [
             {"Id": each.id, "ChangeVector": each.expected, "Type": "DELETE"}
@@ -210,11 +206,8 @@ class Modern(Family):
         return Request(method="POST", path="/bulk_docs", body={"Commands": body})
 
     def is_done(self, batch: Request, answer: Any) -> bool:
-        """See ``Family``.
-
-        There may be more results than commands: 4.1 tells those of each attempt, where it had to
-        begin again because it did the batch together with another one whose condition failed.
-        """
+        # There may be more results than commands: 4.1 has those of each attempt, where it had to
+        # begin again because it did the batch together with another one whose condition failed.
         results = answer.get("Results") if isinstance(answer, dict) else None
         return isinstance(results, list) and len(results) >= len(batch.body["Commands"])
 
@@ -241,12 +234,10 @@ class Classic(Family):
     """The server takes no metadata whose name has one of these: it would be no HTTP header."""
 
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
-        """See ``Family``."""
         for chunk in _chunks(ids):
             yield Request(method="POST", path="/queries", body=chunk)
 
     def batch(self, commands: Iterable[Put | Remove]) -> Request:
-        """See ``Family``."""
         body = [sent for command in commands for sent in self._commands(command)]
         return Request(method="POST", path="/bulk_docs", body=body)
 
@@ -269,16 +260,14 @@ class Classic(Family):
         return {"Key": command.id, "Method": "PUT", **found}
 
     def is_done(self, batch: Request, answer: Any) -> bool:
-        """See ``Family``."""
         return isinstance(answer, list) and len(answer) == len(batch.body)
 
     def is_settled(self, document: RawDocument) -> bool:
-        """See ``Family``: a distributed transaction shows in the metadata."""
+        # a distributed transaction shows in the metadata
         told = document.metadata.get("Non-Authoritative-Information")
         return str(told or "").lower() != "true"
 
     def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """See ``Family``."""
         kept = super().kept_metadata(metadata)
         return {k: v for k, v in kept.items() if not self._REFUSED_IN_KEYS.intersection(k)}
 

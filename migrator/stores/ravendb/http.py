@@ -59,14 +59,13 @@ class ServerSettings:
 
 
 class RavenHttp:
-    """A client of one database; safe to use from several threads."""
+    """A client of one database; safe to use from several threads.
+
+    Raises:
+        ConfigError: The address or a certificate cannot be used.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Connect when first asked.
-
-        Raises:
-            ConfigError: The address or a certificate cannot be used.
-        """
         self._base, self.host = _base_of(settings.url)
         self._database = settings.database
         self._client = httpx.Client(

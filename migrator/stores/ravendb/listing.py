@@ -58,7 +58,6 @@ class Listing:
     """How far a listing has come."""
 
     def __init__(self) -> None:
-        """Begin at the beginning."""
         self.is_done = False
         self._came: Sequence[str] = ()
         """The ids of the last page that counted, in order."""
@@ -121,7 +120,6 @@ class RavenReader:
     """Reads of one database; each is tried again a little later while there is no answer."""
 
     def __init__(self, http: RavenHttp, family: Family) -> None:
-        """Read with *http*, in the form of *family*."""
         self._http = http
         self._family = family
 
@@ -225,7 +223,6 @@ class SoonestEntries:
     def __init__(
         self, listing: Callable[[], Iterator[ListedPage]], monotonic_s: Callable[[], float]
     ) -> None:
-        """List with *listing*, in any order."""
         self._listing = listing
         self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
@@ -279,7 +276,6 @@ class _Soonest:
     """The soonest entries of a listing that is under way, never more than a bound."""
 
     def __init__(self, owner: str, after: datetime | None, at_most: int) -> None:
-        """Of *owner* only those behind *after*, and at least *at_most*."""
         self._owner = owner
         self._after = after
         self._at_most = at_most

@@ -44,7 +44,6 @@ class Receipts:
     """Changes of one database, each with its receipt."""
 
     def __init__(self, http: RavenHttp, family: Family, reader: RavenReader) -> None:
-        """Change with *http*; look with *reader*."""
         self._http = http
         self._family = family
         self._reader = reader

@@ -73,18 +73,17 @@ class RavenOptions:
 
 
 class RavenStore:
-    """Implements ``DocumentStore``."""
+    """Implements ``DocumentStore``.
+
+    Raises:
+        ConfigError: The address or a certificate cannot be used.
+    """
 
     kind: Final = "ravendb"
 
     def __init__(
         self, options: RavenOptions, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """Connect when first asked.
-
-        Raises:
-            ConfigError: The address or a certificate cannot be used.
-        """
         self._options = options
         self._http = RavenHttp(options.server)
         self._prefixes = _disjoint(options.prefixes or [f"{c}/" for c in options.collections])

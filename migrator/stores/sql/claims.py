@@ -62,7 +62,13 @@ _LOOK_LOCKS: Final = timedelta(seconds=0.2)
 
 
 class SqlClaims:
-    """Implements ``DispatchClaims`` over one database."""
+    """Implements ``DispatchClaims`` over one database.
+
+    Move rows between legacy tables and *ledger*, both in the database of *engine*.
+
+    *table_of* returns the table that a source names, or raises ``StoreError``. By *monotonic_s*
+    rows that cannot be claimed are tried again.
+    """
 
     can_seek = True
     is_atomic = True
@@ -74,11 +80,6 @@ class SqlClaims:
         table_of: Callable[[str], LegacyTable],
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Move rows between legacy tables and *ledger*, both in the database of *engine*.
-
-        *table_of* returns the table that a source names, or raises ``StoreError``. By *monotonic_s*
-        rows that cannot be claimed are tried again.
-        """
         self._engine = engine
         self._ledger = ledger
         self._table_of = table_of

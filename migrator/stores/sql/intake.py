@@ -53,16 +53,17 @@ class Applied:
 
 
 class SqlIntake:
-    """What the timeout manager's store satellite does to its table."""
+    """What the timeout manager's store satellite does to its table.
+
+    Write into tables of the store beside *ledger*, both in the database of *engine*.
+
+    Raises:
+        StoreError: This kind of database is not supported.
+    """
 
     def __init__(
         self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
     ) -> None:
-        """Write into tables of the store beside *ledger*, both in the database of *engine*.
-
-        Raises:
-            StoreError: This kind of database is not supported.
-        """
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = engine
         self._ledger = ledger

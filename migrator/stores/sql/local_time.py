@@ -42,7 +42,6 @@ class LocalTime(TypeDecorator[datetime]):
     with_zone = False
 
     def __init__(self, zone: str) -> None:
-        """Be in *zone*, an IANA name."""
         super().__init__()
         self.zone = zone
 

@@ -89,7 +89,6 @@ class NHibernateStore(TableStore):
     shares_table = True
 
     def __init__(self, engine: sa.Engine, ledger: LedgerTables, options: NHibernateOptions) -> None:
-        """Look at the table in the database of *engine*, where *options* say."""
         super().__init__(engine, ledger)
         self._options = options
         self._schema = options.schema

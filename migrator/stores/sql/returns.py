@@ -43,7 +43,6 @@ class PutBackRefused(RowRefused):
     """The table does not take back all of the rows that *which* means. The caller rolls back."""
 
     def __init__(self, text: str, legacy: LegacyTable, which: sa.ColumnElement[bool]) -> None:
-        """Keep which rows of the ledger were to go into *legacy*."""
         super().__init__(text)
         self.legacy = legacy
         self.which = which

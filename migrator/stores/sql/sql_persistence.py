@@ -81,7 +81,6 @@ class SqlStore(TableStore):
     shares_table = False
 
     def __init__(self, engine: sa.Engine, ledger: LedgerTables, options: SqlOptions) -> None:
-        """Look at the tables in the database of *engine*, where *options* say."""
         super().__init__(engine, ledger)
         self._options = options
         self._schema = self._schema_of(options.schema)

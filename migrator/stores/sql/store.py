@@ -79,7 +79,6 @@ class TableStore(ABC):
     """Whether endpoints share one table."""
 
     def __init__(self, engine: sa.Engine, ledger: LedgerTables) -> None:
-        """Look at tables in the database of *engine*, beside *ledger*."""
         self._engine = engine
         self._ledger = ledger
         self._dialect = dialect_for(engine.dialect.name)

@@ -39,7 +39,6 @@ class TableSummary:
         ledger: LedgerTables | None,
         request: SummaryRequest,
     ) -> None:
-        """Be about the rows of *legacy*; *ledger* is None where none is made yet."""
         self._connection = connection
         first_left = None
         if request.max_rows is not None:

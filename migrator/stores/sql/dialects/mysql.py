@@ -76,15 +76,16 @@ _KEY_CHARACTERS: Final = sa.text(
 
 
 class Naming:
-    """``:ids`` as a table ``picked``: ``row_index``, which counts from 1, and ``id``."""
+    """``:ids`` as a table ``picked``: ``row_index``, which counts from 1, and ``id``.
+
+    Read ids as text of these *characters*, and compare them by *collation*.
+
+    A key's own characters are at least ASCII, so it is not converted to be compared with it.
+    Without *collation* the key's own counts: it gives way to none but another one of the same
+    character set, and then the two do not mix.
+    """
 
     def __init__(self, characters: str = "ascii", collation: str = "") -> None:
-        """Read ids as text of these *characters*, and compare them by *collation*.
-
-        A key's own characters are at least ASCII, so it is not converted to be compared with it.
-        Without *collation* the key's own counts: it gives way to none but another one of the same
-        character set, and then the two do not mix.
-        """
         kind = f"VARCHAR(500) CHARACTER SET {characters}"
         self.rows: Final = f"'$[*]' COLUMNS (row_index FOR ORDINALITY, id {kind} PATH '$')"
         """What ``json_table`` makes of ``:ids``."""
