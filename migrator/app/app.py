@@ -51,15 +51,16 @@ if TYPE_CHECKING:
     from migrator.ledger.batches import SqlBatches, SqlRuns
     from migrator.ledger.held_destinations import SqlHeldDestinations
     from migrator.ledger.leases import SqlLeases
-    from migrator.ledger.operator_actions import OperatorActions
     from migrator.ledger.parking import SqlParking
-    from migrator.ledger.quarantine import SqlQuarantine
+    from migrator.ledger.purge import SettledRows
     from migrator.ledger.run_terms import BrokerPlace, RunTerms
     from migrator.ledger.work import FaultPoint, Lease, StoreEndpoint
     from migrator.nservicebus.conversion import BrokerLimits
+    from migrator.quarantine.rows import SqlQuarantine
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
     from migrator.rabbitmq.publisher import WindowLimits
+    from migrator.recovery.unresolved import OperatorActions
     from migrator.stores.due_times import DueTimeReading, DueTimeRules
     from migrator.stores.endpoints import Selection
     from migrator.stores.ports import Claims, Store
@@ -510,16 +511,23 @@ class App:
     @cached_property
     def quarantine(self) -> SqlQuarantine:
         """Rows kept aside with a reason."""
-        from migrator.ledger.quarantine import SqlQuarantine
+        from migrator.quarantine.rows import SqlQuarantine
 
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
     def operator_actions(self) -> OperatorActions:
         """What only an operator may change."""
-        from migrator.ledger.operator_actions import OperatorActions
+        from migrator.recovery.unresolved import OperatorActions
 
         return OperatorActions(self.engine, self.tables)
+
+    @cached_property
+    def settled_rows(self) -> SettledRows:
+        """Rows of which nothing more is to be done."""
+        from migrator.ledger.purge import SettledRows
+
+        return SettledRows(self.engine, self.tables)
 
     def close(self) -> None:
         """Close what was opened."""

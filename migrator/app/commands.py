@@ -16,8 +16,6 @@ from migrator.decommission.rules import Options, Target
 from migrator.delays.scan import utc_now
 from migrator.delays.walk import LevelAccess
 from migrator.errors import UnknownEndpoint
-from migrator.failover.settle import FailoverSettlement
-from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.run_terms import RunTerms
 from migrator.ledger.states import BatchState
@@ -27,6 +25,8 @@ from migrator.rabbitmq.names import staging_name
 from migrator.rabbitmq.server import find_queues
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
+from migrator.recovery.adoption import SqlAdoption
+from migrator.recovery.failover import FailoverSettlement
 from migrator.verify.verify import Verify
 
 if TYPE_CHECKING:  # only a rollback of what a kill cut off needs it

@@ -25,8 +25,8 @@ from migrator.stores.sql.store import TableStore
 
 if TYPE_CHECKING:
     from migrator.app.app import App
-    from migrator.failover.store import SqlFailover
     from migrator.recall.restore import DocumentRecalls, SqlRecalls
+    from migrator.recovery.lost_window import SqlFailover
     from migrator.stores.sql.seeding import SeedRow
     from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
@@ -80,7 +80,7 @@ class SqlBackend:
     @cached_property
     def failover(self) -> SqlFailover:
         """Settles what the database lost when it failed over."""
-        from migrator.failover.store import SqlFailover
+        from migrator.recovery.lost_window import SqlFailover
 
         return SqlFailover(self._app.engine, self._app.tables, self.store, self.claims)
 

@@ -21,8 +21,8 @@ from migrator.text import counted
 if TYPE_CHECKING:
     from migrator.app import App
     from migrator.delays.walk import WalkTerms
-    from migrator.failover.store import Settlement
-    from migrator.ledger.adoption import Whereabouts
+    from migrator.recovery.adoption import Whereabouts
+    from migrator.recovery.lost_window import Settlement
 
 verbs = new_group()
 
@@ -152,7 +152,7 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
 
 def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
     """Yield what prevents it: here, in the ledger, and on the broker."""
-    from migrator.ledger.adoption import told_holders
+    from migrator.recovery.adoption import told_holders
 
     if found.holders:
         yield told_holders(found.holders)

@@ -110,7 +110,7 @@ def purge(
     )
     with session.opened(with_ledger=True) as app:
         before = app.clock.now() - age
-        count = app.operator_actions.purge(before=before, run=None if run is None else RunId(run))
+        count = app.settled_rows.purge(before=before, run=None if run is None else RunId(run))
         detail = {"before": before.isoformat(), "run": run, "rows": count}
         app.runs.record("ledger_purged", detail=detail, batch=None)
     session.tell("db-purge", {"before": before, "rows": count}, f"{counted(count, 'row')} deleted")

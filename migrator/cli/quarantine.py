@@ -98,7 +98,7 @@ def show(
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
     """
-    from migrator.ledger.quarantine import PAGE_ROWS
+    from migrator.quarantine.rows import PAGE_ROWS
 
     session = session_of(context)
     with session.opened(with_ledger=True) as app:

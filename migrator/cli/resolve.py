@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Insert
 
     from migrator.app import App
-    from migrator.ledger.operator_actions import (
+    from migrator.recovery.unresolved import (
         GoingBack,
         HalfDoneOutcome,
         Resolution,
@@ -225,7 +225,7 @@ class _Closing:
 
     def rows(self, under_way: Sequence[GoingBack], outcome: str) -> dict[str, object]:
         """Record *outcome* of rows of one settled batch; see ``batch``, which raises the same."""
-        from migrator.ledger.operator_actions import TOWARDS
+        from migrator.recovery.unresolved import TOWARDS
 
         decided = _return_outcome(outcome, under_way)
         (going,) = [each for each in under_way if each.towards is TOWARDS[decided]]
@@ -290,7 +290,7 @@ _GOING_BACK: Final = {
 
 
 def _return_outcome(outcome: str, going: Sequence[GoingBack]) -> ReturnOutcome:
-    from migrator.ledger.operator_actions import TOWARDS, ReturnOutcome
+    from migrator.recovery.unresolved import TOWARDS, ReturnOutcome
 
     allowed = [each for each in ReturnOutcome if TOWARDS[each] in {g.towards for g in going}]
     if outcome in allowed:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import sqlalchemy as sa
 
 from migrator.database.engine import reading
-from migrator.errors import StoreError
+from migrator.errors import NotChecked, StoreError
 
 _REPLICAS: Final = sa.text(
     "SELECT application_name AS name, state, extract(epoch FROM replay_lag) AS lag_s, "
@@ -26,6 +26,7 @@ _REPLICAS: Final = sa.text(
     "FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"
 )
 """Without ``pg_read_all_stats`` the database shows the rows, but none of their values."""
+_SYNCHRONOUS: Final = ("sync", "quorum")
 _MOST_SAMPLES: Final = 10_000
 
 
@@ -69,3 +70,22 @@ class ReplicaLag:
         if not missing:
             return 0.0
         return max(now_s - missing[0], float(str(told_s)) if told_s is not None else 0.0)
+
+
+def standbys_behind(connection: sa.Connection) -> Sequence[str]:
+    """Return the standbys of which none has to have a commit before it is answered.
+
+    Raises:
+        NotChecked: The server does not tell us.
+    """
+    if connection.dialect.name != "postgresql":
+        return ()
+    query = (
+        "SELECT application_name AS name, state, sync_state FROM pg_stat_replication "
+        "WHERE state IS DISTINCT FROM 'backup'"
+    )
+    found = connection.execute(sa.text(query)).all()
+    if any(row.state is None for row in found):
+        raise NotChecked("whether standbys are synchronous is hidden: GRANT pg_monitor")
+    is_kept = any(row.sync_state in _SYNCHRONOUS for row in found)
+    return () if is_kept else sorted({row.name for row in found})

@@ -31,7 +31,7 @@ from migrator.database.portable import (
 )
 from migrator.database.types import database_now
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.operator_actions import count_purged
+from migrator.ledger.purge import count_purged
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import Lease

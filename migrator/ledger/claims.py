@@ -14,13 +14,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    FromClause,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from migrator.database import mssql
-from migrator.database.portable import for_update
+from migrator.database.portable import among, for_update
 from migrator.database.types import KEY_CHARS, database_now
 from migrator.errors import LeaseLost, StoreError
-from migrator.ledger.states import OPEN, BatchState, Mode
+from migrator.ledger.report import QuarantineFilter
+from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId
@@ -205,3 +215,22 @@ def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
                 "give its table a shorter name"
             )
     return None
+
+
+def in_quarantine(
+    timeout: FromClause, batch: FromClause, which: QuarantineFilter
+) -> list[ColumnElement[bool]]:
+    """Return the conditions under which a row of *timeout* is in quarantine and *which* means it.
+
+    Conditions on its batch are put as a subquery, so that *batch* need not be joined.
+    """
+    row = timeout.c
+    found: list[ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
+    wanted = {"reason": which.reason, "store_id": which.timeout_id}
+    found += [row[name] == value for name, value in wanted.items() if value is not None]
+    if which.endpoints is not None:
+        found.append(among(row.endpoint, which.endpoints))
+    if which.mode is not None:
+        of_mode = batch.alias("of_mode")
+        found.append(row.batch_id.in_(select(of_mode.c.id).where(of_mode.c.mode == which.mode)))
+    return found

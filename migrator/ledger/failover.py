@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
@@ -25,7 +25,6 @@ from migrator.errors import (
     DatabaseFailedOver,
     LedgerBehind,
     LedgerError,
-    NotChecked,
     StoreUnavailable,
 )
 from migrator.ledger.states import BatchState
@@ -42,7 +41,6 @@ _POSITION: Final = (
     "pg_current_wal_flush_lsn()::text END"
 )
 """Flushed, since what is only written may be gone after a crash that loses nothing committed."""
-_SYNCHRONOUS: Final = ("sync", "quorum")
 _REMEMBERED: Final = 1000
 """Batches of which this process knows what it committed last."""
 _NAMED: Final = 20
@@ -132,25 +130,6 @@ def insert_lane(connection: Connection, tables: LedgerTables, lane: Lane, **valu
     now = connection.execute(select(database_now())).scalar_one()
     row = {"name": tables.lease_name(lane), "token": 0, "until": now, "renewed_at": now}
     connection.execute(insert(tables.lease).values(row | values))
-
-
-def standbys_behind(connection: Connection) -> Sequence[str]:
-    """Return the standbys of which none has to have a commit before it is answered.
-
-    Raises:
-        NotChecked: The server does not tell us.
-    """
-    if connection.dialect.name != "postgresql":
-        return ()
-    query = (
-        "SELECT application_name AS name, state, sync_state FROM pg_stat_replication "
-        "WHERE state IS DISTINCT FROM 'backup'"
-    )
-    found = connection.execute(text(query)).all()
-    if any(row.state is None for row in found):
-        raise NotChecked("whether standbys are synchronous is hidden: GRANT pg_monitor")
-    is_kept = any(row.sync_state in _SYNCHRONOUS for row in found)
-    return () if is_kept else sorted({row.name for row in found})
 
 
 class Continuity:

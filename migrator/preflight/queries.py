@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 
 from migrator.database import mysql
 from migrator.database.engine import reading
+from migrator.database.replicas import standbys_behind
 from migrator.errors import LedgerError
-from migrator.ledger.failover import standbys_behind
 from migrator.ledger.identity import check_identity
 from migrator.ledger.queries import HandedOver, SqlHandOvers
 from migrator.ledger.tables import LedgerTables

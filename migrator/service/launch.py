@@ -66,7 +66,9 @@ for _name in (  # else they are imported when they are asked for
     "migrator.config.loading",
     "migrator.delays.broker",
     "migrator.handover.link",
+    "migrator.quarantine.rows",
     "migrator.rabbitmq.management",
+    "migrator.recovery.unresolved",
     "tomllib",
 ):
     import_module(_name)  # a daemon's files may be replaced by an upgrade under it

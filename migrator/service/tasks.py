@@ -284,7 +284,7 @@ class PurgeTask:
         try:
             app.ledger_facts.verify()
             before = app.clock.now() - self._after
-            rows = app.operator_actions.purge(
+            rows = app.settled_rows.purge(
                 before=before, at_most=_MOST_PURGED, goes_on=self._goes_on
             )
         except MigratorError as exc:

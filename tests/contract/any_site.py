@@ -17,15 +17,13 @@ from sqlalchemy import Engine, Executable
 
 from migrator.database.engine import writing
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.operator_actions import OperatorActions
 from migrator.ledger.parking import SqlParking
-from migrator.ledger.quarantine import SqlQuarantine
+from migrator.ledger.purge import SettledRows
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import Event, Mode
@@ -35,8 +33,11 @@ from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
+from migrator.quarantine.rows import SqlQuarantine
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import Sighting
+from migrator.recovery.adoption import SqlAdoption
+from migrator.recovery.unresolved import OperatorActions
 from migrator.stores.ports import Claim, ClaimRequest, Claims, Store
 from migrator.verify.queries import Verifications
 
@@ -145,6 +146,7 @@ class AnySite(ABC):
         self.queries = LedgerQueries(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.operators = OperatorActions(self.engine, self.tables)
+        self.settled_rows = SettledRows(self.engine, self.tables)
         self.dispatched = DispatchedBatches(self.engine, self.tables)
         self.held = SqlHeldDestinations(self.engine, self.tables)
         self.parking = SqlParking(self.engine, self.tables)

@@ -102,7 +102,7 @@ def test_progress_shows_what_dispatchers_do(site: Site) -> None:
         ("Sales.Orders", "Büro"),
     ]
     assert progress.held[1] == held
-    assert site.operators.purge(before=FAR) == 2
+    assert site.settled_rows.purge(before=FAR) == 2
     assert site.states() == {"dispatched": 2}  # forgotten, and counted all the same
 
 
@@ -272,7 +272,7 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows in quarantine, open batches and the counts stay; it ends early when told."""
-    monkeypatch.setattr("migrator.ledger.operator_actions._PURGE_ROWS", 2)
+    monkeypatch.setattr("migrator.ledger.purge._PURGE_ROWS", 2)
     lease = site.lease()
     endpoint = site.create(hours(6))
     _settled(site, lease, endpoint, bad=(0, 1))
@@ -280,13 +280,13 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(
     site.insert(hours(2, start=10))
     _settled(site, lease, endpoint, bad=(0,))
     assert site.states() == {"handed_over": 7, "released": 2, "quarantined": 1}
-    assert site.operators.purge(before=datetime(2000, 1, 1, tzinfo=UTC)) == 0
+    assert site.settled_rows.purge(before=datetime(2000, 1, 1, tzinfo=UTC)) == 0
     with site.engine.connect() as connection:
         run = connection.scalar(select(func.max(site.tables.run.c.id)))
-    assert site.operators.purge(before=FAR, run=run) == 3
-    assert site.operators.purge(before=FAR, at_most=1) == 2  # between two transactions
-    assert site.operators.purge(before=FAR, goes_on=lambda: False) == 2
-    assert site.operators.purge(before=FAR, at_most=9) == 2
+    assert site.settled_rows.purge(before=FAR, run=run) == 3
+    assert site.settled_rows.purge(before=FAR, at_most=1) == 2  # between two transactions
+    assert site.settled_rows.purge(before=FAR, goes_on=lambda: False) == 2
+    assert site.settled_rows.purge(before=FAR, at_most=9) == 2
     assert [row.state for row in site.ledger_rows()] == ["quarantined"]
     assert site.states() == {"handed_over": 7, "quarantined": 1}
     assert _sizes(site) == [(4, 4), (4, 3)]
@@ -296,11 +296,11 @@ def test_purge_keeps_what_is_not_due_yet(site: Site) -> None:
     """However long ago it was handed over or called back, its message may still be in a level."""
     lease = site.lease()
     _settled(site, lease, site.create([*hours(2), *hours(2, start=6_000_000)]))
-    assert site.operators.purge(before=datetime(2500, 1, 1, tzinfo=UTC)) == 2
+    assert site.settled_rows.purge(before=datetime(2500, 1, 1, tzinfo=UTC)) == 2
     assert [row.store_id for row in site.ledger_rows()] == [
         timeout_id(n + 6_000_000) for n in (0, 1)
     ]
-    assert site.operators.purge(before=FAR) == 2
+    assert site.settled_rows.purge(before=FAR) == 2
     assert _sizes(site) == [(4, 4)]
 
 

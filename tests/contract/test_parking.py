@@ -169,6 +169,6 @@ def test_a_parked_batch_is_no_lanes_and_no_quarantines(site: Site) -> None:
     assert parked.size <= PARKED_ROWS
     again = site.lease()
     assert [each.id for each in site.batches.open_batches(again)] == [batch.id]
-    assert site.operators.purge(before=NOW + timedelta(days=9999)) == 0
+    assert site.settled_rows.purge(before=NOW + timedelta(days=9999)) == 0
     assert site.parking.batches() == [parked]
     assert site.states() == {"parked": 2}

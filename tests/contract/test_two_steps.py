@@ -17,11 +17,11 @@ from sqlalchemy import update
 
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
-from migrator.ledger.operator_actions import ReturnOutcome
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
+from migrator.recovery.unresolved import ReturnOutcome
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
 

@@ -94,7 +94,7 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     assert (balance.in_flight, balance.unaccounted) == (2, 0)
     assert queries.gaps((), at_most=5) == (0, [])
     site.dispatched.prune(dispatcher, older_than=LONG_AGO)
-    site.operators.purge(before=FAR)
+    site.settled_rows.purge(before=FAR)
     (balance,) = queries.balances()
     # those released or recalled singly are in the store again, and in no book any more
     assert (balance.claimed, balance.purged, balance.in_store) == (9, 5, 5)
@@ -165,7 +165,7 @@ def test_a_deleted_row_is_a_gap(site: AnySite) -> None:
     assert queries.gaps((), at_most=1) == (2, [gap])
     assert queries.gaps((), at_most=0) == (2, [])
     assert [balance.unaccounted for balance in queries.balances()] == [2]
-    site.operators.purge(before=FAR)
+    site.settled_rows.purge(before=FAR)
     assert [(g.size, g.purged, g.rows) for g in queries.gaps((), at_most=5)[1]] == [(2, 1, 0)] * 2
 
 

@@ -12,9 +12,8 @@ from sqlalchemy import Engine
 from dev.postgres import PostgresServer, PostgresStandby
 from dev.processes import wait_until
 from migrator.database.engine import open_engine
-from migrator.database.replicas import ReplicaLag
+from migrator.database.replicas import ReplicaLag, standbys_behind
 from migrator.errors import NotChecked, StoreError
-from migrator.ledger.failover import standbys_behind
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.throttle_signals import measure_latency

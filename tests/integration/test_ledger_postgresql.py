@@ -12,8 +12,6 @@ from sqlalchemy import event, select
 from dev.servers import PostgresServer, wait_until
 from migrator.database.engine import open_engine, reading, writing, writing_once
 from migrator.errors import LedgerCloned
-from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
-from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlRuns
 from migrator.ledger.identity import check_identity
 from migrator.ledger.lease_keeper import LeaseKeeper
@@ -30,6 +28,8 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.preflight.queries import LedgerFacts
+from migrator.recovery.adoption import SqlAdoption
+from migrator.recovery.lost_window import FailoverTerms, SeenRow, SqlFailover
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import LONG, NOW, LegacyRow, Site, due_in, hours, timeout_id
 

@@ -651,7 +651,7 @@ def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer
     assert limited.parking.park(claim.batch, {0: "Gone"}, lease).size == 2
     assert limited.claims.release(claim.batch, lease) == 2
     limited.queries.progress()
-    limited.operators.purge(before=NOW + timedelta(days=9999))
+    limited.settled_rows.purge(before=NOW + timedelta(days=9999))
     limited.leases.surrender(lease)
     limited.engine.dispose()
     assert len(site.legacy_rows()) == 2  # one is parked

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, event, text
 from migrator.database import engine
 from migrator.database.engine import open_engine, reading, writing
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.rights import GrantedTable, Purpose, Work, grants
@@ -28,6 +27,7 @@ from migrator.nservicebus.timeouts import (
     Lane,
     TimeoutId,
 )
+from migrator.recovery.lost_window import FailoverTerms, SeenRow, SqlFailover
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
@@ -164,7 +164,7 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
     )
     _dispatch(limited, endpoint, lease)
     limited.queries.progress()
-    limited.operators.purge(before=NOW + timedelta(days=9999))
+    limited.settled_rows.purge(before=NOW + timedelta(days=9999))
     _settle(limited, endpoint)
     limited.leases.surrender(lease)
     limited.engine.dispose()

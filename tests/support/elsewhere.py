@@ -53,7 +53,10 @@ DONORS: Final = {"mssql": "postgresql", "oracle": "sqlite"}
 """On which database a statement is seen that is then written for another: its GUIDs are alike."""
 _LEDGER_NAMES: Final = {"mssql": ("migrator_", "migrator."), "oracle": ("migrator.", "migrator_")}
 """How tables of the ledger are called on the donor, and there."""
-_LEDGER_ONLY: Final = ("ledger/", "stores/documents/", "stores/azure/", "stores/ravendb/")
+_LEDGER_ONLY: Final = (
+    "ledger/", "recovery/", "quarantine/",
+    "stores/documents/", "stores/azure/", "stores/ravendb/",
+)  # fmt: skip
 """Places that know no GUIDs of a legacy table, so that any database will do, but for ..."""
 _APART: Final = ("mysql",)
 """... one whose ledger has a column of its own, and which returns nothing from a DELETE."""
@@ -68,7 +71,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("mssql", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
     ("oracle", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
     ("oracle", "verify/queries.py Verifications.known.<locals>.read"): "verify",
-    ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
+    ("oracle", "quarantine/rows.py SqlQuarantine._chosen"): "quarantine",
     ("oracle", "stores/sql/claims.py SqlClaims._release_some"): "quarantine",
 }
 ALSO_NULL: Final = frozenset(
@@ -82,7 +85,7 @@ ALSO_NULL: Final = frozenset(
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
 _PACKAGE: Final = Path(__file__).parents[2] / "migrator"
-_OWN: Final = ("stores/sql/dialects/", "database/", "failover/store.py")
+_OWN: Final = ("stores/sql/dialects/", "database/", "recovery/lost_window.py")
 """What a dialect says to its own database alone, and what only PostgreSQL is ever told."""
 _PASSES_ON: Final = ("database/", "ledger/tables.py LedgerPart._read")
 """What only executes what somebody else says."""

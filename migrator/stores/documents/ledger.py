@@ -29,8 +29,7 @@ from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.claims import hold_batch, hold_lease, open_batch
-from migrator.ledger.quarantine import in_quarantine
+from migrator.ledger.claims import hold_batch, hold_lease, in_quarantine, open_batch
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables

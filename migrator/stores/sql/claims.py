@@ -27,8 +27,7 @@ from migrator.database.portable import (
 )
 from migrator.database.types import database_now
 from migrator.errors import IllegalTransition, LeaseLost, RowsKept, StoreError, StoreLocked
-from migrator.ledger.claims import insert_trial_run, open_batch, under_lease
-from migrator.ledger.quarantine import in_quarantine
+from migrator.ledger.claims import in_quarantine, insert_trial_run, open_batch, under_lease
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables

@@ -82,51 +82,6 @@ WHERE migrator.timeout.batch_id = migrator.batch.id AND migrator.timeout.state I
 -- dispatcher/ledger.py DispatchedBatches.prune
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/adoption.py SqlAdoption._demand_no_recall
-SELECT count(*) AS count_1
-FROM migrator.timeout
-WHERE migrator.timeout.going_back = :going_back_1;
-
--- ledger/adoption.py SqlAdoption._doubt
-UPDATE migrator.batch SET state=:state, doubtful_at=SYSUTCDATETIME() WHERE migrator.batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._enter
-UPDATE migrator.ledger SET [identity]=:identity;
-
--- ledger/adoption.py SqlAdoption._enter
-UPDATE migrator.ledger SET id=:id, [identity]=:identity;
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator.batch SET lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing;
-
--- ledger/adoption.py SqlAdoption._keep_former_id
-UPDATE migrator.batch SET ledger_id=:ledger_id WHERE migrator.batch.claiming_at IS NOT NULL AND migrator.batch.ledger_id IS NULL;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT SYSUTCDATETIME() AS anon_1;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT migrator.batch.state, count(*) AS count_1
-FROM migrator.batch
-WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.state;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT migrator.ledger.id, migrator.ledger.[identity], migrator.ledger.created_at
-FROM migrator.ledger;
-
--- ledger/adoption.py SqlAdoption._look_alone
-SELECT migrator.lease.name
-FROM migrator.lease WITH (UPDLOCK, ROWLOCK);
-
--- ledger/adoption.py SqlAdoption._record
-INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
-
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator.batch SET state=:state, attempt=:attempt, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
@@ -338,129 +293,21 @@ SELECT SYSUTCDATETIME() AS anon_1;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator.lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- ledger/operator_actions.py OperatorActions._delete
+-- ledger/purge.py SettledRows._delete
 DELETE FROM migrator.timeout WITH (ROWLOCK) WHERE migrator.timeout.id IN (:id_1);
 
--- ledger/operator_actions.py OperatorActions._ever_claimed_documents
-SELECT TOP :param_1 migrator.batch.id
-FROM migrator.batch
-WHERE migrator.batch.claiming_at IS NOT NULL;
-
--- ledger/operator_actions.py OperatorActions._locked
-SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.ledger_id
-FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.batch.id = :id_1 AND migrator.batch.state IN (:state_1);
-
--- ledger/operator_actions.py OperatorActions._owner
-SELECT migrator.lease.name
-FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
-WHERE migrator.lease.name = :name_1;
-
--- ledger/operator_actions.py OperatorActions._owner
-SELECT migrator.lease.owner
-FROM migrator.lease
-WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
-
--- ledger/operator_actions.py OperatorActions._step
-UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
-
--- ledger/operator_actions.py OperatorActions._step
-UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py OperatorActions.going_back
-SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
-FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
-
--- ledger/operator_actions.py OperatorActions.going_back
-SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
-FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
-
--- ledger/operator_actions.py OperatorActions.ids_going_back
-SELECT migrator.timeout.store_id
-FROM migrator.timeout
-WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
-
--- ledger/operator_actions.py OperatorActions.purge
+-- ledger/purge.py SettledRows.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_5)) AND migrator.timeout.going_back IS NULL;
 
--- ledger/operator_actions.py OperatorActions.purge
+-- ledger/purge.py SettledRows.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_5)) AND migrator.timeout.going_back IS NULL AND migrator.batch.run_id = :run_id_1;
 
--- ledger/operator_actions.py count_purged
+-- ledger/purge.py count_purged
 UPDATE migrator.batch SET size=(migrator.batch.size - :fewer), purged=(migrator.batch.purged + :more) WHERE migrator.batch.id = :of_batch;
-
--- ledger/quarantine.py SqlQuarantine._chosen
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.due, migrator.batch.run_id, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, coalesce(DATALENGTH(migrator.timeout.headers), 0) AS headers_bytes
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.state = :state_1 AND migrator.timeout.due <= :due_1 AND migrator.timeout.going_back IS NULL AND migrator.timeout.reason != :reason_1 AND migrator.batch.mode != :mode_1 AND (migrator.batch.state NOT IN (:state_2)) AND migrator.batch.id <= :id_1 ORDER BY migrator.timeout.due, migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._chosen
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.due, migrator.batch.run_id, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, coalesce(DATALENGTH(migrator.timeout.headers), 0) AS headers_bytes
-FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
-WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.state = :state_1 AND migrator.timeout.due > :due_1 AND migrator.timeout.going_back IS NULL AND migrator.timeout.reason != :reason_1 AND migrator.batch.mode != :mode_1 AND (migrator.batch.state NOT IN (:state_2)) AND migrator.batch.id <= :id_1 ORDER BY migrator.timeout.due, migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint IN (:endpoint_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.reason = :reason_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
-FROM migrator.batch AS of_mode
-WHERE of_mode.mode = :mode_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
-
--- ledger/quarantine.py SqlQuarantine._groups
-SELECT DISTINCT migrator.timeout.source, migrator.timeout.endpoint
-FROM migrator.timeout
-WHERE migrator.timeout.state = :state_1;
-
--- ledger/quarantine.py SqlQuarantine._move
-UPDATE migrator.batch SET size=(migrator.batch.size - :size_1), body_bytes=(migrator.batch.body_bytes - :body_bytes_1) WHERE migrator.batch.id = :id_1;
-
--- ledger/quarantine.py SqlQuarantine._move
-UPDATE migrator.timeout SET batch_id=:batch_id, row_index=:row_index, state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.id = :id_1;
-
--- ledger/quarantine.py SqlQuarantine._new_batch
-INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, first_due, last_due, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :first_due, :last_due, :lease_token, SYSUTCDATETIME());
-
--- ledger/quarantine.py SqlQuarantine.retry
-SELECT SYSUTCDATETIME() AS anon_1;
-
--- ledger/quarantine.py SqlQuarantine.retry
-SELECT max(migrator.batch.id) AS max_1
-FROM migrator.batch;
 
 -- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
@@ -593,6 +440,64 @@ FROM migrator.lease;
 SELECT version_num
 FROM migrator.alembic_version;
 
+-- quarantine/rows.py SqlQuarantine._chosen
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.due, migrator.batch.run_id, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, coalesce(DATALENGTH(migrator.timeout.headers), 0) AS headers_bytes
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.state = :state_1 AND migrator.timeout.due <= :due_1 AND migrator.timeout.going_back IS NULL AND migrator.timeout.reason != :reason_1 AND migrator.batch.mode != :mode_1 AND (migrator.batch.state NOT IN (:state_2)) AND migrator.batch.id <= :id_1 ORDER BY migrator.timeout.due, migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._chosen
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.due, migrator.batch.run_id, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, coalesce(DATALENGTH(migrator.timeout.headers), 0) AS headers_bytes
+FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.source = :source_1 AND migrator.timeout.endpoint = :endpoint_1 AND migrator.timeout.state = :state_1 AND migrator.timeout.due > :due_1 AND migrator.timeout.going_back IS NULL AND migrator.timeout.reason != :reason_1 AND migrator.batch.mode != :mode_1 AND (migrator.batch.state NOT IN (:state_2)) AND migrator.batch.id <= :id_1 ORDER BY migrator.timeout.due, migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint IN (:endpoint_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.reason = :reason_1 AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.source, migrator.timeout.endpoint, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.persistence_version, migrator.timeout.content_hash, migrator.timeout.state, migrator.timeout.reason, migrator.timeout.reason_detail, migrator.timeout.store_version, migrator.timeout.store_extra, migrator.timeout.going_back, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
+FROM migrator.batch AS of_mode
+WHERE of_mode.mode = :mode_1) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
+
+-- quarantine/rows.py SqlQuarantine._groups
+SELECT DISTINCT migrator.timeout.source, migrator.timeout.endpoint
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1;
+
+-- quarantine/rows.py SqlQuarantine._move
+UPDATE migrator.batch SET size=(migrator.batch.size - :size_1), body_bytes=(migrator.batch.body_bytes - :body_bytes_1) WHERE migrator.batch.id = :id_1;
+
+-- quarantine/rows.py SqlQuarantine._move
+UPDATE migrator.timeout SET batch_id=:batch_id, row_index=:row_index, state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.id = :id_1;
+
+-- quarantine/rows.py SqlQuarantine._new_batch
+INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, first_due, last_due, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :first_due, :last_due, :lease_token, SYSUTCDATETIME());
+
+-- quarantine/rows.py SqlQuarantine.retry
+SELECT SYSUTCDATETIME() AS anon_1;
+
+-- quarantine/rows.py SqlQuarantine.retry
+SELECT max(migrator.batch.id) AS max_1
+FROM migrator.batch;
+
 -- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
@@ -678,6 +583,101 @@ WHERE [public].timeoutentity.id IN (:Id_1);
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
 FROM timeouts
 WHERE timeouts.[Id] IN (:Id_1);
+
+-- recovery/adoption.py SqlAdoption._demand_no_recall
+SELECT count(*) AS count_1
+FROM migrator.timeout
+WHERE migrator.timeout.going_back = :going_back_1;
+
+-- recovery/adoption.py SqlAdoption._doubt
+UPDATE migrator.batch SET state=:state, doubtful_at=SYSUTCDATETIME() WHERE migrator.batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._enter
+UPDATE migrator.ledger SET [identity]=:identity;
+
+-- recovery/adoption.py SqlAdoption._enter
+UPDATE migrator.ledger SET id=:id, [identity]=:identity;
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator.batch SET lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing;
+
+-- recovery/adoption.py SqlAdoption._keep_former_id
+UPDATE migrator.batch SET ledger_id=:ledger_id WHERE migrator.batch.claiming_at IS NOT NULL AND migrator.batch.ledger_id IS NULL;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT SYSUTCDATETIME() AS anon_1;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT migrator.batch.state, count(*) AS count_1
+FROM migrator.batch
+WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.state;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT migrator.ledger.id, migrator.ledger.[identity], migrator.ledger.created_at
+FROM migrator.ledger;
+
+-- recovery/adoption.py SqlAdoption._look_alone
+SELECT migrator.lease.name
+FROM migrator.lease WITH (UPDLOCK, ROWLOCK);
+
+-- recovery/adoption.py SqlAdoption._record
+INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
+
+-- recovery/unresolved.py OperatorActions._ever_claimed_documents
+SELECT TOP :param_1 migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.claiming_at IS NOT NULL;
+
+-- recovery/unresolved.py OperatorActions._locked
+SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.ledger_id
+FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.batch.id = :id_1 AND migrator.batch.state IN (:state_1);
+
+-- recovery/unresolved.py OperatorActions._owner
+SELECT migrator.lease.name
+FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.lease.name = :name_1;
+
+-- recovery/unresolved.py OperatorActions._owner
+SELECT migrator.lease.owner
+FROM migrator.lease
+WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
+
+-- recovery/unresolved.py OperatorActions._step
+UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
+
+-- recovery/unresolved.py OperatorActions._step
+UPDATE migrator.batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- recovery/unresolved.py OperatorActions.going_back
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
+-- recovery/unresolved.py OperatorActions.going_back
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
+-- recovery/unresolved.py OperatorActions.ids_going_back
+SELECT migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
 
 -- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator.timeout.store_id

@@ -85,51 +85,6 @@ WHERE migrator_timeout.batch_id = migrator_batch.id AND migrator_timeout.state I
 -- dispatcher/ledger.py DispatchedBatches.prune
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/adoption.py SqlAdoption._demand_no_recall
-SELECT count(*) AS count_1
-FROM migrator_timeout
-WHERE migrator_timeout.going_back = :going_back_1;
-
--- ledger/adoption.py SqlAdoption._doubt
-UPDATE migrator_batch SET state=:state, doubtful_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._enter
-UPDATE migrator_ledger SET id=:id, identity=:identity;
-
--- ledger/adoption.py SqlAdoption._enter
-UPDATE migrator_ledger SET identity=:identity;
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator_batch SET lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
-
--- ledger/adoption.py SqlAdoption._free_lanes
-UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing;
-
--- ledger/adoption.py SqlAdoption._keep_former_id
-UPDATE migrator_batch SET ledger_id=:ledger_id WHERE migrator_batch.claiming_at IS NOT NULL AND migrator_batch.ledger_id IS NULL;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT migrator_batch.state, count(*) AS count_1
-FROM migrator_batch
-WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.state;
-
--- ledger/adoption.py SqlAdoption._look
-SELECT migrator_ledger.id, migrator_ledger.identity, migrator_ledger.created_at
-FROM migrator_ledger;
-
--- ledger/adoption.py SqlAdoption._look_alone
-SELECT migrator_lease.name
-FROM migrator_lease FOR UPDATE OF migrator_lease.name WAIT 5;
-
--- ledger/adoption.py SqlAdoption._record
-INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
-
 -- ledger/batches.py SqlBatches.advance
 UPDATE migrator_batch SET state=:state, attempt=:attempt, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
@@ -342,124 +297,21 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 -- ledger/leases.py SqlLeases.renew.<locals>.work
 UPDATE migrator_lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1;
 
--- ledger/operator_actions.py OperatorActions._delete
+-- ledger/purge.py SettledRows._delete
 DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
 
--- ledger/operator_actions.py OperatorActions._ever_claimed_documents
-SELECT migrator_batch.id
-FROM migrator_batch
-WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
-
--- ledger/operator_actions.py OperatorActions._locked
-SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.ledger_id
-FROM migrator_batch
-WHERE migrator_batch.id = :id_1 AND migrator_batch.state IN (:state_1) FOR UPDATE OF migrator_batch.id WAIT 5;
-
--- ledger/operator_actions.py OperatorActions._owner
-SELECT migrator_lease.name
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
-
--- ledger/operator_actions.py OperatorActions._owner
-SELECT migrator_lease.owner
-FROM migrator_lease
-WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
-
--- ledger/operator_actions.py OperatorActions._step
-UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
-
--- ledger/operator_actions.py OperatorActions._step
-UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py OperatorActions.close_going_back
-UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
-
--- ledger/operator_actions.py OperatorActions.going_back
-SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
-
--- ledger/operator_actions.py OperatorActions.going_back
-SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
-FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
-WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
-
--- ledger/operator_actions.py OperatorActions.ids_going_back
-SELECT migrator_timeout.store_id
-FROM migrator_timeout
-WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
-
--- ledger/operator_actions.py OperatorActions.purge
+-- ledger/purge.py SettledRows.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_5)) AND migrator_timeout.going_back IS NULL AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- ledger/operator_actions.py OperatorActions.purge
+-- ledger/purge.py SettledRows.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_5)) AND migrator_timeout.going_back IS NULL AND migrator_batch.run_id = :run_id_1 AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- ledger/operator_actions.py count_purged
+-- ledger/purge.py count_purged
 UPDATE migrator_batch SET "size"=(migrator_batch."size" - :fewer), purged=(migrator_batch.purged + :more) WHERE migrator_batch.id = :of_batch;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint IN (:endpoint_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.reason = :reason_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine._found
-SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
-FROM migrator_batch of_mode
-WHERE of_mode."mode" = :mode_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
- FETCH FIRST :param_1 ROWS ONLY;
-
--- ledger/quarantine.py SqlQuarantine._groups
-SELECT DISTINCT migrator_timeout.source, migrator_timeout.endpoint
-FROM migrator_timeout
-WHERE migrator_timeout.state = :state_1;
-
--- ledger/quarantine.py SqlQuarantine._move
-UPDATE migrator_batch SET "size"=(migrator_batch."size" - :size_1), body_bytes=(migrator_batch.body_bytes - :body_bytes_1) WHERE migrator_batch.id = :id_1;
-
--- ledger/quarantine.py SqlQuarantine._move
-UPDATE migrator_timeout SET batch_id=:batch_id, row_index=:row_index, state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.id = :id_1;
-
--- ledger/quarantine.py SqlQuarantine._new_batch
-INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
-
--- ledger/quarantine.py SqlQuarantine.retry
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
-
--- ledger/quarantine.py SqlQuarantine.retry
-SELECT max(migrator_batch.id) AS max_1
-FROM migrator_batch;
 
 -- ledger/queries.py LedgerQueries._count
 SELECT count(*) AS count_1
@@ -594,6 +446,59 @@ FROM migrator_lease;
 SELECT version_num
 FROM migrator_alembic_version;
 
+-- quarantine/rows.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint IN (:endpoint_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.reason = :reason_1 AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- quarantine/rows.py SqlQuarantine._found
+SELECT migrator_timeout.id, migrator_timeout.source, migrator_timeout.endpoint, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.persistence_version, migrator_timeout.content_hash, migrator_timeout.state, migrator_timeout.reason, migrator_timeout.reason_detail, migrator_timeout.store_version, migrator_timeout.store_extra, migrator_timeout.going_back, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
+FROM migrator_batch of_mode
+WHERE of_mode."mode" = :mode_1) AND migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
+ FETCH FIRST :param_1 ROWS ONLY;
+
+-- quarantine/rows.py SqlQuarantine._groups
+SELECT DISTINCT migrator_timeout.source, migrator_timeout.endpoint
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1;
+
+-- quarantine/rows.py SqlQuarantine._move
+UPDATE migrator_batch SET "size"=(migrator_batch."size" - :size_1), body_bytes=(migrator_batch.body_bytes - :body_bytes_1) WHERE migrator_batch.id = :id_1;
+
+-- quarantine/rows.py SqlQuarantine._move
+UPDATE migrator_timeout SET batch_id=:batch_id, row_index=:row_index, state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.id = :id_1;
+
+-- quarantine/rows.py SqlQuarantine._new_batch
+INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
+
+-- quarantine/rows.py SqlQuarantine.retry
+SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
+
+-- quarantine/rows.py SqlQuarantine.retry
+SELECT max(migrator_batch.id) AS max_1
+FROM migrator_batch;
+
 -- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
@@ -694,6 +599,101 @@ WHERE "TimeoutEntity"."Id" IN (:Id_1);
 SELECT timeouts."Id"
 FROM timeouts
 WHERE timeouts."Id" IN (:Id_1);
+
+-- recovery/adoption.py SqlAdoption._demand_no_recall
+SELECT count(*) AS count_1
+FROM migrator_timeout
+WHERE migrator_timeout.going_back = :going_back_1;
+
+-- recovery/adoption.py SqlAdoption._doubt
+UPDATE migrator_batch SET state=:state, doubtful_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._enter
+UPDATE migrator_ledger SET id=:id, identity=:identity;
+
+-- recovery/adoption.py SqlAdoption._enter
+UPDATE migrator_ledger SET identity=:identity;
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator_batch SET lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
+
+-- recovery/adoption.py SqlAdoption._free_lanes
+UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing;
+
+-- recovery/adoption.py SqlAdoption._keep_former_id
+UPDATE migrator_batch SET ledger_id=:ledger_id WHERE migrator_batch.claiming_at IS NOT NULL AND migrator_batch.ledger_id IS NULL;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT migrator_batch.state, count(*) AS count_1
+FROM migrator_batch
+WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.state;
+
+-- recovery/adoption.py SqlAdoption._look
+SELECT migrator_ledger.id, migrator_ledger.identity, migrator_ledger.created_at
+FROM migrator_ledger;
+
+-- recovery/adoption.py SqlAdoption._look_alone
+SELECT migrator_lease.name
+FROM migrator_lease FOR UPDATE OF migrator_lease.name WAIT 5;
+
+-- recovery/adoption.py SqlAdoption._record
+INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
+
+-- recovery/unresolved.py OperatorActions._ever_claimed_documents
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
+
+-- recovery/unresolved.py OperatorActions._locked
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.id = :id_1 AND migrator_batch.state IN (:state_1) FOR UPDATE OF migrator_batch.id WAIT 5;
+
+-- recovery/unresolved.py OperatorActions._owner
+SELECT migrator_lease.name
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
+
+-- recovery/unresolved.py OperatorActions._owner
+SELECT migrator_lease.owner
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
+
+-- recovery/unresolved.py OperatorActions._step
+UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- recovery/unresolved.py OperatorActions._step
+UPDATE migrator_batch SET state=:state, attempt=:attempt, lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- recovery/unresolved.py OperatorActions.close_going_back
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- recovery/unresolved.py OperatorActions.going_back
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
+-- recovery/unresolved.py OperatorActions.going_back
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
+-- recovery/unresolved.py OperatorActions.ids_going_back
+SELECT migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
 
 -- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator_timeout.store_id

@@ -35,7 +35,7 @@ ELSEWHERE = {
 VENDORS = {f"sqlalchemy.dialects.{each}" for each in ("mssql", "mysql", "oracle", "postgresql")}
 """What only a ledger in another database needs; here, it is in SQLite."""
 STORES = {
-    "migrator.failover.store", "migrator.recall.restore", "migrator.stores.documents.store",
+    "migrator.recovery.lost_window", "migrator.recall.restore", "migrator.stores.documents.store",
     "migrator.stores.sql.store", "migrator.verify.stores",
 }  # fmt: skip
 """What needs the legacy store."""

@@ -21,7 +21,7 @@ from migrator.ledger import migrations
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.claims import too_long
 from migrator.ledger.identity import identity_of
-from migrator.ledger.operator_actions import OperatorActions
+from migrator.ledger.purge import SettledRows
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
@@ -388,7 +388,7 @@ def test_a_purge_deletes_too_few_rows_at_once_to_lock_the_ledger(
     server: FakeOdbc, engine: sa.Engine, ledger: LedgerTables
 ) -> None:
     """They are locked when they are looked for."""
-    OperatorActions(engine, ledger).purge(before=statements.NOW)
+    SettledRows(engine, ledger).purge(before=statements.NOW)
     (looked,) = (each for each in server.statements() if "UPDLOCK" in each)
     assert looked.startswith("SELECT TOP 2000 ")
 

@@ -230,7 +230,7 @@ class Ledger:
         app: Any = SimpleNamespace(
             settings=SimpleNamespace(ledger=ledger),
             ledger_facts=self,
-            operator_actions=self,
+            settled_rows=self,
             clock=SimpleNamespace(now=lambda: NOW),
         )
         audit_log: Any = self.events

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from migrator.database.portable import among, first_for_update, prefer_indexes
+from migrator.database.portable import first_for_update, prefer_indexes
 from migrator.database.types import byte_length, database_now
-from migrator.ledger.claims import inserted_id, latest_run
+from migrator.ledger.claims import in_quarantine, inserted_id, latest_run
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart
@@ -222,22 +222,3 @@ def _listed(row: sa.Row[Any]) -> QuarantinedRow:
         reason=row.reason or "",
         detail=row.reason_detail or "",
     )
-
-
-def in_quarantine(
-    timeout: sa.FromClause, batch: sa.FromClause, which: QuarantineFilter
-) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions under which a row of *timeout* is in quarantine and *which* means it.
-
-    Conditions on its batch are put as a subquery, so that *batch* need not be joined.
-    """
-    row = timeout.c
-    found: list[sa.ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
-    wanted = {"reason": which.reason, "store_id": which.timeout_id}
-    found += [row[name] == value for name, value in wanted.items() if value is not None]
-    if which.endpoints is not None:
-        found.append(among(row.endpoint, which.endpoints))
-    if which.mode is not None:
-        of_mode = batch.alias("of_mode")
-        found.append(row.batch_id.in_(sa.select(of_mode.c.id).where(of_mode.c.mode == which.mode)))
-    return found

@@ -27,8 +27,6 @@ from migrator.delays.scan import (
 )
 from migrator.delays.walk import CHUNK, LevelAccess, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.errors import PreflightRefused
-from migrator.failover.store import FailoverTerms, SeenRow, Settlement, SqlFailover
-from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.lease_keeper import recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import Mode
@@ -37,6 +35,8 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, parse_tag, row_tag
 from migrator.nservicebus.timeouts import BITS, Lane, TimeoutId
 from migrator.rabbitmq.names import receipts_queue, staging_name
+from migrator.recovery.adoption import SqlAdoption
+from migrator.recovery.lost_window import FailoverTerms, SeenRow, Settlement, SqlFailover
 from migrator.text import counted
 
 _CLOCKS_APART: Final = timedelta(minutes=1)
