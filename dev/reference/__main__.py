@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dev.reference import names, web
+from dev.reference import names, schemas, web
 from dev.reference.ledger import ledger
 from dev.reference.licences import licences
 from dev.reference.settings import settings
@@ -23,7 +23,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "ledger.md": ledger,
     "checks.md": names.checks,
     "http.md": web.http,
-    "schemas.md": names.schemas,
+    "schemas.md": schemas.listed,
     "metrics.md": web.metrics,
     "licences.md": licences,
 }
@@ -31,10 +31,13 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def write(folder: Path) -> None:
-    """Write all pages into *folder*, which is made when it is missing."""
+    """Write all pages and schemas into *folder*, which is made when it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (folder / name).write_text(page(), encoding="utf-8")
+    (folder / "schemas").mkdir(exist_ok=True)
+    for name, text in schemas.schemas().items():
+        (folder / "schemas" / name).write_text(text, encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from dev.reference import words
@@ -157,27 +155,3 @@ def _names_used(function: Any) -> set[str]:
         left += [each for each in code.co_consts if inspect.iscode(each)]
         left += [known[n].__code__ for n in new if inspect.isfunction(known.get(n))]
     return found
-
-
-# ── documents ───────────────────────────────────────────────────────────────────────────────
-
-
-def schemas() -> str:
-    """Return every JSON document, what writes it, and where its schema is."""
-    paths = sorted((Path(__file__).parents[2] / "docs" / "reference" / "schemas").glob("*.json"))
-    found = [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
-    return page(
-        "JSON documents",
-        "What `--json` prints and a daemon answers: one object each, whose `schema` names it. The "
-        "schemas are JSON Schema 2020-12; tests hold every document that the program writes in "
-        "them to its schema.\n"
-        "A field that is not in the schema is not there; names that end in `_s` are seconds, "
-        "times are ISO 8601 in UTC, and null is what nobody knows, unless the schema says more.",
-        table(
-            ("document", "written by"),
-            (
-                (f"[`{schema['title']}`](schemas/{name})", schema["description"])
-                for name, schema in found
-            ),
-        ),
-    )

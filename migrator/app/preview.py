@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -14,11 +14,12 @@ from migrator.app.remaining import kept_text
 from migrator.config import EndpointMode
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
-from migrator.delays.routing import CAPACITY_MEASURED
+from migrator.delays.routing import CAPACITY_MEASURED, DelaysVersion
+from migrator.documents import Count, Document
 from migrator.errors import LedgerError, MigratorError, PreflightRefused, StoreError, StoreLocked
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.checks_store import UNREADABLE, due_times_of, unreadable
 from migrator.preflight.context import (
     MOVING,
@@ -32,8 +33,8 @@ from migrator.preflight.context import (
 )
 from migrator.preflight.registry import STORE_CHECKS, run_checks
 from migrator.preview.count import scan
-from migrator.preview.forecast import dues_per_s, forecast
-from migrator.preview.report import Preview, preview_document
+from migrator.preview.forecast import Burst, dues_per_s, forecast
+from migrator.preview.report import DispatchedCounts, EndpointCounts, Preview
 from migrator.stores.endpoints import (
     EndpointPreview,
     Selection,
@@ -152,6 +153,34 @@ def take_preview(
     return preview, [*unread, *read.unreadable]
 
 
+class UncountedDocument(Document, title="migrator/preview/1"):
+    """`migrator preview --json`, where the rows could not be counted."""
+
+    verdict: Level
+    asks_broker: bool
+    waiting: Mapping[QueueName, Count] | None
+    content_kept: str | None
+    """What the ledger would keep for good; None: nothing."""
+    findings: Sequence[Finding]
+
+
+class PreviewDocument(UncountedDocument):
+    """`migrator preview --json`."""
+
+    taken_at: datetime
+    delays: DelaysVersion
+    cutoff_s: float
+    horizon_s: float | None
+    rate_per_s: float
+    estimated_s: float
+    late_at_full_pace_s: float
+    endpoints: Sequence[EndpointCounts]
+    modes: Mapping[EndpointName, EndpointMode]
+    dispatched: Sequence[DispatchedCounts]
+    dues_per_s: Count
+    bursts: Sequence[Burst] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a run would do, and what would go wrong."""
@@ -193,16 +222,34 @@ class Plan:
         return kept_text(self.purge_after, f"{counted(rows, 'message')} ({size})")
 
     @property
-    def document(self) -> dict[str, object]:
-        """The same as plain values for JSON (``migrator/preview/1``, without the schema)."""
-        return {
-            **({} if self.preview is None else preview_document(self.preview)),
-            "verdict": verdict(self.findings),
-            "asks_broker": self.asks_broker,
-            "waiting": self.waiting,
-            "content_kept": self.content_kept,
-            "findings": [asdict(each) for each in self.findings],
-        }
+    def document(self) -> UncountedDocument:
+        """The same for programs; a ``PreviewDocument`` where the rows could be counted."""
+        checked = UncountedDocument(
+            verdict=verdict(self.findings),
+            asks_broker=self.asks_broker,
+            waiting=self.waiting,
+            content_kept=self.content_kept,
+            findings=self.findings,
+        )
+        found = self.preview
+        if found is None:
+            return checked
+        return PreviewDocument(
+            **dict(checked),
+            taken_at=found.taken_at,
+            delays=found.version,
+            cutoff_s=found.cutoff.total_seconds(),
+            horizon_s=found.horizon.total_seconds() if found.horizon else None,
+            rate_per_s=found.rate_per_s,
+            estimated_s=found.estimated.total_seconds(),
+            late_at_full_pace_s=found.late_at_full_pace.total_seconds(),
+            endpoints=[EndpointCounts.model_validate(each) for each in found.endpoints],
+            modes={name: EndpointMode(mode) for name, mode in found.modes.items()},
+            dispatched=[DispatchedCounts.model_validate(each) for each in found.dispatched],
+            dues_per_s=round(found.dues_per_s),
+            bursts=found.bursts
+            and [replace(each, late_s=round(each.late_s, 1)) for each in found.bursts],
+        )
 
 
 def take_plan(

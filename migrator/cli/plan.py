@@ -74,7 +74,7 @@ def _sums(found: Preview, waiting: int) -> Iterator[str]:
     stored = sum(each.stored for each in every)
     yield f"{counted(stored, 'timeout')} of {counted(len(every), 'endpoint')}"
     moved = sum(each.to_hand_over for each in found.endpoints)
-    sent = sum(each.to_hand_over + each.beyond_horizon for each in found.dispatched)
+    sent = sum(each.to_send for each in found.dispatched)
     at_most = "at most " if any(each.sample for each in every) else ""
     moving = max(0, moved - waiting)
     if not moving + sent:
@@ -128,7 +128,7 @@ def _endpoint_row(each: EndpointPreview, found: Preview) -> tuple[object, ...]:
         _due_in(each.last_due, found.taken_at),
         each.to_hand_over if is_moved else 0,
         each.left,
-        each.beyond_horizon if is_moved else each.to_hand_over + each.beyond_horizon,
+        each.beyond_horizon if is_moved else each.to_send,
         each.quarantined,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -80,9 +79,9 @@ def preview(
         plan = take_plan(
             app, names, progress=progress, rate=rate, is_exact=exact, asks_broker=not offline
         )
-        text = json_text({"schema": "migrator/preview/1", **plan.document})
+        text = json_text(plan.document.values)
         if form == "html":
-            text = _page(plan, text, about_of(app, session, endpoint, is_all=all_endpoints))
+            text = _page(plan, about_of(app, session, endpoint, is_all=all_endpoints))
     if form != "table":
         write_result(text, output)
     else:
@@ -94,9 +93,11 @@ def preview(
     raise typer.Exit(exit_code(plan.findings, plan.served))
 
 
-def _page(plan: Plan, text: str, about: About) -> str:
+def _page(plan: Plan, about: About) -> str:
+    from migrator.app.preview import PreviewDocument
     from migrator.reports.preview import preview_page
 
-    if plan.preview is None:
+    document, counted = plan.document, plan.preview
+    if counted is None or not isinstance(document, PreviewDocument):
         raise PreflightRefused("the rows could not be counted; --format table says why")
-    return preview_page(json.loads(text), about=about, attended=plan.preview.attended)
+    return preview_page(document, about=about, attended=counted.attended)

@@ -63,15 +63,15 @@ DEFAULTS: Final[Any] = Field(default={})
 
 
 @cache
-def meanings(section: type[BaseModel]) -> Mapping[str, str]:
-    """Return what each setting of *section* means, by its name in Python, in one line each.
+def meanings(section: type) -> Mapping[str, str]:
+    """Return what each field of *section* means, by its name in Python, in one line each.
 
     Read from the source when somebody wants to know: pydantic's ``use_attribute_docstrings`` does
     it for every class at every start, which takes as long as all else that it does.
     """
     found: dict[str, str] = {}
     for each in reversed(section.__mro__):
-        if issubclass(each, Section) and each is not Section:
+        if each.__module__.startswith("migrator."):
             (tree,) = ast.parse(inspect.getsource(each)).body
             found |= _strings_below(cast("ast.ClassDef", tree))
     return found

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S
+from migrator.documents import Count
 from migrator.ledger.work import StoreEndpoint
 from migrator.stores.ports import Store, SummaryRequest
 
@@ -36,7 +37,7 @@ class Burst:
     """The first second; aware, UTC."""
     due_until: datetime
     """The last second in which more come."""
-    rows: int
+    rows: Count
     late_s: float
     """How late the one comes that comes latest."""
 

@@ -1,23 +1,25 @@
 """What a migration would do, as values: counted before anything is touched.
 
-``preview.count`` and ``preview.forecast`` fill them; ``preview_document`` is their public JSON
-form.
+``preview.count`` and ``preview.forecast`` fill them; the models below are their public form.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
 
 from migrator.delays.releases import RECEIVING, late_at_full_speed_s, paced_s
 from migrator.delays.routing import DelaysVersion
+from migrator.documents import Count, Counts, Part, sorted_by_name
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
 from migrator.preview.forecast import Burst, dues_per_s
-from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample
+from migrator.stores.endpoints import EndpointPreview, Quarantinable
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
     ("overdue", timedelta(0)),
@@ -119,90 +121,106 @@ def span_of(until_due: timedelta) -> str:
     return next((name for name, longest in SPANS if until_due <= longest), BEYOND)
 
 
-def preview_document(preview: Preview) -> dict[str, object]:
-    """Return *preview* as plain values for JSON (``migrator/preview/1``, without the schema)."""
-    return {
-        "taken_at": preview.taken_at.isoformat(),
-        "delays": str(preview.version),
-        "cutoff_s": preview.cutoff.total_seconds(),
-        "horizon_s": preview.horizon.total_seconds() if preview.horizon else None,
-        "rate_per_s": preview.rate_per_s,
-        "estimated_s": preview.estimated.total_seconds(),
-        "late_at_full_pace_s": preview.late_at_full_pace.total_seconds(),
-        "endpoints": [_endpoint_document(endpoint) for endpoint in preview.endpoints],
-        "modes": dict(preview.modes),
-        "dispatched": [_dispatched_document(endpoint) for endpoint in preview.dispatched],
-        "dues_per_s": round(preview.dues_per_s),
-        "bursts": None if preview.bursts is None else [*map(_burst_document, preview.bursts)],
-    }
+class QuarantinedRows(Part):
+    """Rows that would go to quarantine for one reason."""
+
+    reason: str
+    count: Count
+    examples: Sequence[str]
+    """A few of their ids."""
+    detail: str
+    """What was found in the first of them."""
 
 
-def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
-    """Return the fields of *endpoint*, whose names are public, in values that JSON has."""
-    found = {each.name: getattr(endpoint, each.name) for each in fields(endpoint)}
-    del found["zone_offsets"]
-    return found | {
-        "first_due": _moment(endpoint.first_due),
-        "last_due": _moment(endpoint.last_due),
-        "to_hand_over": endpoint.to_hand_over,
-        "quarantine": _quarantine_document(endpoint.quarantine),
-        "sample": _sample_document(endpoint.sample),
-        "destinations": dict(sorted(endpoint.destinations.items())),
-        "due": {name: endpoint.due.get(name, 0) for name in (*(n for n, _ in SPANS), BEYOND)},
-        "zone_offsets_min": {
-            str(offset // timedelta(minutes=1)): count
-            for offset, count in sorted(endpoint.zone_offsets.items())
-        },
-        "unclaimable": [
-            {"reason": why, "count": rows.count, "examples": rows.examples}
-            for why, rows in sorted(endpoint.unclaimable.items())
-        ],
-        "reply_queues": dict(sorted(endpoint.reply_queues.items())),
-        "machine_addresses": dict(sorted(endpoint.machine_addresses.items())),
-        "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
-    }
+class UnclaimableRows(Part):
+    """Rows that are never claimed for one reason."""
+
+    reason: str
+    count: Count
+    examples: Sequence[str]
+    """A few of their ids."""
 
 
-def _moment(due_at: datetime | None) -> str | None:
-    return None if due_at is None else due_at.isoformat()
-
-
-def _quarantine_document(found: Mapping[Reason, Quarantinable]) -> list[dict[str, object]]:
+def _quarantined(found: Mapping[Reason, Quarantinable]) -> list[QuarantinedRows]:
     return [
-        {
-            "reason": str(reason),
-            "count": rows.count,
-            "examples": rows.examples,
-            "detail": rows.detail,
-        }
-        for reason, rows in sorted(found.items())
+        QuarantinedRows(reason=why, count=rows.count, examples=rows.examples, detail=rows.detail)
+        for why, rows in sorted(found.items())
     ]
 
 
-def _sample_document(sample: Sample | None) -> dict[str, object] | None:
-    if sample is None:
-        return None
-    return {"rows": sample.rows, "quarantine": _quarantine_document(sample.quarantine)}
+def _unclaimable(found: Mapping[str, Quarantinable]) -> list[UnclaimableRows]:
+    return [
+        UnclaimableRows(reason=why, count=rows.count, examples=rows.examples)
+        for why, rows in sorted(found.items())
+    ]
 
 
-def _burst_document(burst: Burst) -> dict[str, object]:
-    return {
-        "due_from": burst.due_from.isoformat(),
-        "due_until": burst.due_until.isoformat(),
-        "rows": burst.rows,
-        "late_s": round(burst.late_s, 1),
-    }
+def _by_step(found: Mapping[str, int]) -> dict[str, int]:
+    return {step: found.get(step, 0) for step in (*(name for name, _ in SPANS), BEYOND)}
 
 
-def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
-    names = (
-        *("endpoint", "source", "stored", "overdue", "in_ledger", "without_due_time"),
-        "quarantined",
+def _in_minutes(found: Mapping[timedelta, int]) -> dict[int, int]:
+    return {offset // timedelta(minutes=1): rows for offset, rows in sorted(found.items())}
+
+
+Quarantine = Annotated[Sequence[QuarantinedRows], BeforeValidator(_quarantined)]
+
+
+class SampleCounts(Part):
+    """What was found in the rows that were converted to see whether that can be done."""
+
+    rows: Count
+    quarantine: Quarantine
+
+
+class EndpointCounts(Part):
+    """What would become of the rows of an endpoint; made of an ``EndpointPreview``."""
+
+    endpoint: str
+    source: str
+    is_complete: bool
+    sample: SampleCounts | None
+    stored: Count
+    in_ledger: Count
+    without_due_time: Count
+    left: Count
+    beyond_horizon: Count
+    to_migrate: Count
+    first_due: datetime | None
+    last_due: datetime | None
+    overdue: Count
+    quarantine: Quarantine
+    destinations: Counts
+    due: Annotated[dict[str, Count], BeforeValidator(_by_step)]
+    bytes: Count
+    entry_levels: Annotated[dict[int, Count], BeforeValidator(sorted_by_name)]
+    unclaimable: Annotated[Sequence[UnclaimableRows], BeforeValidator(_unclaimable)]
+    unmeasured: Count
+    reply_queues: Counts
+    machine_addresses: Counts
+    to_hand_over: Count
+    zone_offsets_min: Annotated[dict[int, Count], BeforeValidator(_in_minutes)] = Field(
+        validation_alias="zone_offsets"
     )
-    return {name: getattr(found, name) for name in names} | {
-        "first_due": _moment(found.first_due),
-        "last_due": _moment(found.last_due),
-        "sample": _sample_document(found.sample),
-        "to_send": found.to_hand_over + found.beyond_horizon,
-        "destinations": dict(sorted(found.destinations.items())),
-    }
+
+    @property
+    def quarantined(self) -> int:
+        """How many would be quarantined."""
+        return sum(found.count for found in self.quarantine)
+
+
+class DispatchedCounts(Part):
+    """What would become of the rows of an endpoint that are sent when due."""
+
+    endpoint: str
+    source: str
+    stored: Count
+    overdue: Count
+    in_ledger: Count
+    without_due_time: Count
+    quarantined: Count
+    first_due: datetime | None
+    last_due: datetime | None
+    sample: SampleCounts | None
+    to_send: Count
+    destinations: Counts

@@ -6,13 +6,16 @@ Counted and drawn here; the words are in the template.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final, TypeVar
 
+from migrator.app.preview import PreviewDocument
 from migrator.nservicebus.conversion import Reason
-from migrator.preview.report import SHOWN_BURSTS
+from migrator.preflight.context import Level
+from migrator.preview.report import SHOWN_BURSTS, DispatchedCounts, EndpointCounts
 from migrator.reports import pictures
-from migrator.reports.pages import DUE, About, Document, Tone, page
+from migrator.reports.pages import DUE, About, Tone, page
 from migrator.reports.pictures import Bar, Share
 from migrator.text import counted, grouped
 
@@ -39,56 +42,56 @@ _BROKER: Final = (
     "The broker, because of `--offline`: whether the delays, the destinations and their bindings "
     "exist, and whether there is room."
 )
-_UNSEEN: Final = "not_checked"
-Endpoints = Sequence[Mapping[str, Any]]
+T = TypeVar("T")
 
 
 def preview_page(
-    document: Document, *, about: About, attended: Collection[str] = frozenset()
+    document: PreviewDocument, *, about: About, attended: Collection[str] = frozenset()
 ) -> str:
-    """Return the page for a document ``migrator/preview/1``.
+    """Return the page.
 
     Args:
-        document: As ``--json`` writes it.
+        document: What ``--json`` writes.
         about: Version, ledger, options.
         attended: Endpoints whose timeouts before the cutoff migrator itself sends when due.
     """
-    moved: Endpoints = [
-        {**each, "quarantined": sum(found["count"] for found in each["quarantine"])}
-        for each in document["endpoints"]
-    ]
-    sent: Endpoints = document["dispatched"]
-    both = [*moved, *sent]
-    sums = {key: sum(each[key] for each in both) for key in ("stored", "quarantined")}
-    sums |= {key: sum(each[key] for each in moved) for key in ("to_hand_over", "bytes")}
-    sums["to_send"] = sum(each["to_send"] for each in sent)
-    sums["waiting"] = sum((document["waiting"] or {}).values())
+    moved, sent = document.endpoints, document.dispatched
+    both: list[EndpointCounts | DispatchedCounts] = [*moved, *sent]
+    sums = {
+        "stored": sum(each.stored for each in both),
+        "quarantined": sum(each.quarantined for each in both),
+        "to_hand_over": sum(each.to_hand_over for each in moved),
+        "bytes": sum(each.bytes for each in moved),
+        "to_send": sum(each.to_send for each in sent),
+        "waiting": sum((document.waiting or {}).values()),
+    }
     sums["can_move"] = max(0, sums["to_hand_over"] - sums["waiting"])
     warned = [each for each in moved if _is_warned(each)]
-    samples = [each["sample"] for each in both if each["sample"]]
+    samples = [each.sample for each in both if each.sample]
     sampled = {
         "endpoints": len(samples),
-        "rows": sum(each["rows"] for each in samples),
-        "quarantined": sum(q["count"] for each in samples for q in each["quarantine"]),
+        "rows": sum(each.rows for each in samples),
+        "quarantined": sum(found.count for each in samples for found in each.quarantine),
     }
-    bursts = document["bursts"] or []
-    troubled = [f for f in document["findings"] if f["level"] in ("refused", "warning")]
-    refused = sum(f["level"] == "refused" for f in troubled)
-    unseen = [f"{f['subject']}: {f['text']}" for f in document["findings"] if f["level"] == _UNSEEN]
-    if not document["asks_broker"]:
+    bursts = document.bursts or []
+    troubled = [f for f in document.findings if f.level in (Level.REFUSED, Level.WARNING)]
+    refused = sum(f.level is Level.REFUSED for f in troubled)
+    unseen = [f"{f.subject}: {f.text}" for f in document.findings if f.level is Level.NOT_CHECKED]
+    if not document.asks_broker:
         unseen.insert(0, _BROKER)
     has_quarantine = sums["quarantined"] or sampled["quarantined"]
     is_good = not (warned or bursts or has_quarantine or troubled or unseen)
     parts = [
-        f"Endpoint {each['endpoint']}: only the first {counted(each['stored'], 'row')}."
+        f"Endpoint {each.endpoint}: only the first {counted(each.stored, 'row')}."
         for each in moved
-        if not each["is_complete"]
+        if not each.is_complete
     ]
     fates = _fates(moved, sent)
     return page(
         "preview.html",
         about=about,
         document=document,
+        taken_at=document.taken_at,
         attended=attended,
         moved=moved,
         sent=sent,
@@ -97,7 +100,7 @@ def preview_page(
         bursts=bursts,
         shown_bursts=SHOWN_BURSTS,
         tone=Tone.BAD if refused else Tone.GOOD if is_good else Tone.CARE,
-        title=_title(sums, sampled, refused=refused, asks_broker=document["asks_broker"]),
+        title=_title(sums, sampled, refused=refused, asks_broker=document.asks_broker),
         warned=warned,
         fates=fates,
         legend=pictures.legend(fates),
@@ -105,7 +108,7 @@ def preview_page(
         level_bars=_level_bars(moved),
         destinations=_destinations(both),
         not_checked=[*unseen, *parts, *about.not_checked],
-        troubled=sorted(troubled, key=lambda f: f["level"]),
+        troubled=sorted(troubled, key=attrgetter("level")),
         is_refused=bool(refused),
         reasons=Reason.meanings(),
         due_words=DUE,
@@ -115,10 +118,11 @@ def preview_page(
     )
 
 
-def _is_warned(endpoint: Mapping[str, Any]) -> bool:
+def _is_warned(found: EndpointCounts) -> bool:
     """Return whether somebody has to read of it; the template says of what."""
-    keys = ("zone_offsets_min", "unclaimable", "without_due_time", "unmeasured")
-    return any(endpoint[key] for key in keys)
+    return bool(
+        found.zone_offsets_min or found.unclaimable or found.without_due_time or found.unmeasured
+    )
 
 
 def _title(
@@ -151,27 +155,22 @@ def _what_would_be(sums: Mapping[str, int], sampled: Mapping[str, int]) -> str:
     return ", ".join(what)
 
 
-def _fates(moved: Endpoints, sent: Endpoints) -> Sequence[Bar]:
+def _fates(moved: Sequence[EndpointCounts], sent: Sequence[DispatchedCounts]) -> Sequence[Bar]:
     kinds = [(each, _MOVED) for each in moved] + [(each, _SENT) for each in sent]
     return pictures.bars(
         (
-            each["endpoint"],
-            [Share(kind=kind, label=label, count=each[key]) for kind, label, key in shares],
+            each.endpoint,
+            [
+                Share(kind=kind, label=label, count=getattr(each, key))
+                for kind, label, key in shares
+            ],
         )
         for each, shares in kinds
     )
 
 
-def _sums(endpoints: Endpoints, key: str) -> Counter[str]:
-    """Return what all have under *key* together, by name."""
-    sums: Counter[str] = Counter()
-    for each in endpoints:
-        sums.update(each[key])
-    return sums
-
-
-def _due(moved: Endpoints) -> Sequence[Bar]:
-    sums = _sums(moved, "due")
+def _due(moved: Sequence[EndpointCounts]) -> Sequence[Bar]:
+    sums = _sum(each.due for each in moved)
     return pictures.bars(
         (
             words,
@@ -181,17 +180,22 @@ def _due(moved: Endpoints) -> Sequence[Bar]:
     )
 
 
-def _level_bars(moved: Endpoints) -> Sequence[Bar]:
+def _level_bars(moved: Sequence[EndpointCounts]) -> Sequence[Bar]:
     return pictures.level_bars(
         {
-            int(level): [Share(kind="handed", label=f"level {level}", count=count)]
-            for level, count in _sums(moved, "entry_levels").items()
+            level: [Share(kind="handed", label=f"level {level}", count=count)]
+            for level, count in _sum(each.entry_levels for each in moved).items()
         }
     )
 
 
-def _destinations(endpoints: Endpoints) -> Sequence[Bar]:
-    ranked = sorted(_sums(endpoints, "destinations").items(), key=lambda item: (-item[1], item[0]))
+def _sum(counts: Iterable[Mapping[T, int]]) -> Counter[T]:
+    return sum(map(Counter, counts), Counter[T]())
+
+
+def _destinations(endpoints: Iterable[EndpointCounts | DispatchedCounts]) -> Sequence[Bar]:
+    sums = _sum(each.destinations for each in endpoints)
+    ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     drawn = [("handed", name, count) for name, count in ranked[:DRAWN]]
     if rest := sum(count for _, count in ranked[DRAWN:]):
         drawn.append(("stays", f"{grouped(len(ranked) - DRAWN)} others together", rest))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from migrator.reports import pictures
@@ -52,6 +53,7 @@ def verify_page(document: Document, *, about: About) -> str:
         "verify.html",
         about=about,
         document=document,
+        taken_at=datetime.fromisoformat(document["taken_at"]),
         sums=sums,
         wrong=wrong,
         is_whole=not not_checked,

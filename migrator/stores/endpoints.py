@@ -171,3 +171,8 @@ class EndpointPreview:
     def to_hand_over(self) -> int:
         """How many of ``to_migrate`` would reach the broker."""
         return self.to_migrate - self.quarantined
+
+    @property
+    def to_send(self) -> int:
+        """How many would be sent when due, in mode dispatch."""
+        return self.to_hand_over + self.beyond_horizon

@@ -12,6 +12,8 @@ from unittest.mock import ANY
 
 import pytest
 
+from migrator.app.preview import Plan
+from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
@@ -20,7 +22,7 @@ from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import scan
 from migrator.preview.forecast import Burst
-from migrator.preview.report import Preview, preview_document, span_of
+from migrator.preview.report import Preview, span_of
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 from migrator.stores.ports import ScannedRow
 from tests.unit.preflight.fakes import NOW, SALES, FakeStore
@@ -302,9 +304,16 @@ def test_the_names_in_the_document_are_those_that_programs_read() -> None:
         dispatched=[found],
         modes={EndpointName("Sales"): "migrate"},
     )
-    document = json.loads(json.dumps(preview_document(preview)))
+    plan = Plan(preview=preview, findings=(), asks_broker=False, purge_after=None)
+    document = json.loads(json_text(plan.document.values))
     (moved,), (sent,) = document.pop("endpoints"), document.pop("dispatched")
     assert document == {
+        "schema": "migrator/preview/1",
+        "verdict": "ok",
+        "asks_broker": False,
+        "waiting": None,
+        "content_kept": ANY,
+        "findings": [],
         "taken_at": NOW.isoformat(),
         "delays": "v2",
         "cutoff_s": 60,

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from migrator.app.preview import Plan, PreviewDocument
 from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
-from migrator.preview.report import Preview, preview_document
+from migrator.preview.report import DispatchedCounts, Preview
 from migrator.reports.pages import About
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from migrator.verify.report import (
@@ -57,7 +58,7 @@ def endpoint(name: str = "Sales", **changes: Any) -> EndpointPreview:
     return EndpointPreview(**{**facts, **changes})
 
 
-def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
+def preview(*endpoints: EndpointPreview, **changes: Any) -> PreviewDocument:
     """Return the document of a preview."""
     found = Preview(
         taken_at=NOW,
@@ -70,25 +71,28 @@ def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
         endpoints=endpoints,
         modes={each.endpoint: "migrate" for each in endpoints},
     )
-    checked = {"verdict": "ok", "asks_broker": True, "waiting": {}, "findings": []}
-    document = {"schema": "migrator/preview/1", **preview_document(found), **checked}
-    return read_again({**document, **changes})
+    plan = Plan(preview=found, findings=(), asks_broker=True, purge_after=None)
+    document = plan.document.model_copy(update={"waiting": {}, **changes})
+    assert isinstance(document, PreviewDocument)
+    return document
 
 
-def dispatched(name: str = "Shipping") -> dict[str, Any]:
+def dispatched(name: str = "Shipping", **changes: Any) -> DispatchedCounts:
     """Return what a preview tells of an endpoint in mode dispatch."""
-    return {
-        "endpoint": name,
-        "source": f"{name}_TimeoutData",
-        "stored": 812,
-        "overdue": 3,
-        "in_ledger": 0,
-        "without_due_time": 0,
-        "to_send": 810,
-        "quarantined": 2,
-        "destinations": {name: 810},
-        "sample": None,
-    }
+    return DispatchedCounts(
+        endpoint=name,
+        source=f"{name}_TimeoutData",
+        stored=812,
+        overdue=3,
+        in_ledger=0,
+        without_due_time=0,
+        quarantined=2,
+        first_due=None,
+        last_due=None,
+        sample=None,
+        to_send=810,
+        destinations={name: 810},
+    ).model_copy(update=changes)
 
 
 def balance(name: str = "Sales", **rows: int) -> EndpointBalance:

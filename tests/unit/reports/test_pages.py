@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
+from migrator.app.preview import PreviewDocument
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
+from migrator.preflight.context import refused
 from migrator.reports.pages import DUE, About, page, spelt
 from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
@@ -50,8 +52,12 @@ def pages_about(name: str) -> list[str]:
     one.quarantine[next(iter(one.quarantine))].examples[:] = [name]
     one.quarantine[next(iter(one.quarantine))].detail = name
     modes = {name: "migrate", "Sent": "dispatch"}
-    sent = {**dispatched("Sent"), "destinations": {name: 1}}
-    previewed = preview(one, endpoint("Other"), modes={**modes, "Other": "migrate"})
+    previewed = preview(
+        one,
+        endpoint("Other"),
+        modes={**modes, "Other": "migrate"},
+        dispatched=[dispatched("Sent", destinations={name: 1})],
+    )
     checked = verification(
         endpoints=[balance(name, handed_over=4)],
         destinations=[place(name, waiting=3), place(None, waiting=1)],
@@ -60,7 +66,7 @@ def pages_about(name: str) -> list[str]:
         digest="abc",
     )
     return [
-        preview_page({**previewed, "dispatched": [sent]}, about=about),
+        preview_page(previewed, about=about),
         verify_page(checked, about=about),
     ]
 
@@ -118,10 +124,10 @@ def test_what_is_missing_is_an_error() -> None:
 # ── previews ────────────────────────────────────────────────────────────────────────────────────
 
 CLEAN: dict[str, Any] = {"quarantine": {}}
-REFUSED = {"check": "x", "level": "refused", "subject": "Sales", "text": "no", "remedy": "fix it"}
+REFUSED = refused("Sales", "no", "fix it")
 
 
-def previewed(document: Any, **more: Any) -> Page:
+def previewed(document: PreviewDocument, **more: Any) -> Page:
     """Return the page of a preview."""
     return read(preview_page(document, about=ABOUT, **more))
 
@@ -129,23 +135,23 @@ def previewed(document: Any, **more: Any) -> Page:
 def test_numbers_of_a_preview_are_those_of_the_document() -> None:
     """In the lines of an endpoint, in the pictures and in what the reader sees first."""
     document = preview(endpoint())
-    (each,) = document["endpoints"]
+    (each,) = document.endpoints
     page = previewed(document)
     assert page.table("What would happen to its timeouts") == {
-        "stored": [each["stored"], "in the table now"],
-        "to migrate now": [each["to_migrate"], "migrator run would take them out of the table"],
-        "… to hand over": [each["to_hand_over"], "they wait at the broker until they are due"],
+        "stored": [each.stored, "in the table now"],
+        "to migrate now": [each.to_migrate, "migrator run would take them out of the table"],
+        "… to hand over": [each.to_hand_over, "they wait at the broker until they are due"],
         "… to quarantine": [3, "kept in the ledger with the reason"],
-        "due before the cutoff": [each["left"], "left to the timeout manager"],
-        "due after the horizon": [each["beyond_horizon"], "they stay in the table until nearer"],
-        "without a usable due time": [each["without_due_time"], "they stay for good"],
-        "in the ledger already": [each["in_ledger"], "claimed before; not claimed a second time"],
-        "overdue": [each["overdue"], "among these, whatever happens to them"],
+        "due before the cutoff": [each.left, "left to the timeout manager"],
+        "due after the horizon": [each.beyond_horizon, "they stay in the table until nearer"],
+        "without a usable due time": [each.without_due_time, "they stay for good"],
+        "in the ledger already": [each.in_ledger, "claimed before; not claimed a second time"],
+        "overdue": [each.overdue, "among these, whatever happens to them"],
     }
-    assert page.table("Stored timeouts")["Sales"] == [each["stored"]]
+    assert page.table("Stored timeouts")["Sales"] == [each.stored]
     assert page.table("Each timeout counts once") == {
         "due": ["number"],
-        **{DUE[step]: [count] for step, count in each["due"].items()},
+        **{DUE[step]: [count] for step, count in each.due.items()},
     }
     levels = page.table("Messages by the delay level")
     assert len(levels) == 29
@@ -164,11 +170,12 @@ def test_numbers_of_a_preview_are_those_of_the_document() -> None:
 def test_several_endpoints_are_added_up() -> None:
     """In the pictures; the tables of each have its own numbers."""
     both = [endpoint(), endpoint("Billing", **CLEAN, destinations={QueueName("Billing"): 5})]
-    document = preview(*both, modes={"Sales": "migrate", "Billing": "forward", "Shipping": "x"})
-    page = previewed({**document, "dispatched": [dispatched()]}, attended=["Billing"])
+    modes = {"Sales": "migrate", "Billing": "forward", "Shipping": "x"}
+    document = preview(*both, modes=modes, dispatched=[dispatched()])
+    page = previewed(document, attended=["Billing"])
     sums: Counter[str] = Counter()
-    for each in document["endpoints"]:
-        sums.update(each["due"])
+    for each in document.endpoints:
+        sums.update(each.due)
     due = page.table("Each timeout counts once")
     assert {DUE[step]: [count] for step, count in sums.items()}.items() <= due.items()
     places = page.table("Messages by destination")
@@ -241,7 +248,7 @@ def test_warnings_are_told() -> None:
     one = endpoint(
         zone_offsets=offsets, without_due_time=6, unclaimable=odd, unmeasured=9, is_complete=False
     )
-    page = previewed({**preview(one), "asks_broker": False})
+    page = previewed(preview(one, asks_broker=False))
     for told in (
         "+2 h from the row's own header: 17.",
         "-5.5 h from the row's own header: 1.",
