@@ -213,10 +213,8 @@ def real_raven_database(
 
 @pytest.fixture(scope="session")
 def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
-    """Who looks at statements as others would be told them; in the long form, if they were read."""
-    config = request.config
-    is_long = "or not slow" in config.getoption("-m")
-    with Watch(compares=is_long, accepts=config.getoption("--snapshot-update")) as watch:
+    """Who looks at statements as others would be told them."""
+    with Watch(accepts=request.config.getoption("--snapshot-update")) as watch:
         yield watch
 
 

@@ -5,6 +5,10 @@ two that are not, parsed, looked at for what those two refuse, and compared with
 read: so none is forgotten. What the program says otherwise there is in ``ELSEWHERE``, and its
 snapshot is among those of ``tests/unit/stores``.
 
+A snapshot holds statements, not where they come from: whoever moves or renames code has nothing to
+renew. ``--snapshot-update`` adds to it. For one without statements that are no longer sent, delete
+it, and run ``tests/contract`` in the long form with that option.
+
 Source: SQL Server documentation, "SELECT", "Aggregate functions", "ORDER BY"; Oracle
 documentation, "Conditions", "Data types" ("LOB restrictions", "Empty strings").
 """
@@ -13,7 +17,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -48,6 +51,7 @@ from migrator.stores.sql.local_time import LocalTime
 from tests.support.statements import kind_of
 
 SNAPSHOTS: Final = Path(__file__).parents[1] / "contract" / "statements"
+_BETWEEN: Final = ";\n\n"
 KINDS: Final = {"mssql": kind_of("mssql"), "oracle": kind_of("oracle")}
 DONORS: Final = {"mssql": "postgresql", "oracle": "sqlite"}
 """On which database a statement is seen that is then written for another: its GUIDs are alike."""
@@ -65,12 +69,12 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "stores/documents/ledger.py DocumentLedger.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
     ("mssql", "recall/queries.py rows_of"): "recall",
-    ("mssql", "verify/queries.py Verifications.known.<locals>.read"): "verify",
-    ("mssql", "verify/queries.py Verifications._whole.<locals>.read"): "verify",
-    ("oracle", "verify/queries.py Verifications._whole.<locals>.read"): "verify",
-    ("mssql", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
-    ("oracle", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
-    ("oracle", "verify/queries.py Verifications.known.<locals>.read"): "verify",
+    ("mssql", "verify/queries.py Verifications.known"): "verify",
+    ("mssql", "verify/queries.py Verifications._whole"): "verify",
+    ("oracle", "verify/queries.py Verifications._whole"): "verify",
+    ("mssql", "verify/queries.py Verifications.intact"): "verify",
+    ("oracle", "verify/queries.py Verifications.intact"): "verify",
+    ("oracle", "verify/queries.py Verifications.known"): "verify",
     ("oracle", "quarantine/rows.py SqlQuarantine._chosen"): "quarantine",
     ("oracle", "stores/sql/claims.py SqlClaims._release_some"): "quarantine",
 }
@@ -99,18 +103,15 @@ _COMPARED: Final = frozenset(
 
 
 class Watch:
-    """Listens to statements while tests run, and looks at them afterwards."""
+    """Listens to statements while tests run, and looks at them afterwards.
 
-    def __init__(self, *, compares: bool = True, accepts: bool = False) -> None:
-        """Begin to look.
+    With *accepts*, statements that nobody has read are written down instead of refused.
+    """
 
-        Args:
-            compares: Whether a statement that nobody has read is a flaw.
-            accepts: Take new statements for read, and write them down.
-        """
+    def __init__(self, *, accepts: bool) -> None:
         self._heard: list[tuple[str, str, ClauseElement, Sequence[Mapping[str, Any]]]] = []
         self._flaws: list[str] = []
-        self._compares, self._accepts = compares, accepts
+        self._accepts = accepts
         self._seen: set[tuple[object, ...]] = set()
         self._read = {kind: read_snapshot(kind) for kind in KINDS}
 
@@ -124,9 +125,7 @@ class Watch:
         event.remove(Engine, "before_execute", self._look)
         if self._accepts:
             for kind, found in self._read.items():
-                for place, statements in read_snapshot(kind).items():
-                    found[place] |= statements
-                write_snapshot(kind, found)
+                write_snapshot(kind, found | read_snapshot(kind))
 
     def _look(
         self,
@@ -187,8 +186,8 @@ class Watch:
             return
         self._flaws += [f"{place} for {kind}: {f}" for f in flaws(kind, element, statement)]
         if self._accepts:
-            self._read[kind][place].add(statement)
-        elif self._compares and statement not in self._read[kind][place]:
+            self._read[kind].add(statement)
+        elif statement not in self._read[kind]:
             self._flaws.append(
                 f"{place}: nobody has read this for {kind} yet; run the test with "
                 f"--snapshot-update, and read what it writes into tests/contract/statements\n"
@@ -203,26 +202,17 @@ def _is_in_local_time(element: ClauseElement) -> bool:
     return any(isinstance(getattr(each, "type", None), LocalTime) for each in parts)
 
 
-def read_snapshot(kind: str) -> defaultdict[str, set[str]]:
-    """Return the statements that were read, by the place that says them."""
-    found = defaultdict[str, set[str]](set)
+def read_snapshot(kind: str) -> set[str]:
+    """Return the statements that were read."""
     path = SNAPSHOTS / f"{kind}.sql"
-    for block in path.read_text().split(";\n\n") if path.exists() else ():
-        place, _, statement = block.partition("\n")
-        if statement:
-            found[place.removeprefix("-- ")].add(statement)
-    return found
+    return {*path.read_text().split(_BETWEEN)[:-1]} if path.exists() else set()
 
 
-def write_snapshot(kind: str, found: Mapping[str, Iterable[str]]) -> None:
+def write_snapshot(kind: str, found: Iterable[str]) -> None:
     """Write *found*, in an order that does not depend on that of the tests."""
-    blocks = [
-        f"-- {place}\n{statement};\n\n"
-        for place in sorted(found)
-        for statement in sorted(found[place])
-    ]
     SNAPSHOTS.mkdir(exist_ok=True)
-    (SNAPSHOTS / f"{kind}.sql").write_text("".join(blocks))
+    text = "".join(each + _BETWEEN for each in sorted(found))
+    (SNAPSHOTS / f"{kind}.sql").write_text(text)
 
 
 def written(kind: str, element: ClauseElement, *, columns: list[str]) -> str:
@@ -378,7 +368,7 @@ def _place(frame: FrameType | None) -> str | None:
         if file is None:
             return None
         if file:
-            place = f"{file} {frame.f_code.co_qualname}"
+            place = f"{file} {frame.f_code.co_qualname.partition('.<locals>')[0]}"
             is_passed_on |= "LedgerPart._read" in place  # whose caller says it
             if not is_passed_on or not place.startswith(_PASSES_ON):
                 return place
