@@ -15,6 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 MOST_CONNECTIONS: Final = 64
@@ -117,6 +118,20 @@ class Connection(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; a request that is being answered is answered no further.
+
+        What is refused then is its body, and there is one answer to a request.
+        """
+        is_answered = self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if is_answered:
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
         """Await the next request, unless it is there already."""

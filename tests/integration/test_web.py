@@ -429,6 +429,24 @@ _REQUESTS = st.builds(
 )
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_body_that_is_no_http_gets_one_answer(
+    site: Site, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also to a request that is answered before its body is there, and before that is refused."""
+    with closing(socket.create_connection(site.address, timeout=30)) as connection:
+        head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head if waits else head + b"no chunk\r\n")
+        answer = connection.recv(65_536)
+        if waits:
+            connection.sendall(b"no chunk\r\n")
+        while told := connection.recv(65_536):
+            answer += told
+    assert answer.startswith(b"HTTP/1.1 200 " if waits else b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 @pytest.mark.parametrize("examples", EXAMPLES)
 def test_any_bytes_are_answered_or_refused(
     site: Site, examples: int, caplog: pytest.LogCaptureFixture
