@@ -16,7 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -56,7 +58,8 @@ _IN_FLIGHT_S: Final = 5.0
 """What a daemon sent itself, so long before it was killed, may come once more."""
 _EVERY_S: Final = 0.25
 """Between two writes of some rows."""
-_STALL_SLICE_S: Final = 0.05
+YARDSTICK: Final = "Yardstick"
+_YARDSTICK_PAUSE_S: Final = 0.1
 LARGEST_BODY: Final = 16 * 1024 * 1024
 """Bytes; what RabbitMQ 4 takes, unless set."""
 
@@ -185,21 +188,38 @@ class Arrivals(threading.Thread):
             raise failed[0]
 
 
-class Stalls(threading.Thread):
-    """Notes when this machine let nothing run for a moment: nothing can be in time then."""
+class Yardstick(threading.Thread):
+    """Measures how long a committed row and a message take that nothing of ours touches.
 
-    def __init__(self) -> None:
-        """Note nothing before ``start``."""
-        super().__init__(name="stalls", daemon=True)
+    On a machine that is busy with something else, nothing can be sooner than that.
+    """
+
+    def __init__(self, rig: Rig, arrivals: Arrivals) -> None:
+        super().__init__(name="yardstick", daemon=True)
+        self._rig = rig
+        self._arrivals = arrivals
         self._found: list[tuple[datetime, float]] = []
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Sleep shortly, and note how much longer it took."""
-        while not self._ended.is_set():
-            began_s = time.monotonic()
-            time.sleep(_STALL_SLICE_S)
-            self._found.append((now(), time.monotonic() - began_s - _STALL_SLICE_S))
+        with self._rig.sql() as connection, self._rig.amqp() as broker:
+            channel = broker.channel()
+            channel.confirm_delivery()
+            connection.execute("CREATE TABLE yardstick (id int PRIMARY KEY)")
+            for number in count():
+                if self._ended.is_set():
+                    return
+                began_s = time.monotonic()
+                connection.execute("INSERT INTO yardstick VALUES (%s)", [number])
+                key = f"yardstick {number}"
+                properties = pika.BasicProperties(
+                    headers={RELATED_TO_TIMEOUT_ID: key}, delivery_mode=2
+                )
+                channel.basic_publish("", YARDSTICK, b"", properties, mandatory=True)
+                while key not in self._arrivals.came and not self._ended.is_set():
+                    time.sleep(0.005)
+                self._found.append((now(), time.monotonic() - began_s))
+                broker.sleep(_YARDSTICK_PAUSE_S)
 
     def end(self) -> None:
         """Stop."""
@@ -207,8 +227,13 @@ class Stalls(threading.Thread):
         self.join()
 
     def seconds(self, begin: datetime, end: datetime) -> float:
-        """Return how long, together, the machine stood between *begin* and *end*."""
-        return sum(stall_s for at, stall_s in self._found if begin <= at <= end)
+        """Return how long, together, all took that was measured between *begin* and *end*."""
+        return sum(took_s for at, took_s in self._found if begin <= at <= end)
+
+    @property
+    def median_s(self) -> float:
+        """How long one took."""
+        return median(took_s for _, took_s in self._found)
 
 
 @dataclass(kw_only=True)
@@ -244,7 +269,7 @@ class World:
     daemons: dict[str, Daemon]
     chance: random.Random
     arrivals: Arrivals
-    stalls: Stalls
+    yardstick: Yardstick
     written: list[Written] = field(default_factory=list)
     harms: list[Harm] = field(default_factory=list)
     odd_rows: list[Row] = field(default_factory=list)
@@ -426,13 +451,16 @@ class Score:
     late: tuple[str, ...]
     worst_s: float
     median_s: float
+    yardstick_s: float
+    """What a row and a message take without us, median."""
 
     def __str__(self) -> str:
         return (
             f"attempted {self.rows}, found {self.rows - len(self.lost)}, lost {len(self.lost)}, "
             f"duplicated {len(self.doubled)}, foreign {len(self.elsewhere)}, early "
             f"{len(self.early)}, {self.healthy} healthy ones late {self.median_s:.2f} s (median), "
-            f"{self.worst_s:.2f} s (worst), {len(self.late)} of them too late"
+            f"{self.worst_s:.2f} s (worst), {len(self.late)} of them too late; a row and a message "
+            f"without us: {self.yardstick_s:.3f} s"
         )
 
 
@@ -464,9 +492,8 @@ def score(world: World) -> Score:
         if not harms:
             seconds = (came[0].at - each.due_at).total_seconds()
             lateness_s.append(seconds)
-            # nothing is in time while the machine stands still
-            stood_s = world.stalls.seconds(each.due_at - timedelta(seconds=1), came[0].at)
-            if seconds > _PROMISED_S + stood_s:
+            busy_s = world.yardstick.seconds(each.due_at - timedelta(seconds=1), came[0].at)
+            if seconds > _PROMISED_S + busy_s:
                 late.append(f"{seconds:.2f} s {_told(each, harms)}")
     lateness_s.sort()
     return Score(
@@ -479,6 +506,7 @@ def score(world: World) -> Score:
         late=tuple(late),
         worst_s=lateness_s[-1] if lateness_s else 0.0,
         median_s=lateness_s[len(lateness_s) // 2] if lateness_s else 0.0,
+        yardstick_s=world.yardstick.median_s,
     )
 
 
@@ -535,7 +563,7 @@ def open_world(
         )
         for name, names in (("staged", MIGRATED), ("direct", DIRECT), ("dispatch", DISPATCHED))
     }
-    stalls = Stalls()
+    yardstick = Yardstick(rig, arrivals)
     world = World(
         node=node,
         vhost=vhost,
@@ -545,18 +573,18 @@ def open_world(
         daemons=daemons,
         chance=chance,
         arrivals=arrivals,
-        stalls=stalls,
+        yardstick=yardstick,
     )
     arrivals.start()
-    stalls.start()
+    yardstick.start()
     try:
         yield world
     finally:
         world.ended.set()
         for daemon in daemons.values():
             daemon.rig.close()
+        yardstick.end()
         arrivals.end()
-        stalls.end()
         node.delete_user(user)
         with rig.sql() as connection:
             connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
@@ -585,11 +613,11 @@ def _prepare(rig: Rig, node: RabbitNode, vhost: str, *, role: str, user: str) ->
 
 
 def _declare(rig: Rig, arrivals: Arrivals, victims: Sequence[str]) -> None:
-    rig.create_receivers(*DESTINATIONS, *victims, "error")
+    rig.create_receivers(*DESTINATIONS, *victims, "error", YARDSTICK)
     with rig.amqp() as connection:
         for name in DISPATCHED:
             connection.channel().queue_declare(f"{name}.Timeouts", durable=True)
-    arrivals.consume(*DESTINATIONS)
+    arrivals.consume(*DESTINATIONS, YARDSTICK)
     for name in victims:
         arrivals.consume(name)
 
