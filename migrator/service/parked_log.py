@@ -45,9 +45,13 @@ class ParkedLog:
     def __init__(self) -> None:
         self._again_s = float("-inf")
 
+    def is_due(self, now_s: float) -> bool:
+        """Return whether the last line is a minute old."""
+        return now_s >= self._again_s
+
     def report(self, parked: Collection[HeldDestination], *, now_s: float) -> None:
         """Log *parked*, unless that was done less than a minute before *now_s*."""
-        if not parked or now_s < self._again_s:
+        if not parked or not self.is_due(now_s):
             return
         self._again_s = now_s + _LOG_PARKED_EVERY_S
         first = sorted(parked, key=lambda each: (each.reason not in _FOR_AN_OPERATOR, each.since))

@@ -123,7 +123,7 @@ class RefusedEndpoints:
         self._refused = refused
         self._log_at_s = self._check_at_s = float("-inf")
         failing.refuse([self._endpoints[EndpointName(name)].source for name in refused])
-        self.job = Job("refused-endpoints", _EVERY, self.look, may_lag=True)
+        self.job = Job("refused-endpoints", 2 * _EVERY, self.look, may_lag=True)
 
     def names(self) -> Collection[str]:
         """Return those that are refused now."""

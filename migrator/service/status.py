@@ -44,8 +44,8 @@ from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 POLL_EVERY: Final = timedelta(seconds=2)
-_REST_S: Final = 9.5
-"""Between two looks while nothing changes and nobody asks: each fifth one."""
+_REST_S: Final = 29.5
+"""Between two looks while nothing changes and nobody asks: one of fifteen."""
 POLL_DETAILS_EVERY: Final = timedelta(seconds=5)
 _WANTED_S: Final = 120.0
 """After nobody asked for so long, only what is cheap is read."""
@@ -116,13 +116,15 @@ class StatusPoller:
         self._not_before_s: dict[str, float] = {}
         self._details = Job("scan", POLL_DETAILS_EVERY, self.poll_details, may_lag=True)
         # a slow answer is no miss: the status tells how old it is
-        self.jobs = [Job("look", POLL_EVERY, self.look, may_lag=True), self._details]
+        self._look = Job("look", POLL_EVERY, self.look, may_lag=True)
+        self.jobs = [self._look, self._details]
 
     def ask(self) -> StatusSnapshot:
         """Return what was seen last; have more read from now on, because somebody looks."""
         is_first = not self._is_wanted
         self._asked_s = time.monotonic()
         if is_first:
+            self._look.run_soon()
             self._details.run_soon()
         return replace(self._seen, gaps=dict(self._gaps))
 

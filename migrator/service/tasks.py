@@ -88,7 +88,8 @@ def periodic_jobs(
     def look_at_held() -> None:
         if holding.look():
             workers.wake()
-        parked_log.report(holding.parked(), now_s=time.monotonic())
+        if parked_log.is_due(now_s := time.monotonic()):
+            parked_log.report(holding.parked(), now_s=now_s)
 
     def count_processes() -> None:
         if pacer.is_on() and not workers.is_resting:
