@@ -1,14 +1,14 @@
-"""Which rows a lane claims next, and how many: overdue ones first, then the soonest due.
+"""Which rows a lane claims next, and how many: overdue rows first, then the soonest due.
 
-While the level of the soonest rows has no room (``pace``), those of the level that has some first
-are claimed, so that all levels fill side by side. Of high levels, whose rows are due in 18 hours at
-least, that is done by quarters: rows due one after the other have their upper bits in common, and
-would all go through the same few levels. As time passes rows come down into lower ranges, at the
-upper end, where claims from below find them. A store that has to list everything for rows that are
-not its soonest is asked for those alone.
+While the level of the soonest rows has no room (``pace``), the lane claims rows of the level that
+has room first, so that all levels fill side by side. High levels, whose rows are due in 18 hours
+or more, are claimed by quarters: rows with neighbouring due times share their upper bits, and so
+pass the same few levels. As time passes, rows move into lower ranges at their upper end, where
+claims from below find them. A store that may have to be listed whole for a range (``can_seek`` is
+false) is asked for its soonest rows only.
 
-A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
-where there is anything, at all endpoints at once and without a trace.
+A claim that finds nothing still writes (a batch, rolled back). So a lane first asks, with one
+read for all endpoints, which sources have claimable rows.
 """
 
 from __future__ import annotations
@@ -35,74 +35,72 @@ from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor
 
 _FEWEST_ROWS: Final = 50
 _LONGEST_S: Final = 1.5
-"""From an attempt's first publish to its receipt; above it, the next ones are half as large."""
+"""From an attempt's first publish to its receipt; above it, batches are halved."""
 _SHORT_S: Final = 1.0
-"""Below it, they may grow again."""
+"""Below it, they grow again."""
 _REWIND_S: Final = 30.0
-"""The cursors go back so often, for rows that were written behind them."""
+"""Cursors go back so often, for rows that were written behind them."""
 _EMPTY_S: Final = 5.0
-"""A range in which there were no rows is not looked at again for so long."""
+"""An empty range is not read again for so long."""
 _NOTHING_OVERDUE_S: Final = 0.5
-"""Where no row was overdue, none is looked for again for so long."""
+"""After a claim of overdue rows that found none."""
 _LOOK_EVERY_S: Final = 0.5
-"""What a look found is believed for so long; what it did not find, by all lanes of the process."""
+"""For so long a lane believes which sources have rows, and all lanes that none has."""
 _OTHERS_LOOK_S: Final = 0.3
-"""So long a lane waits for the answer that another one has asked for."""
+"""A lane waits so long for an answer that another lane has asked for."""
 _LONGEST_PAUSE_S: Final = 1.5
-"""Between two looks that find nothing, each twice as long after the one before. Rows that were
-there are claimed long before they are due, so only one that another program writes meanwhile, due
-at once, is late by that: less than the two seconds of docs/promise.md, with the time to send it."""
+"""Between checks that find nothing; each pause doubles. Only a row that another program writes due
+at once is late by it: less than the two seconds of docs/promise.md, with the time to send it."""
 _LONGEST_PAUSE_BEFORE_CUTOFF_S: Final = 10.0
-"""While what is due soon is left to somebody else: nothing gets late by waiting here."""
+"""While the timeout manager handles rows due soon: no row is late by this pause."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far this lane has come in one endpoint's future rows."""
+    """One lane's progress in one endpoint's future rows."""
 
     endpoint: StoreEndpoint
     run: RunId
     cursor: Cursor | None = None
     rewound_s: float = 0.0
     reached: datetime | None = None
-    """When the last of the soonest rows was due; stays when the cursor is rewound."""
+    """Due time of the last row claimed from the soonest on; kept when the cursor is rewound."""
     above: dict[int, Cursor] = field(default_factory=dict)
-    """By range of delays: how far claims have come in it that passed over those below."""
+    """By range of delays: the cursor of claims that began in it, above the soonest rows."""
     empty_until_s: dict[int, float] = field(default_factory=dict)
-    """By range: until when it is believed to have no rows."""
+    """By range, monotonic."""
     turns: int = 0
-    """Batches of future rows that were claimed so far."""
+    """Claimed batches of future rows."""
     last_turn: dict[int, int] = field(default_factory=dict)
-    """By range: which of them was the last one there."""
+    """By range: the number of the last batch that came from it."""
 
 
 class Look:
-    """Tells which sources have rows to claim; lanes share it, and an answer that there are none.
+    """Which sources have claimable rows; all lanes share an answer that there are none.
 
-    No lane waits for the statement of another for longer than moments.
+    No lane waits for another's statement longer than ``_OTHERS_LOOK_S``.
     """
 
     def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
         self.failing = FailingSources(clock)
-        """Nothing is asked of them, neither by looks nor by claims."""
+        """Neither checked nor claimed from."""
         self._claims = claims
         self._clock = clock
         self._shortest_rest_s = rest_s
         self._change = threading.Condition()
-        """Held to change what follows, and never over a statement."""
+        """Guards the fields below; never locked during a statement."""
         self._is_asking = False
         self._asked: object = None
         self._pause_s = 0.0
-        """How long the last look is believed, if it found nothing."""
         self._nothing_until_s = float("-inf")
         self.nothing_overdue_until_s: dict[str, float] = {}
-        """By source: until when a claim of overdue rows that found none is believed."""
+        """By source, monotonic."""
 
     def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
-        """Return the sources of those of *requests* that may find something; one per source."""
+        """Return the sources whose request may find rows; *requests* has one per source."""
         asked = [(each.endpoint.source, each.due_after is None) for each in requests]
         with self._change:
-            # another lane's answer is soon there, and spares the database the same question
+            # another lane's answer is there soon, and spares the database the same question
             self._change.wait_for(lambda: not self._is_asking, _OTHERS_LOOK_S)
             now_s = self._clock.monotonic_s()
             if now_s < self._nothing_until_s and asked == self._asked:
@@ -124,7 +122,7 @@ class Look:
         return found
 
     def _found(self, requests: Sequence[ClaimRequest]) -> set[str]:
-        """Ask for all at once; where that fails, each alone, so that the others are answered."""
+        """Ask for all at once; if that fails, for each alone, to find the source that fails."""
         sources = {each.endpoint.source for each in requests}
         try:
             found = {each.endpoint.source for each in self._claims.promising(requests)}
@@ -141,53 +139,50 @@ class Look:
 
     @property
     def rest_s(self) -> float:
-        """How long a lane that found nothing may rest."""
+        """How long a lane without work may sleep."""
         return max(self._nothing_until_s - self._clock.monotonic_s(), self._shortest_rest_s)
 
     def forget(self) -> None:
-        """Look anew the next time: somebody acted, and what was seen may be of before that."""
+        """Ask the database at the next check: rows may have become claimable."""
         with self._change:
             self._asked = None
 
 
 @dataclass(kw_only=True, eq=False)
 class Claimer:
-    """Claims batch after batch for one lane; all its memory may be lost at any time."""
+    """Claims batch after batch for one lane; nothing in it has to survive a restart."""
 
     claims: Claims
     clock: Clock
     selection: Callable[[], Selection]
-    """Asked before every claim."""
+    """Read before every claim."""
     endpoints: Sequence[tuple[StoreEndpoint, RunId]]
-    """Whose rows, each with the run that its batches belong to; they have their turns."""
+    """Claimed from in turn, each for its run."""
     mode: Mode
     max_bytes: int
     look: Look
-    """Shared with other lanes."""
+    """Shared by all lanes, as is the pacer."""
     pacer: Pacer
-    """The same."""
     admit: Callable[[EndpointName], bool] = lambda _endpoint: True
-    """Called before every claim: pauses an endpoint that has to wait, and says whether to claim."""
+    """Called before every claim: pauses an endpoint that has to wait; returns whether to claim."""
     holding: Holding | None = None
-    """Has parked rows that go on again; None: nothing is parked."""
     fault: FaultPoint = lambda _name: None
 
     def __post_init__(self) -> None:
         self._looked_s = float("-inf")
         self._worth = set[str]()
-        """Sources in which there may be something."""
+        """Sources with claimable rows, by the last check."""
         self._turns = deque(_Progress(endpoint=e, run=r) for e, r in self.endpoints)
         self._is_parked_turn = False
-        """Parked rows have every other turn, so that they and fresh ones go side by side."""
+        """Parked rows have every other turn; neither kind waits for the other."""
 
     def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
-        """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
-
-        With *only_overdue*, of rows that are due already.
+        """Claim a batch of the next endpoint that has rows; None: none has.
 
         Raises:
-            LeaseLost: The lane is somebody else's.
-            StoreUnavailable: See ``Claims.claim``. What one table answers keeps that one out alone.
+            LeaseLost: Another daemon owns the lane.
+            StoreUnavailable: See ``Claims.claim``. An error of one table only leaves that
+                source out.
         """
         self._is_parked_turn = not self._is_parked_turn and not only_overdue
         if self._is_parked_turn and (unparked := self._unpark(lease, max_rows)) is not None:
@@ -204,14 +199,14 @@ class Claimer:
         return claimed
 
     def _unpark(self, lease: Lease, max_rows: int) -> Batch | None:
-        """Claim parked rows of whichever endpoint is next and has some that may go on."""
+        """Claim parked rows of the next endpoint that has some whose destination is reachable."""
         if self.holding is None or not self.holding.has_ready:
             return None
         for progress in [*self._turns]:
             try:
                 if not self.admit(progress.endpoint.name):
                     continue
-            except StoreError:  # whether it may be claimed from is not known
+            except StoreError:
                 continue
             wanted = Wanted(run=progress.run, mode=self.mode, lease=lease, most_rows=max_rows)
             batch = self.holding.next_batch(progress.endpoint, wanted)
@@ -227,7 +222,7 @@ class Claimer:
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
         floor = None if selection.takes_overdue else after
-        # in the same order for each lane, whoever's turn it is
+        # the same order in all lanes: they share the answer
         ordered = sorted(asked, key=lambda progress: progress.endpoint.source)
         self._looked_s = self.clock.monotonic_s()
         self._worth = self.look.sources(
@@ -235,7 +230,6 @@ class Claimer:
         )
 
     def _admit(self, endpoint: StoreEndpoint) -> bool:
-        """Check *endpoint* before a claim; note what its table answers; return whether to claim."""
         if self.look.failing.is_left_out(endpoint.source):
             return False
         try:
@@ -245,7 +239,7 @@ class Claimer:
             return False
 
     def _leave_out(self, endpoint: StoreEndpoint, error: StoreError) -> None:
-        """Note that *endpoint* fails; raise *error* where it says more than that."""
+        """Note that *endpoint* fails; raise an *error* that is not of its table alone."""
         if not error.is_of_source or not self.claims.is_atomic:
             raise error
         self.look.failing.note_failed(endpoint, error)
@@ -285,10 +279,9 @@ class Claimer:
         return None
 
     def unclaimed(self, lease: Lease) -> Mapping[EndpointName, int]:
-        """Return how many rows each endpoint has that should be claimed, and were not.
+        """Return how many claimable rows each endpoint still has; paused endpoints are left out.
 
-        After claims that found none: others have locked them. What belongs to an endpoint that
-        waits is not counted.
+        After claims that found none: other programs have locked these rows.
         """
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
@@ -307,11 +300,10 @@ class Claimer:
         return found
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
         return self.claims.resume(batch, lease)
 
     def _note(self, progress: _Progress, began: int | None, claim: Claim) -> None:
-        """Remember how far *claim* came; it *began* with that range, or with the soonest rows."""
+        """Note the progress of *claim*; *began* is its range; None: from the soonest rows on."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         reached = _range(claim.cursor.due_at, now)
         self.pacer.plan(reached, claim.batch.size, now_s=at_s)
@@ -329,7 +321,7 @@ class Claimer:
     def _requests(
         self, progress: _Progress, lease: Lease, max_rows: int
     ) -> Iterator[tuple[int | None, ClaimRequest]]:
-        """Yield what to try in turn, each with the range above the soonest rows' it begins at."""
+        """Yield requests to try in turn, each with the range it begins at; None: the soonest."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         selection = self.selection()
         source = progress.endpoint.source
@@ -363,7 +355,7 @@ class Claimer:
     def _free_first(self, progress: _Progress, soonest: int, now: datetime, until: datetime) -> int:
         """Return the range whose level has room first, from that of the *soonest* rows on.
 
-        Where several levels have, the lowest; of its quarters, that of the longest ago.
+        Of several levels the lowest; of its quarters the one least recently claimed from.
         """
         at_s, level, last = self.clock.monotonic_s(), range_level(soonest), _range(until, now)
         if not self.claims.can_seek or self.pacer.free_s(level, now_s=at_s) <= at_s:
@@ -411,16 +403,15 @@ class Claimer:
 
 
 def _range(due_at: datetime, now: datetime) -> int:
-    """Return in which range of delays a row is that is due then."""
     return range_of(max(seconds_up(due_at - now), 0))
 
 
 class PassSize:
-    """The rows that a lane claims at a time: fewer when attempts take too long.
+    """The number of rows that a lane claims at a time: fewer when attempts take too long.
 
-    A delay counts from the moment its message reaches a level, and was fixed when the message was
-    published. What passes between the two makes a row late, beside the second by which delays are
-    rounded up (docs/adr/0003), and each row of an attempt waits for all.
+    A delay is computed when its message is published, and runs from the moment the message reaches
+    a level. The time between makes the row late, and each row of an attempt waits for all of them
+    (docs/adr/0003).
     """
 
     def __init__(self, wished: Callable[[], int]) -> None:
@@ -429,19 +420,16 @@ class PassSize:
 
     @property
     def rows(self) -> int:
-        """Rows in the next batch."""
         return self._wished() if self._most is None else min(self._wished(), self._most)
 
     def halve(self, rows: int) -> bool:
-        """Claim half of *rows*, which took too long, or fewer already; is that a change?"""
+        """Claim at most half of *rows* at a time; return whether that is fewer than before."""
         before = self.rows
         self._most = min(before, max(rows // 2, _FEWEST_ROWS))
         return self.rows < before
 
     def resize(self, rows: int, seconds: float) -> bool:
-        """Fit the next batch to how long an attempt took; return whether it is smaller now.
-
-        *seconds* passed from its first publish to its receipt.
+        """Adapt to an attempt's *seconds* from first publish to receipt; is the size smaller now?
 
         Between the two limits nothing changes. Growth is a quarter at a time.
         """

@@ -1,12 +1,12 @@
-"""Direct hand-over: publish a batch straight into the levels and settle it row by row.
+"""Direct hand-over: publish a batch straight into the levels and record the answer for each row.
 
-Used for rows that were already due when they were claimed, and for every row in ``direct``
-mode. A crash publishes the batch again, with fresh delays and the same message ids; within a
-living process only rows without an answer are published again. What goes without a delay passes
-no level, so whoever refuses it, or answers nothing, is its destination: that is parked, and the
-batch goes on. Of several messages for a destination the first goes alone, so that not more of them
-wait for an answer; what has none is not sent again as long as one may come. What a level refuses
-stays with the batch. Source: design section 5.1.
+Used for rows that were due when they were claimed, and for every row in ``direct`` mode. A crash
+publishes the batch again, with fresh delays and the same message ids; a living process only
+repeats rows without an answer. A message without a delay passes no level, so only its destination
+can refuse it or not answer: that destination is parked, and the batch goes on. Of several messages
+for a destination the first goes alone, so that no more of them wait for an answer. A message
+without an answer is not sent again as long as an answer may come. A row that a level refuses stays
+in the batch. Source: design section 5.1.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _log = logging.getLogger(__name__)
 _TRIES: Final = 3
 """A destination that refuses a row so often is parked."""
 _PAUSES_S: Final = {1: 0.05, 2: 0.15}
-"""After its first and its second refusal."""
+"""After a destination's first and second refusal."""
 _FIRST_PAUSE_S: Final = 0.2
-"""After a level refused rows, until they are tried again; doubles while it takes none."""
+"""After a level refused rows; doubles while it accepts none."""
 _LONGEST_PAUSE_S: Final = 5.0
 _NEW_LINK_EVERY: Final = 6
-"""So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
+"""Refusals in a row until a new link is tried: after some 11 s, then every 30 s."""
 _HEARD_S: Final = 1.0
-"""After an answer, a destination is sent several messages at once for so long."""
+"""For so long after an answer, a destination is sent several messages at once."""
 _REMEMBERED: Final = 8
-"""Batches that a broken link left half-answered; one that is due goes while another waits."""
+"""Batches with answers from before a lost link."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -55,7 +55,6 @@ class DirectHandOver:
 
     batches: Batches
     holding: Holding
-    """Gets what has no destination."""
     clock: Clock
     fault: FaultPoint
     _answered: dict[Attempt, tuple[PublishResult, _Refusals]] = field(default_factory=dict)
@@ -63,21 +62,21 @@ class DirectHandOver:
     """When each destination last took a message."""
 
     def answered(self, batch: Batch) -> Collection[int]:
-        """Return the rows of *batch* that the broker has answered to this process, if any."""
+        """Return the rows of *batch* for which this process has the broker's answer."""
         settled, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
         return settled.answered
 
     def hand_over(
         self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
     ) -> tuple[Batch, frozenset[int]]:
-        """Return the batch once all its rows are settled, and which of them were not sent.
+        """Return the batch once each row has an answer, and the rows that were not sent.
 
-        *tell* is called with what is going on.
+        *tell* is called with the present activity.
 
         Raises:
-            TargetUnavailable: Rows without an answer are unknown, or a new link is to be tried
-                because the broker takes none. Called again with the same batch, in this process,
-                only those are published once more.
+            TargetUnavailable: The outcome of rows without an answer is unknown, or a level refuses
+                all rows and a new link has to be tried. Called again with the same batch, in this
+                process, only rows without an answer are published.
             LeaseLost: Stop; the lane's new owner publishes the batch again.
             Interrupted: As LeaseLost; raised while the link waits.
         """
@@ -113,9 +112,9 @@ class DirectHandOver:
         settled: PublishResult,
         lease: Lease,
     ) -> Prepared:
-        """Publish *rows*, which go straight to their destinations; park those that do not answer.
+        """Publish rows without a delay; park their destinations that do not answer.
 
-        Returns the batch without what is parked.
+        Returns the batch without the parked rows.
         """
         slow: set[int] = set()
         skipped: set[QueueName] = set()
@@ -131,7 +130,7 @@ class DirectHandOver:
         return self._set_aside(prepared, settled, lease, {name: no_answer(name) for name in names})
 
     def _silent(self, slow: Collection[int], link: Link, settled: PublishResult) -> Collection[int]:
-        """Wait a little for the answers of *slow* rows; return those that still have none."""
+        """Wait briefly for answers; return the rows that still have none."""
         left = {*slow} - settled.answered - settled.refused
         ends_s = self.clock.monotonic_s() + SILENCE_S - SLOW_S
         while left and (link.blocked_reason or self.clock.monotonic_s() < ends_s):
@@ -140,7 +139,7 @@ class DirectHandOver:
         return left
 
     def _first_of_each(self, messages: Sequence[EncodedTimeout]) -> list[EncodedTimeout]:
-        """Return the first message for each destination that has not taken any lately."""
+        """Return the first message for each destination without a recent answer."""
         now_s = self.clock.monotonic_s()
         heard = {name for name, heard_s in self._heard_s.items() if now_s - heard_s < _HEARD_S}
         first = {m.destination: m for m in reversed(messages) if m.destination not in heard}
@@ -157,7 +156,7 @@ class DirectHandOver:
     ) -> Collection[int]:
         """Publish *messages*; return rows without an answer, see ``Link.publish``.
 
-        With *silence_s* they are due; all others enter a level, even if they get due meanwhile.
+        Messages with *silence_s* are due. All others enter a level, even if they get due meanwhile.
         """
         if not messages:
             return ()
@@ -172,9 +171,9 @@ class DirectHandOver:
     # ── destinations that answer nothing ────────────────────────────────────────────────────
 
     def _without_late(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Prepared:
-        """Return the batch without rows for destinations that still owe us an answer.
+        """Return the batch without rows for destinations that have not answered yet.
 
-        A row of which it came meanwhile is settled as if it had been sent now.
+        A row whose late answer has come counts as sent now.
         """
         late = self.holding.late
         if not late:
@@ -187,7 +186,7 @@ class DirectHandOver:
     def _note_late(
         self, prepared: Prepared, rows: Collection[int], settled: PublishResult
     ) -> Collection[QueueName]:
-        """Remember that *rows* may still be answered; return their destinations."""
+        """Note that *rows* may be answered late; return their destinations."""
         by_destination: dict[QueueName, list[EncodedTimeout]] = {}
         if not rows:
             return ()
@@ -203,11 +202,11 @@ class DirectHandOver:
         return by_destination.keys()
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
-        """Start an attempt, unless this process is still in the middle of one."""
+        """Begin an attempt, unless this process has answers of an unfinished one."""
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-        while len(self._answered) >= _REMEMBERED:  # another owner may have ended the oldest
+        while len(self._answered) >= _REMEMBERED:  # another owner may have completed the oldest
             del self._answered[next(iter(self._answered))]
         self._answered[batch.current_attempt] = (PublishResult(), _Refusals())
         self.fault("direct.begun")
@@ -220,7 +219,7 @@ class DirectHandOver:
         lease: Lease,
         unreachable: Mapping[QueueName, Unreachable],
     ) -> Prepared:
-        """Park destinations, and return the batch without what they have not answered."""
+        """Park destinations; return the batch without their unanswered rows."""
         lost = [
             Lost(message=each, why=unreachable[each.destination])
             for each in _unanswered(prepared, settled)
@@ -253,7 +252,7 @@ class DirectHandOver:
 
 
 class _Refusals:
-    """How often the broker refused rows of one batch, and how long to wait after each time."""
+    """Counts how often the broker refused rows of one batch; decides the pauses between tries."""
 
     def __init__(self) -> None:
         self._by_destination = Counter[int]()
@@ -262,7 +261,7 @@ class _Refusals:
         self._left: int | None = None
 
     def note_at_once(self, refused_rows: Iterable[EncodedTimeout]) -> Collection[int]:
-        """Count rows that their destination refused; return those that it refused too often."""
+        """Count refusals by destinations; return the rows refused too often."""
         rows = [each.row_index for each in refused_rows]
         self._by_destination.update(rows)
         return {row for row in rows if self._by_destination[row] >= _TRIES}
@@ -274,12 +273,12 @@ class _Refusals:
         at_once: Collection[int],
         tell: Callable[[str], None],
     ) -> float:
-        """Return how long to wait until what is *left* is published again.
+        """Return how long to wait until the *left* rows are published again.
 
-        Of that, rows *at_once* were refused by their destinations, all others by a level.
+        Rows in *at_once* were refused by their destinations, all others by a level.
 
         Raises:
-            TargetUnavailable: As ``_by_level`` says.
+            TargetUnavailable: See ``_by_level``.
         """
         tries = [self._by_destination[m.row_index] for m in left if m.row_index in at_once]
         pauses_s = [_PAUSES_S[min(tries)]] if tries else []
@@ -288,11 +287,11 @@ class _Refusals:
         return min(pauses_s)
 
     def _by_level(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
-        """Tell that a level refused *left* rows; return the pause before they are tried again.
+        """Report that a level refused *left* rows; return the pause until the next try.
 
         Raises:
-            TargetUnavailable: None was taken for a while. To a channel that a quorum queue once
-                refused, it goes on refusing although a policy gives it room (measured, 3.10).
+            TargetUnavailable: No row was accepted for a while. On a channel that a quorum queue
+                has refused, it may keep refusing after a policy gave it room (measured, 3.10).
         """
         is_stuck = self._left is not None and left >= self._left
         self._in_vain = self._in_vain + 1 if is_stuck else 0
@@ -302,9 +301,9 @@ class _Refusals:
         rows = counted(left, "row")
         text = f"the broker refuses {rows} of batch {batch.id}; is a level queue full?"
         tell(f"publishing: {text}")
-        if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …: a line, never a flood
+        if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …
             _log.warning(
-                "the broker refuses rows, and they are published again; is a level queue full?",
+                "the broker refuses rows; publishing them again. Is a level queue full?",
                 extra={
                     "action": "rows_refused",
                     "batch": batch.id,
@@ -319,15 +318,12 @@ class _Refusals:
 
 
 def _key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
-    """Return what tells a row from others, whatever batch it is in."""
+    """Identify a row, whatever its batch."""
     return batch.source, message.timeout_id
 
 
 def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[QueueName]:
-    """Return which destinations have a message.
-
-    Those with a delay are only in a level; nothing tells yet whether they find their way out.
-    """
+    """Return the destinations that got a message; one with a delay has only reached a level."""
     return {
         message.destination
         for message in prepared.messages

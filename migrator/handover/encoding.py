@@ -1,10 +1,9 @@
 """From stored timeouts to AMQP bytes, in one pass.
 
-What becomes of a timeout is said in ``nservicebus/conversion.py``, for people to read. Here the
-same is done for the many rows in which nothing is unusual, several times as fast: what repeats from
-row to row is taken from the first one, which ``convert`` made. It also gets every row that does not
-fit this pass, so it alone decides what is put into quarantine, and why. A property test holds the
-two together, byte for byte.
+``nservicebus/conversion.py`` has the rules, written for people. This does the same for usual
+rows, several times as fast: parts that repeat are taken from the first row of a kind, which
+``convert`` made. Every unusual row goes to ``convert``, so only it decides about quarantine. A
+property test compares the two, byte for byte.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _UNUSUAL: Final = (
     ValueError,
     struct.error,
 )
-"""What the pass raises over a row that it is not made for: headers that are no flat object of text,
-a size that AMQP does not allow, a date that is none."""
+"""Raised for unusual rows: headers that are no flat object of text, a size beyond AMQP, a bad date.
+"""
 _UINT32: Final = struct.Struct(">I")
 _INT32: Final = struct.Struct(">i")
 _DELAY_FIELD: Final = short_string(h.DELAY_IN_SECONDS) + b"I"
@@ -55,7 +54,7 @@ _TYPES: Final = frozenset({str, type(None)})
 def encode(
     rows: Iterable[StoredTimeout], *, rules: BrokerLimits, now: datetime
 ) -> list[EncodedTimeout | Quarantine]:
-    """Return each of *rows* as the broker shall hold it, or why that cannot be; see ``convert``."""
+    """Return the message of each row, or why it has none; see ``convert``."""
     encoder = _Encoder(rules, now)
     found: list[EncodedTimeout | Quarantine] = []
     for row in rows:
@@ -79,7 +78,6 @@ def _converted(
 
 
 def encode_message(message: NativeMessage) -> EncodedTimeout:
-    """Return *message* in wire format."""
     head, fields, tail = encode_parts(message, has_app_id=True)
     return EncodedTimeout(
         row_index=message.row_index,
@@ -96,7 +94,7 @@ def encode_message(message: NativeMessage) -> EncodedTimeout:
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """What rows have in common whose destination, types and addresses are the same."""
+    """The common parts of rows with the same destination, types and addresses."""
 
     destination: QueueName
     head: bytes
@@ -106,8 +104,6 @@ class _Kind:
 
 
 class _Encoder:
-    """Encodes the rows of one batch; remembers what repeats."""
-
     def __init__(self, rules: BrokerLimits, now: datetime) -> None:
         self._rules = rules
         self._now = now
@@ -116,14 +112,13 @@ class _Encoder:
         self._most_bytes = room if rules.frame_max_bytes else 2**31
         self._kinds: dict[tuple[object, ...], _Kind] = {}
         self._fields: dict[str, tuple[bytes, object, bytes]] = {}
-        """By key: how its field begins (empty: it is dropped), the value it had last, and the field
-        with that value."""
+        """By key: the field's first bytes (empty: dropped), its last value, and its bytes then."""
 
     def encode(self, row: StoredTimeout) -> EncodedTimeout | Quarantine:
-        """Return *row* in wire format, or why that cannot be.
+        """Return the message of *row*, or why it has none.
 
         Raises:
-            _UNUSUAL: Only ``convert`` can say.
+            _UNUSUAL: Only ``convert`` can decide.
         """
         text = row.headers_text
         if text is None or len(text) > self._most_bytes:
@@ -144,7 +139,7 @@ class _Encoder:
         if h.TRACEPARENT in headers:
             headers.setdefault(h.START_NEW_TRACE, "True")
         headers[h.RELATED_TO_TIMEOUT_ID] = row.id
-        # what could be read as a wire time is what would be written
+        # a readable wire time is what would be written
         headers[h.DELIVER_AT] = (
             build_wire_time(due_at) if due_at is row.due_at else headers[h.EXPIRE]
         )
@@ -162,7 +157,7 @@ class _Encoder:
 
     @staticmethod
     def _key(row: StoredTimeout, headers: dict[str, Any]) -> tuple[object, ...]:
-        """Return all that decides what is in a ``_Kind``."""
+        """Return everything on which a ``_Kind`` depends."""
         get = headers.get
         return (
             row.destination,
@@ -182,7 +177,7 @@ class _Encoder:
         if isinstance(message, Quarantine):
             return message
         encoded = encode_message(message)
-        if not h.is_version_3(message.headers):  # of which some get a header more
+        if not h.is_version_3(message.headers):  # some of its messages get one more header
             self._kinds[key] = _Kind(
                 destination=message.destination,
                 head=encoded.head,
@@ -193,10 +188,10 @@ class _Encoder:
         return encoded
 
     def _encode_fields(self, headers: dict[str, Any]) -> bytes:
-        """Return *headers* in wire format; most have the value that they had in the row before.
+        """Return *headers* in wire format; most have the value of the row before.
 
         Raises:
-            ValueError: They may be too large for a frame, or the name of one is too long.
+            ValueError: They may be too large for a frame, or a name is too long.
         """
         pieces: list[bytes] = []
         known_fields = self._fields

@@ -1,8 +1,8 @@
-"""One lane's work while it holds its lease and its link: recover first, then batch after batch.
+"""One lane's work under its lease, over one link: recover first, then batch after batch.
 
-A lane is single-threaded; while the broker works on one batch, the next ones are claimed and
-converted in the background, in order. Whatever ends a session (a lost connection, a lost lease, a
-kill), the next one begins with ``recover`` and finds all it needs in the ledger.
+While the broker works on one batch, the next ones are claimed and converted in the background, in
+order. Whatever ends a session (a lost connection, a lost lease, a kill), the next one begins with
+``recover`` and finds all it needs in the ledger.
 """
 
 from __future__ import annotations
@@ -37,38 +37,34 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DEPTH: Final = 2
-"""Batches under way behind the one in hand: one is claimed while the other is converted."""
+"""Batches prefetched behind the current one: one is claimed while the other is converted."""
 _SERVE_EVERY_S: Final = 0.2
-"""A receipt that comes meanwhile is read about when it came: how long it took is measured."""
+"""While a batch is prefetched; receipts are read soon, because their latency is measured."""
 _PACED_SLICE_S: Final = 0.05
-"""Between two looks at receipts while the levels have no room; waits for them are short."""
 _SAY_PACED_EVERY_S: Final = 60.0
 _OVERDUE_EVERY_S: Final = 0.2
-"""Between two claims of overdue rows that found none, while a batch waits."""
+"""After a claim of overdue rows that found none, while a batch waits for its levels."""
 _SOONEST_S: Final = 1.0
-"""A batch is not put off until less than this before its first row is due."""
+"""A batch is sent, room or not, so long before its first row is due."""
 _RESUME_EVERY_S: Final = 10.0
-"""Between two tries to finish what is half done while its store does not answer."""
+"""While the store of a half-done batch does not answer."""
 _WEIGHED_ROWS: Final = 128
-"""Of a large batch, the delays of about so many rows tell what all of them cost the broker."""
+"""A large batch is weighed by the delays of about so many of its rows."""
 
 HandedOver = Callable[[Batch, int, float], None]
-"""Called with a batch that is handed over, how many of its rows went to the broker, and how many
-seconds after its claim, or after it was taken up."""
+"""Called with the batch, the number of its rows sent, and the seconds since its claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much at a time, and how fast; may change between two batches."""
-
     batch_rows: int
     rate_limit_per_s: int = 0
-    """Messages per second; 0: none."""
+    """Messages per second; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSetup:
-    """What one lane hands over with; it outlives its links, each of which gets a session."""
+    """What outlives a lane's links; each link gets a session."""
 
     batches: Batches
     clock: Clock
@@ -76,41 +72,39 @@ class LaneSetup:
     preparer: Preparer
     direct: DirectHandOver
     claiming: Executor
-    """Does one claim after the other; the claimer is not made for two at once."""
+    """One thread: the claimer is not thread-safe."""
     preparing: Executor
-    """Prepares one batch after the other, and may wait for *claiming*."""
+    """One thread, which may wait for *claiming*."""
     pace: Callable[[], Pace]
-    """Asked before every batch."""
+    """Read before every batch."""
     pacer: Pacer
-    """Shared by all lanes of the process."""
+    """Shared by all lanes of the process, as is the limit below."""
     quarantine_limit: QuarantineLimit
-    """The same; is told what was claimed."""
     receipt_deadline_s: float
-    """A commit without its receipt is doubtful then."""
+    """A commit without a receipt is doubtful then."""
     others: OtherRuns | None = None
-    """Hands over what other runs claimed; None: there are no other runs."""
+    """None: the ledger has no other runs."""
     fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     paced: Callable[[float], None] = lambda _seconds: None
-    """Called with how many seconds a batch waited until the levels had room for it."""
+    """Called with the seconds that a batch waited for the levels."""
 
     def of(self, batch: Batch) -> HandOver:
-        """Return what hands *batch* over as its own run would."""
+        """Return what hands *batch* over by the terms of its own run."""
         other = None if self.others is None else self.others.hand_over(batch)
         return other or HandOver(preparer=self.preparer, direct=self.direct)
 
     def elsewhere(self, run: RunId) -> BrokerPlace | None:
-        """Return the place to which *run* sends its timeouts; None: it is where we send ours."""
+        """Return the broker of *run*; None: it is the broker of this process."""
         return None if self.others is None else self.others.elsewhere(run)
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        """Convert for this negotiated frame size; 0: no limit."""
         self.preparer.limit_frames(frame_max_bytes)
         if self.others is not None:
             self.others.limit_frames(frame_max_bytes)
 
     def limit_bodies(self, body_max_bytes: int) -> None:
-        """Convert for a broker that takes no larger body than this."""
         self.preparer.limit_bodies(body_max_bytes)
         if self.others is not None:
             self.others.limit_bodies(body_max_bytes)
@@ -119,12 +113,10 @@ class LaneSetup:
 class Prefetcher:
     """The next batches of a lane, claimed and prepared while another one is handed over.
 
-    They are begun in order, awaited in order, and always awaited. While a lane waits for one, the
-    broker is served: a claim of documents can take longer than the broker keeps a silent connection
-    (two to three heartbeats of five seconds). That is no sign of life: whether the work hangs, the
-    watchdog has to notice. Used by the lane's thread only.
-
-    *rows* says how many the next batch has; *serve* lets the connections do what is due.
+    Futures are begun in order, awaited in order, and always awaited. While the lane waits, *serve*
+    keeps the connections alive: a claim of documents may outlast two heartbeats of the broker. It
+    is no heartbeat of the lane: a hanging claim is for the watchdog. *rows* is the size of the
+    next batch. Only the lane's thread uses it.
     """
 
     def __init__(
@@ -142,14 +134,13 @@ class Prefetcher:
         self._under_way: deque[Future[Prepared | None]] = deque()
         self._awaited: Future[Any] | None = None
         self._overdue: Future[Prepared | None] | None = None
-        """The claim of overdue rows that is under way, out of turn."""
+        """A running claim of overdue rows."""
         self._overdue_at_s = float("-inf")
-        """When there may be the next."""
         self.claimed_s: dict[BatchId, float] = {}
-        """When each batch was claimed; monotonic. Whoever is done with one takes it out."""
+        """Monotonic time of each claim, until the batch is handed over."""
 
     def next(self, *, may_claim: bool) -> Prepared | None:
-        """Return the next batch, and have those behind it worked on meanwhile; None: no rows."""
+        """Return the next batch and prefetch those behind it; None: there are no rows."""
         prepared = None
         while prepared is None and self._under_way:
             prepared = self._wait_for(self._under_way.popleft())
@@ -163,14 +154,12 @@ class Prefetcher:
     def next_due(
         self, modes: Collection[Mode], *, may_claim: bool, until_s: float = math.inf
     ) -> Prepared | None:
-        """Return a batch that nothing may put off any longer, out of turn; None: there is none.
-
-        It is one of those under way, or one of overdue rows that is claimed for this.
+        """Return a prefetched batch with due rows, or claim one; None: there is none.
 
         Args:
-            modes: Of which modes it may be.
-            may_claim: Whether rows may be claimed.
-            until_s: Not to be waited for that claim any longer; it goes on. Monotonic.
+            modes: The modes that such a batch may have.
+            may_claim: Whether overdue rows may be claimed.
+            until_s: Monotonic end of the wait for that claim, which continues.
         """
         clock, claim = self._setup.clock, self._overdue
         if may_claim and claim is None and clock.monotonic_s() >= self._overdue_at_s:
@@ -194,7 +183,7 @@ class Prefetcher:
         return None
 
     def prepare(self, batch: Batch, *, answered: Collection[int] = ()) -> Prepared:
-        """Return the messages of a batch in hand; see ``Preparer.prepare``."""
+        """Prepare a batch that is claimed already; see ``Preparer.prepare``."""
         given = self._setup
         preparer = given.of(batch).preparer
         return self._wait_for(
@@ -202,12 +191,12 @@ class Prefetcher:
         )
 
     def resume(self, batch: Batch) -> Batch | None:
-        """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
+        """Finish a half-done claim or release; see ``Claims.resume``."""
         given = self._setup
         return self._wait_for(given.claiming.submit(given.claimer.resume, batch, self._lease))
 
     def end(self) -> None:
-        """Wait until nothing is under way; what goes wrong is logged."""
+        """Wait for all prefetching; log its errors."""
         left = [*filter(None, [self._awaited]), *self._under_way]
         self._awaited = None
         self._under_way.clear()
@@ -216,7 +205,7 @@ class Prefetcher:
                 future.result()
             except Exception:
                 _log.warning(
-                    "claiming the next batch ahead failed; if it was claimed, it is in the ledger",
+                    "prefetch failed; a batch that was claimed is in the ledger",
                     extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
                     exc_info=True,
                 )
@@ -239,11 +228,6 @@ class Prefetcher:
         return given.preparing.submit(prepare)
 
     def _wait_for(self, future: Future[T]) -> T:
-        """Return the result of *future*, or raise its error; serve the broker meanwhile.
-
-        Raises:
-            TargetUnavailable: A connection went away; the work goes on until ``end``.
-        """
         self._awaited = future
         while not future.done():
             self._wait_a_little(future, _SERVE_EVERY_S)
@@ -258,7 +242,6 @@ class Prefetcher:
 
 
 def _is_due(prepared: Prepared, now: datetime) -> bool:
-    """Return whether *prepared* goes without waiting for a level; see ``Pacer.book``."""
     soon = now + timedelta(seconds=_SOONEST_S)
     return not prepared.messages or any(each.due_at <= soon for each in prepared.messages)
 
@@ -266,16 +249,14 @@ def _is_due(prepared: Prepared, now: datetime) -> bool:
 class LaneSession:
     """The work of one lane over one link.
 
-    Work under *lease* over *link*; its staging is opened when first needed.
-
     Args:
         setup: What outlives the session.
         lease: The lane's.
-        link: The broker.
-        guard: Raises when everything is to stop, or when the lane is no longer ours.
-        may_claim: Whether overdue rows may be claimed while receipts are waited for.
-        is_ending: Whether to wait no longer for a receipt that is late.
-        max_commits: How many may be without receipt until the first one comes.
+        link: The lane's.
+        guard: Raises when the process must stop, or when another daemon owns the lane.
+        may_claim: Whether overdue rows may be claimed while receipts are awaited.
+        is_ending: Whether to stop waiting for a late receipt.
+        max_commits: Commits without a receipt at a time, until the first receipt.
     """
 
     def __init__(
@@ -301,30 +282,29 @@ class LaneSession:
         self._size = PassSize(lambda: setup.pace().batch_rows)
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
         self._sent = 0
-        """Rows handed over; those that did not get there, too."""
+        """Rows handed over, including unroutable ones."""
         self._paced_s, self._say_paced_s = 0.0, float("-inf")
-        """How long batches waited for the levels since that was logged, and when it is again."""
+        """Seconds that batches waited for the levels since the last log line, and its next time."""
         self._behind: list[Batch] = []
-        """Staged batches that are claimed, and wait until the commits before them are resolved."""
+        """Claimed staged batches that wait until older commits are resolved."""
         self.passed_on = 0
-        """How many batches were left to other lanes."""
+        """Batches given to other lanes."""
         self.doing = "starting"
         self.stuck: SourceGone | None = None
-        """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
+        """Why a half-done batch of this lane needs the operator."""
         self.unfinished: StoreError | None = None
-        """Why half-done batches are still so: their store does not answer now."""
+        """Why half-done batches cannot be finished now."""
         self._half_done: list[Batch] = []
         self._resume_at_s = float("-inf")
 
     def recover(self) -> None:
         """Finish or take back everything an earlier owner of the lane left open.
 
-        Rows that were overdue come first, because they wait for nothing; then commits without a
-        known outcome: nothing else may be nacked before. When that takes longer than usual, what
-        is claimed behind them is left to other lanes. What is half-done comes last: it needs
-        the document store, and what is claimed need not wait for that. What came from a store
-        that is gone stays as it is, and stops nothing else. So does what goes to another broker
-        than this link's: what of it is claimed is left to a daemon that is connected there.
+        Overdue rows come first, because they wait for nothing. Commits without a known outcome
+        come next: no other attempt may be nacked before. When that takes longer than usual, the
+        claimed batches behind them go to other lanes. Half-done batches come last, because they
+        need the document store. A batch whose store is gone stays as it is and stops nothing
+        else. So does a batch for another broker; if claimed, it goes to a daemon connected there.
         """
         opened = [self._taken_back(batch) for batch in self._batches.open_batches(self._lease)]
         opened = self._for_here(opened)
@@ -350,7 +330,7 @@ class LaneSession:
         """Do the next piece of work; return False when there is none for now.
 
         Args:
-            may_claim: False while draining: only what is already claimed is finished.
+            may_claim: False while draining: only claimed batches are finished.
         """
         self._hear()
         prepared = self._prefetcher.next(may_claim=may_claim)
@@ -360,9 +340,9 @@ class LaneSession:
         return True
 
     def pick_up(self) -> bool:
-        """Hand over batches that any lane may take, or that were put into this one; was there one?
+        """Hand over batches that were put into this lane, or that any lane may take; was there one?
 
-        A quarantine retry does so, `migrator db resolve --as claimed`, and a lane that passes on.
+        A quarantine retry makes such batches, `migrator db resolve --as claimed`, and other lanes.
         """
         self._finish_half_done()
         others = self._setup.others
@@ -374,28 +354,28 @@ class LaneSession:
         return bool(put_in)
 
     def idle(self, wait_s: float) -> bool:
-        """Serve the broker while there is nothing to do; return whether there is something now."""
+        """Serve the broker while there is nothing to do; return whether there is work now."""
         self.doing = "idle"
         self._link.idle(wait_s)
         return self._hear()
 
     def close(self) -> None:
-        """Let the background finish, so that the next session sees what it claimed."""
+        """Await the prefetched batches, so that the next session sees what was claimed."""
         self._prefetcher.end()
 
-    # ── what others left ────────────────────────────────────────────────────────────────────
+    # ── recovery ────────────────────────────────────────────────────────────────────────────
 
     def _taken_back(self, batch: Batch) -> Batch:
-        """Return *batch*; what was only staged is claimed again, as nothing of it can have left."""
         if batch.state is not BatchState.STAGING:
             return batch
+        # without its nack, nothing of the attempt can have left
         return self._batches.advance(batch, Event.ABANDON, self._lease)
 
     def _for_here(self, opened: Sequence[Batch]) -> list[Batch]:
-        """Return those of *opened* that go to this link's broker; leave the others to others."""
+        """Return the batches that go to this link's broker; pass on those that do not."""
         mine = []
         for batch in opened:
-            # what is half done asks its store first
+            # a half-done batch asks its store first
             if batch.state in HALF_DONE or self._setup.elsewhere(batch.run) is None:
                 mine.append(batch)
             elif batch.state is BatchState.CLAIMED:
@@ -406,14 +386,14 @@ class LaneSession:
         self._batches.pass_on(batch, self._lease)
         self.passed_on += 1
         _log.info(
-            "a claimed batch is left to another lane",
+            "claimed batch passed to other lanes",
             extra={"action": "batch_passed_on", "batch": batch.id, "lane": self._lease.lane},
         )
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
     def _hear(self) -> bool:
-        """Take up what was answered late; return whether rows may be claimed because of that."""
+        """Process late answers; return whether rows may be claimed because of them."""
         if not self._setup.direct.holding.hear():
             return False
         self._setup.claimer.look.forget()
@@ -424,9 +404,9 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
-        """Send *prepared* once the levels have room; what is due meanwhile needs none, and goes.
+        """Send *prepared* once the levels have room, and batches that get due meanwhile at once.
 
-        Its delays are fixed only then.
+        Delays are computed after the wait.
         """
         clock, pacer, sent_before = self._setup.clock, self._setup.pacer, self._sent
         began_s = clock.monotonic_s()
@@ -451,7 +431,6 @@ class LaneSession:
         self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
 
     def _book(self, prepared: Prepared, began_s: float) -> Booking:
-        """Have the levels expect *prepared*."""
         pacer, messages = self._setup.pacer, prepared.messages
         self._prefetcher.claimed_s.setdefault(prepared.batch.id, began_s)
         now = self._setup.clock.now()
@@ -473,7 +452,7 @@ class LaneSession:
             else:
                 self._hand_over_directly(prepared)
         except MessageTooLarge as exc:
-            # learnt the hard way; the next session prepares the batch anew and quarantines
+            # the next session prepares the batch anew and quarantines the row
             self._setup.limit_bodies(exc.limit_bytes)
             raise
         self._sent += len(prepared.messages)
@@ -494,7 +473,7 @@ class LaneSession:
             self._guard()
             self._size.halve(self._size.rows)
             _log.warning(
-                "an attempt took too long; its batch is staged again, with fresh delays",
+                "attempt too slow; batch is staged again with fresh delays",
                 extra={
                     "action": "attempt_abandoned",
                     "batch": prepared.batch.id,
@@ -505,7 +484,7 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
-        """Wait a little for receipts still out; return whether some are."""
+        """Wait briefly for missing receipts; return whether any is still missing."""
         if self._staged is None:
             return False
         self.doing = self._waiting()
@@ -518,7 +497,7 @@ class LaneSession:
         rows = frozenset(row.row_index for row in self._batches.rows(batch))
         outcome = self._staging().resolve(batch, rows)
         _log.info(
-            "an interrupted commit is resolved",
+            "interrupted commit resolved",
             extra={"action": "commit_resolved", "batch": batch.id, "state": str(outcome.state)},
         )
         self._count_settled(wait_s=0.0)
@@ -526,17 +505,17 @@ class LaneSession:
     def _take_up(self, batch: Batch) -> None:
         self._guard()
         _log.info(
-            "taking over a batch that was left open",
+            "recovering an open batch",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
-        # an operator may have put it in, who has just mended what was refused
+        # the operator may have put it in after granting what the broker refused
         by = self._setup.of(batch)
         by.preparer.destinations.forget_refusals()
         answered = by.direct.answered(batch)
         self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 
     def _finish_half_done(self) -> None:
-        """Finish what is half claimed or half put back; try again what its store keeps from it."""
+        """Finish half-done claims and releases; keep those whose store does not answer."""
         now_s = self._setup.clock.monotonic_s()
         if not self._half_done or now_s < self._resume_at_s:
             return
@@ -549,7 +528,7 @@ class LaneSession:
                 self._half_done.append(batch)
                 self.unfinished = exc
                 _log.warning(
-                    "a half-done batch waits for its store; it is tried again",
+                    "half-done batch waits for its store; retrying",
                     extra={"action": "claim_waits", "batch": batch.id, "error": str(exc)},
                 )
                 continue
@@ -563,7 +542,7 @@ class LaneSession:
         except SourceGone as exc:
             self.stuck = exc
             _log.error(
-                "a half-done batch needs a decision: its store is gone; use `migrator db resolve`",
+                "half-done batch needs a decision: its store is gone; use `migrator db resolve`",
                 extra={
                     "action": "claim_stuck",
                     "batch": batch.id,
@@ -573,7 +552,7 @@ class LaneSession:
             )
             return None
         _log.info(
-            "a half-done claim or release was finished",
+            "half-done claim or release finished",
             extra={
                 "action": "claim_resumed",
                 "batch": batch.id,
@@ -599,10 +578,7 @@ class LaneSession:
         return self._staged
 
     def _meanwhile(self) -> None:
-        """Go on with rows already due, which need no receipt, while receipts are late.
-
-        What waits behind them is left to other lanes.
-        """
+        """While receipts are late, pass on the batches behind them and hand over overdue rows."""
         self._guard()
         self._end_if_late()
         if not self._staging().receipts_are_late:
@@ -615,10 +591,10 @@ class LaneSession:
         self.doing = self._waiting()
 
     def _end_if_late(self) -> None:
-        """Wait no longer for a receipt that is late when all is to end; the next start looks again.
+        """Stop waiting for a late receipt when the lane is to end; the next start resolves it.
 
         Raises:
-            Interrupted: That is so. The commit stays as it is.
+            Interrupted: The commit stays as it is.
         """
         if self._is_ending() and (late := self._staging().late_receipt()) is not None:
             raise Interrupted(f"asked to stop while a receipt is late: {late}")
@@ -631,7 +607,7 @@ class LaneSession:
         for batch, rows, seconds in settled:
             if seconds is not None and self._size.resize(rows, seconds):
                 _log.info(
-                    "an attempt took long to reach the levels; the next batches are smaller",
+                    "attempt was slow to reach the levels; the next batches are smaller",
                     extra={
                         "action": "batches_made_smaller",
                         "batch": batch.id,
@@ -663,13 +639,13 @@ class LaneSession:
         now_s = self._setup.clock.monotonic_s()
         if now_s >= self._say_paced_s:
             _log.info(
-                "the delay levels set the pace",
+                "throttled: delay levels at their release rate",
                 extra={"action": "paced", "why": reason, "seconds": round(self._paced_s, 1)},
             )
             self._say_paced_s, self._paced_s = now_s + _SAY_PACED_EVERY_S, 0.0
 
     def _hold_rate(self, rows: int, began_s: float) -> None:
-        """Wait until *rows* are no more than the rate allows; a new rate counts at once."""
+        """Wait until *rows* are within the rate limit; a new limit counts at once."""
         while rows and (limit := self._setup.pace().rate_limit_per_s):
             left_s = began_s + rows / limit - self._setup.clock.monotonic_s()
             if left_s <= 0:

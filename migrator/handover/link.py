@@ -1,9 +1,9 @@
-"""One lane's link to the broker: a connection to publish, and one to consume and settle.
+"""One lane's link to the broker: a connection to publish, and one to consume and ack.
 
-The link dies as a whole when either connection does; whoever works with it opens a new one.
-Whatever the mode, the second connection holds the lane's guard queue, so that two owners of a
-lane never publish at once. (The first would hold it through a whole memory alarm: the broker
-does not notice the end of a connection that it does not read.)
+When either connection is lost, the whole link is, and the lane opens a new one. In every mode the
+second connection owns the lane's guard queue, so that two owners of a lane never publish at once.
+(The first would keep it through a whole memory alarm: the broker does not notice the end of a
+connection that it does not read.)
 """
 
 from __future__ import annotations
@@ -39,14 +39,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """What every link of this process shares."""
-
     connection: ConnectionSettings
     version: DelaysVersion
     ledger_id: str
     limits: WindowLimits = field(default_factory=WindowLimits)
     use_entries: bool = True
-    """Publish by our own entry exchanges, where the broker user may declare and bind them."""
+    """Publish by migrator's entry exchanges, if the broker user may declare and bind them."""
 
 
 def open_link(
@@ -61,16 +59,15 @@ def open_link(
 
     Args:
         settings: Where and how.
-        lane: Whose queues; the caller holds its lease.
-        owner: Who we are, for the broker's list of connections.
-        prefetch: Rows that may be held in staging; at least those of the largest open batch
-            with its receipt.
-        guard: Called before anything is published and while the broker is waited for, many times
-            a second: a sign of life. It raises when that must end.
+        lane: The caller owns its lease.
+        owner: For the broker's list of connections.
+        prefetch: Most unacked messages of staging; at least the largest open batch and its receipt.
+        guard: Called before each publish and many times a second while the broker is awaited; may
+            count as the lane's heartbeat. Raises to end both.
 
     Raises:
         AccessRefused: User, password, virtual host, or a permission that is needed.
-        TargetUnavailable: Nobody answers, or another connection still holds the lane.
+        TargetUnavailable: No answer, or another connection still owns the guard queue.
         TargetError: The delay levels do not exist.
     """
 
@@ -91,7 +88,7 @@ def open_link(
     except AccessRefused as exc:
         link = opened(is_guarded=False)
         _log.warning(
-            "the lane is not guarded on the broker: this user may not declare the guard queue",
+            "lane without guard on the broker: this user may not declare the guard queue",
             extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
         )
         return link
@@ -121,11 +118,11 @@ class RabbitLink:
         self._staging: RabbitStaging | None = None
 
     def take_guard(self) -> None:
-        """Declare the queue that only one connection can own; the broker drops it with us.
+        """Declare an exclusive queue; the broker deletes it with this connection.
 
         Raises:
             AccessRefused: It may not be declared.
-            LaneGuarded: Another connection still holds the lane.
+            LaneGuarded: Another connection still owns it.
         """
         lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
         channel = self._consuming.channel()
@@ -133,14 +130,14 @@ class RabbitLink:
             self._consuming.call(channel.queue_declare, name, exclusive=True, auto_delete=True)
         except EntityLocked as exc:
             raise LaneGuarded(
-                f"another process still holds lane {lane} on the broker ({name})"
+                f"another process still owns lane {lane} on the broker ({name})"
             ) from exc
         self._is_guarded = True
 
     def enter(self) -> None:
-        """Know by which exchanges messages with a delay enter the levels.
+        """Find the exchanges by which messages enter the levels.
 
-        Entry exchanges are fanouts that spare the broker the topic matching of 29-word keys.
+        Entry exchanges are fanouts; they spare the broker the topic matching of 29-word keys.
         """
         given = self._settings
         self._exchanges = entry_exchanges(
@@ -149,17 +146,14 @@ class RabbitLink:
 
     @property
     def frame_max_bytes(self) -> int:
-        """The negotiated frame size."""
         return self._connection.frame_max_bytes
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the broker has answered nothing."""
         return self._connection.loop.silent_s
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._connection.blocked_reason
 
     def publish(
@@ -170,13 +164,11 @@ class RabbitLink:
         *,
         silence_s: float = math.inf,
     ) -> Collection[int]:
-        """Publish into the native delays; see ``Link``."""
         tag = tag_of_rows(self._settings.ledger_id, attempt)
         encoded = (self._encoded(tag, chunk) for chunk in chunks)
         return self._publisher.publish(attempt, encoded, result, silence_s=silence_s)
 
     def staging(self) -> Staging:
-        """Return the lane's staging queue, declared, bound and consumed from now on."""
         if self._staging is None:
             self._declare_staging()
             if not self._is_guarded:
@@ -200,20 +192,15 @@ class RabbitLink:
             declare_staging(admin, self._queues)
 
     def idle(self, wait_s: float) -> None:
-        """Serve the connections for up to *wait_s* seconds."""
         self.serve()
         for _ in self._connection.loop.events(wait_s):
             pass
 
     def serve(self) -> None:
-        """Do what is due (heartbeats), without waiting; see ``Link``."""
         self._connection.loop.serve()
 
     def close(self) -> None:
-        """Close both connections; never raises, and takes two seconds at most.
-
-        Once the guard says that publishing must end, what still waits to go out is dropped.
-        """
+        """Close both connections within two seconds; drop unsent bytes if the guard raises."""
         try:
             self._connection.loop.guard()
         except MigratorError:

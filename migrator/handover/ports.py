@@ -1,6 +1,6 @@
-"""The broker as a lane sees it: its link, and its staging queue.
+"""The broker as a lane sees it: a link and a staging queue.
 
-Beside the real ones there are those of the tests that kill a lane at each step.
+Tests that kill a lane at each step bring implementations of their own.
 """
 
 from __future__ import annotations
@@ -15,37 +15,35 @@ from migrator.nservicebus.timeouts import EncodedTimeout
 from migrator.rabbitmq.messages import PublishResult
 
 Delayed = tuple[EncodedTimeout, int]
-"""A message and the delay it gets in this attempt, in whole seconds.
-
-0: already due; routed through to the destination at once.
-"""
+"""A message and its delay in this attempt, in whole seconds. 0: due; it passes no level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the staging consumer holds unacknowledged of one attempt."""
+    """What the staging consumer has unacked of one attempt."""
 
     rows: Set[int]
-    """Row indexes; may be a live view, so that asking often costs nothing."""
+    """Row indexes; may be a live view."""
     has_receipt: bool
 
 
 class Link(Protocol):
-    """One lane's two connections to the broker; used by one thread only."""
+    """One lane's two connections to the broker. Only the lane's thread uses them.
+
+    Every method but ``close`` raises ``TargetUnavailable`` when a connection was lost.
+    """
 
     @property
-    def frame_max_bytes(self) -> int:
-        """The negotiated frame size."""
-        ...
+    def frame_max_bytes(self) -> int: ...
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the broker has answered nothing; asked by the same thread."""
+        """Seconds since the broker last sent anything."""
         ...
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the broker makes us wait (memory or disk alarm), or None."""
+        """The broker's alarm (memory or disk) that blocks publishing."""
         ...
 
     def publish(
@@ -58,78 +56,74 @@ class Link(Protocol):
     ) -> Collection[int]:
         """Publish mandatory into the native delays; return once each message was answered.
 
-        With *silence_s*, for messages without a delay, rows without an answer for so long are
-        returned, while the broker answers otherwise. *result* is filled by late answers, too.
+        The next chunk is drawn when the window of unconfirmed messages has room, and sent at
+        once: delays are computed just before they count.
 
-        A chunk is asked for once the window of unconfirmed messages has room, and then sent at
-        once, so that delays are computed just before publishing.
+        Args:
+            attempt: Of which batch, for the tags.
+            chunks: Messages with their delays.
+            result: Receives the answers, also those that come later.
+            silence_s: Only for messages without a delay. Rows without an answer for so long,
+                while the broker answers others, are returned.
 
         Raises:
-            TargetUnavailable: The connection went away, or the broker blocked us past the
-                deadline. *result* says what was answered before; the rest is unknown.
+            TargetUnavailable: The connection was lost, or blocked past the deadline. *result*
+                has the answers so far; the outcome of the rest is unknown.
         """
         ...
 
     def staging(self) -> Staging:
-        """Return this lane's staging queue, declared, bound and consumed from now on.
+        """Return this lane's staging queue; declare, bind and consume it the first time.
 
         Raises:
-            TargetError: It cannot be had; says why (version, rights, policy, other owner).
+            TargetError: Refused by the broker: version, rights, policy, or another owner.
         """
         ...
 
     def idle(self, wait_s: float) -> None:
-        """Serve the connections for up to *wait_s* seconds (heartbeats, alarms, deliveries).
-
-        Raises:
-            TargetUnavailable: A connection went away.
-        """
+        """Serve the connections for up to *wait_s* seconds (heartbeats, alarms, deliveries)."""
         ...
 
     def serve(self) -> None:
         """Do what is due on the connections (heartbeats), without waiting.
 
-        No sign of life: whoever waits for something else than the broker may wait for ever.
-
-        Raises:
-            TargetUnavailable: A connection went away.
+        It is no heartbeat of the lane: a lane that waits for a database may hang.
         """
         ...
 
     def close(self) -> None:
-        """Close both connections; never raises. Unacknowledged messages go back to the queue."""
+        """Close both connections; never raises. Unacked messages return to their queue."""
         ...
 
 
 class Staging(Protocol):
     """A lane's staging and receipts queues. Rules: design section 5.2.
 
-    Nothing is ever acknowledged here by itself; all deliveries stay held until ``discard``,
-    ``commit``, ``settle_receipt`` or ``move_strays``.
+    Deliveries stay unacked until ``discard``, ``commit``, ``settle_receipt`` or ``move_strays``.
     """
 
     def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
-        """Put all messages and then the receipt into the staging queue, all confirmed.
+        """Put all messages and then the receipt into the staging queue; wait for all confirms.
 
         Raises:
-            TargetUnavailable: Connection lost, blocked past the deadline, or a message was
-                nacked or returned. What arrived stays in the queue; abandon the attempt.
+            TargetUnavailable: The connection was lost, or blocked past the deadline, or a
+                message was nacked or returned. What arrived stays in the queue; abandon the
+                attempt.
         """
         ...
 
     def held(self) -> Mapping[Attempt, Held]:
-        """Return what is held now, by attempt.
+        """Return what is unacked now, by attempt.
 
         Raises:
-            HandOverDoubtful: A message of this ledger is there twice, though the broker delivered
-                none again.
+            HandOverDoubtful: A message of this ledger is there twice, and not by redelivery.
         """
         ...
 
     def receipts(self) -> Mapping[Attempt, float]:
-        """Return the attempts whose receipt arrived behind the router: they are committed.
+        """Return the attempts whose receipt came through the router: they are committed.
 
-        With each come the seconds since its receipt was first read from the connection.
+        The value is the age of the receipt in seconds, from when it was first read.
         """
         ...
 
@@ -137,27 +131,28 @@ class Staging(Protocol):
         """Serve the connections until something arrives, or the timeout.
 
         Raises:
-            TargetUnavailable: A connection went away, or the broker delivered again, marked so,
-                what this link had published or held: it took back what was held, and whether a
-                nack reached it first is for the next link to find out. Nothing is held any more.
+            TargetUnavailable: The connection was lost, or the broker redelivered what this link
+                had published or unacked. Whether a nack came first is for the next link to find
+                out.
         """
         ...
 
     def discard(self, attempt: Attempt) -> None:
-        """Acknowledge away, one by one, everything held of an abandoned attempt."""
+        """Ack, one by one, all unacked messages of an abandoned attempt."""
         ...
 
     def disown(self, attempt: Attempt) -> None:
-        """Take everything held of *attempt* for strays: it cannot be the lane's any more."""
+        """Treat all unacked messages of *attempt* as strays."""
         ...
 
     def move_strays(self) -> None:
-        """Move what is not the lane's to the poison queue, and ack it once it is there.
+        """Move messages that are not the lane's to the poison queue, then ack them.
 
-        What fails is logged and tried again at a later call; it is never nacked with an attempt.
+        A failed move is logged and repeated at a later call. No nack of an attempt covers a
+        stray.
 
         Raises:
-            TargetUnavailable: The connection is gone; strays are in their queue again.
+            TargetUnavailable: The connection was lost; strays are back in their queue.
         """
         ...
 
@@ -167,23 +162,23 @@ class Staging(Protocol):
         Sends exactly one ``basic.nack(multiple=true, requeue=false)`` and does not wait.
 
         Raises:
-            HandOverDoubtful: What it would cover is not exactly *rows* and the receipt of
+            HandOverDoubtful: The nack would not cover exactly *rows* and the receipt of
                 *attempt*. Nothing was sent.
-            TargetUnavailable: The connection was already gone. Nothing was sent.
+            TargetUnavailable: The connection was already lost. Nothing was sent.
         """
         ...
 
     def bind_again(self) -> None:
-        """Declare and bind again all that leads from here to the levels and to the receipts.
+        """Declare and bind again all between the staging queue, the levels and the receipts.
 
-        Nothing changes where all is there; what somebody deleted or made anew meanwhile is bound
-        as before, and the broker sends on what it could not, within minutes.
+        It repairs what an operator deleted or replaced; the broker then forwards what it could
+        not, within minutes.
 
         Raises:
-            TargetError: Something is missing or refused; what is held stays as it is.
+            TargetError: Something is missing or refused; unacked messages stay unacked.
         """
         ...
 
     def settle_receipt(self, attempt: Attempt) -> None:
-        """Acknowledge a receipt, once the ledger knows what it says; unknown ones are ignored."""
+        """Ack a receipt that the ledger has recorded; an unknown one is ignored."""
         ...

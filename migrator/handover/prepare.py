@@ -23,19 +23,19 @@ from migrator.text import counted, grouped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch without its bad rows, and without those that are parked."""
+    """A batch without quarantined and parked rows."""
 
     batch: Batch
     messages: tuple[EncodedTimeout, ...]
     """By row index; may be empty."""
     prepared_at: datetime
-    """What was due by then goes without a delay."""
+    """Rows due by then go without a delay."""
     quarantined: int = 0
-    """Rows that could not become a message."""
+    """Number of rows that could not become a message."""
 
     @property
     def rows(self) -> frozenset[int]:
-        """Return the row indexes that go to the broker."""
+        """Row indexes of the messages."""
         return frozenset(message.row_index for message in self.messages)
 
 
@@ -45,8 +45,6 @@ QUARANTINED_FRACTION: Final = 0.01
 
 @dataclass(kw_only=True, eq=False)
 class Preparer:
-    """Loads, converts and checks the rows of one batch after the other."""
-
     batches: Batches
     destinations: Destinations
     holding: Holding
@@ -56,25 +54,24 @@ class Preparer:
     """Returns an endpoint's input queue."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        """Convert for this negotiated frame size; 0: no limit."""
         self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
     def limit_bodies(self, body_max_bytes: int) -> None:
-        """Convert for a broker that takes no larger body than this."""
         self.rules = replace(self.rules, body_max_bytes=body_max_bytes)
 
     def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
-        """Return the messages of *batch*; rows that cannot become one are put into quarantine.
+        """Return the messages of *batch*; quarantine rows that cannot become one.
 
-        Rows whose destination takes no messages are parked; those *answered* are not: the broker
-        has them, or has said what becomes of them.
+        Rows with an unreachable destination are parked, but not those in *answered*, for which
+        this process has the broker's answer.
 
         Raises:
             TargetError: Destinations could not be checked; nothing was changed.
-            LeaseLost, StoreUnavailable: As ledger and store say.
+            LeaseLost, StoreUnavailable: Rows may be quarantined already.
         """
         now, (rows, unreadable) = self.clock.now(), self.batches.readable(batch)
-        # what is not sent goes, and with it what is read here
+        # the rows are read: free their claimed copy
         size, batch = batch.size, replace(batch, fresh=None)
         rules = replace(self.rules, own_queue=self.own_queue_of(batch.endpoint))
         encoded = encode(rows, rules=rules, now=now)
@@ -93,7 +90,7 @@ class Preparer:
             self.batches.quarantine(batch, unfit, lease)
         if lost:
             batch = self.holding.set_aside(batch, lost, lease)
-        aside = size - len(rows) - len(unreadable)  # the claim itself could not read them
+        aside = size - len(rows) - len(unreadable)  # rows that the claim could not read
         gone = {each.message.row_index for each in lost}
         return Prepared(
             batch=batch,
@@ -145,16 +142,16 @@ def with_delays(
     halfway: Callable[[], None],
     not_before: datetime | None = None,
 ) -> Iterator[list[Delayed]]:
-    """Yield *messages* in chunks, with the delays they have at the moment a chunk is asked for.
+    """Yield *messages* in chunks, with their delays at the moment a chunk is drawn.
 
     Args:
-        messages: In the order in which they shall be published.
-        clock: Read once for each chunk: the broker may make us wait between two, and no chunk
-            takes longer to send than some milliseconds.
-        least_delay_s: 1 for what has to pass a level: staged attempts (docs/adr/0003), and rows
-            that are not to wait for the answer of their destination.
+        messages: In the order of publishing.
+        clock: Read once per chunk: the broker may block between two chunks, and a chunk takes
+            only milliseconds to send.
+        least_delay_s: 1 for messages that must pass a level: staged attempts (docs/adr/0003), and
+            rows that do not wait for the answer of their destination.
         halfway: Called before the middle one is yielded.
-        not_before: They enter no level earlier, so their delays are those of then.
+        not_before: Time at which the messages enter their levels, if later than now.
     """
     middle = len(messages) // 2
     yield from _chunks(messages[:middle], clock, least_delay_s, not_before)

@@ -1,7 +1,7 @@
-"""Batches of other runs: each is handed over as its own run would, or is left to a daemon that can.
+"""Batches of other runs: handed over by the terms of their own run, or passed to other daemons.
 
-The runs of this process hand over with what its settings say. A batch that another run claimed (of
-a dead daemon, or of this endpoint's last process) goes by the terms which that run recorded.
+Runs of this process use its settings. A batch that another run claimed (of a dead daemon, or of an
+earlier process) uses the terms which that run recorded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from migrator.nservicebus.timeouts import EndpointName, RunId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """What makes messages of a batch's rows, and what publishes them directly."""
-
     preparer: Preparer
     direct: DirectHandOver
 
 
 class RunOptions(Protocol):
-    """Knows what runs recorded."""
-
     def options_of(self, run: RunId) -> Mapping[str, Any]:
         """Return what *run* recorded about itself."""
         ...
@@ -35,17 +31,16 @@ class RunOptions(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class OtherRuns:
-    """Hands over batches of other runs; for one thread, as what was answered is kept in it."""
+    """Hands over batches of other runs; one instance per thread, as it remembers answers."""
 
     own: Collection[RunId]
     """The runs of this process."""
     place: BrokerPlace
-    """Where this process is connected to."""
+    """The broker of this process."""
     runs: RunOptions
     terms_now: Callable[[EndpointName], RunTerms]
-    """What this process's settings say of an endpoint."""
+    """The settings of this process for an endpoint."""
     new: Callable[[RunTerms], HandOver]
-    """Makes what hands over by other terms."""
 
     def __post_init__(self) -> None:
         self._options: dict[RunId, Mapping[str, Any]] = {}
@@ -54,7 +49,7 @@ class OtherRuns:
         self._body_max_bytes: int | None = None
 
     def elsewhere(self, run: RunId) -> BrokerPlace | None:
-        """Return the other place to which *run* sends its timeouts; None: it is this one.
+        """Return the broker to which *run* sends its timeouts; None: it may be this one.
 
         Raises:
             LedgerError: The ledger does not answer.
@@ -66,11 +61,11 @@ class OtherRuns:
 
     @property
     def known_elsewhere(self) -> Collection[RunId]:
-        """The runs that were asked about, and send their timeouts elsewhere."""
+        """The runs asked about so far whose broker is another one."""
         return [run for run in self._options if self.elsewhere(run) is not None]
 
     def hand_over(self, batch: Batch) -> HandOver | None:
-        """Return what hands *batch* over as its run would; None: it is of a run of this process.
+        """Return what hands *batch* over; None: its run is of this process.
 
         Raises:
             LedgerError: The ledger does not answer.
@@ -89,13 +84,12 @@ class OtherRuns:
         return found
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        """Convert for this negotiated frame size; 0: no limit."""
         self._frame_max_bytes = frame_max_bytes
         for each in self._hand_overs.values():
             each.preparer.limit_frames(frame_max_bytes)
 
     def limit_bodies(self, body_max_bytes: int) -> None:
-        """Convert for a broker that takes no larger body than this."""
         self._body_max_bytes = body_max_bytes
         for each in self._hand_overs.values():
             each.preparer.limit_bodies(body_max_bytes)

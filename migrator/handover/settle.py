@@ -1,15 +1,15 @@
-"""Settling what a dead owner had under way, without claiming anything more.
+"""Recover what a dead owner left in its lanes before a rollback, without claiming anything.
 
-Before a rollback, each commit that was cut off has to be known: its receipt is there, or the whole
-attempt came back. What given-up attempts left in a staging queue is taken away as well; until then
-it stays there, and nobody can send it. How much of a batch was published directly, nobody can know,
-as a message that is not found may have left: so all of it is published once more, with the same
-ids, and a recall takes every copy of what is not due.
+The outcome of each interrupted commit is found out: its receipt is there, or the whole attempt was
+redelivered. Messages of abandoned attempts are acked away; until then they stay in the staging
+queue, and no program can send them. How much of a directly published batch arrived cannot be
+known, as a message that is not found may have left. So the whole batch is published again, with
+the same ids, and a recall takes every copy that is not due.
 
-Rules of this file: it holds the lane's lease, and the lane's guard queue at the broker, as a lane
-of hand-over does, and takes the same steps; so it may be killed at any line, and whoever comes
-next goes on. Nothing is claimed or nacked, and nothing published that was not being published
-already. Source: docs/adr/0007-recall.md.
+Rules of this file: it owns the lane's lease and the lane's guard queue at the broker and takes the
+same steps as a lane of hand-over, so it may be killed at any line and the next owner continues.
+It claims and nacks nothing, and publishes only batches in state ``publishing``.
+Source: docs/adr/0007-recall.md.
 """
 
 from __future__ import annotations
@@ -34,47 +34,46 @@ from migrator.nservicebus.timeouts import BatchId, Lane
 _log = logging.getLogger(__name__)
 
 _QUIET_S: Final = 1.0
-"""When the staging queue delivers nothing for so long, all it has is here."""
+"""After so long without a delivery, the staging queue has delivered all it contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Settles lanes that nobody works on; made by ``app.commands.new_rollback``."""
+    """Recovers lanes without an owner; made by ``app.commands.new_rollback``."""
 
     batches: Batches
     leases: SqlLeases
     lease_duration: timedelta
-    """For how long a lane is taken at a time."""
     clock: Clock
     receipt_deadline_s: float
     """A commit without a proof is doubtful then."""
     open_link: Callable[[Lease, Callable[[], None]], Link]
-    """Connects a lane; is given what raises when the lane is no longer ours."""
+    """Its second argument raises when another process owns the lane."""
     left_in: Callable[[], Mapping[Lane, int]]
-    """How many messages lie in the staging queue of each lane; what is on its way out is none."""
+    """Messages in the staging queue of each lane, without those being dead-lettered."""
     staged_for_others: Callable[[], Collection[BatchId]]
-    """Commits that wait in the queues of another place, or of other delays, than ours."""
+    """Commits in queues of another broker, or of another version of the delays."""
     publishing: Callable[[Batch], HandOver]
-    """What hands a batch over as its run does, to the queues it went to."""
+    """Returns what hands a batch over by the terms of its own run."""
     fault: FaultPoint = lambda _step: None
 
     def settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
-        """Settle what was *staged* in some lanes, and batches that were being *published*.
+        """Recover lanes with *staged* commits and batches that were being *published*.
 
-        Also other lanes with copies left in their staging queues. Lanes that somebody works on are
-        left alone. Return how many copies still lie in lanes that nobody works on.
+        Lanes with messages left in their staging queues are recovered, too; lanes with an owner
+        are not. Return how many messages are still in staging queues of lanes without an owner.
 
         Raises:
-            TargetError: The broker cannot be asked; each batch is as far as the ledger says.
-            HandOverDoubtful: The broker holds what the ledger never sent.
-            LeaseLost: Somebody took a lane; as above.
+            TargetError: The broker cannot be asked; the ledger has each batch's state.
+            HandOverDoubtful: A staging queue contains what the ledger never sent.
+            LeaseLost: Another process took a lane; as above.
         """
         left = {lane for lane, count in self.left_in().items() if count}
         with_staging = {*staged, *left}
         busy = {lane for lane, _ in self.leases.holders()}
         for lane in sorted({*with_staging, *(batch.lane for batch in published)} - busy):
             again = [batch.id for batch in published if batch.lane == lane]
-            with suppress(PreflightRefused):  # somebody took it since, who settles it
+            with suppress(PreflightRefused):  # a new owner recovers it
                 self._settle(lane, again, has_staging=lane in with_staging)
         if not with_staging:
             return 0
@@ -97,9 +96,8 @@ class Settlement:
                 link.close()
 
     def _publish(self, batch: Batch, link: Link, lease: Lease) -> None:
-        """Publish *batch* once more, whole; then it is handed over, whatever came of it before."""
         _log.info(
-            "publishing a batch once more that an earlier process left",
+            "publishing an interrupted batch again",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
         by = self.publishing(batch)
@@ -123,7 +121,7 @@ class Settlement:
                 rows = frozenset(row.row_index for row in self.batches.rows(batch))
                 found = staged.resolve(batch, rows)
                 _log.info(
-                    "an interrupted commit is resolved",
+                    "interrupted commit resolved",
                     extra={
                         "action": "commit_resolved",
                         "batch": batch.id,

@@ -1,8 +1,8 @@
 """Sources whose table fails or is locked: each is left out alone, and the others go on.
 
-Rules of this file: a failure belongs to the source whose claim raised it; that source is left out
-of every claim and look of the process, for 1, 2, 4 ... 30 s, until its table answers again; who
-asks it meanwhile is no lane. A database that does not answer at all is no matter of one source.
+Rules of this file: a failure belongs to the source whose claim raised it. That source is left out
+of every claim and check of the process for 1, 2, 4 ... 30 s, until its table answers again; no
+lane asks it meanwhile. A database that does not answer at all is not a failure of one source.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from migrator.ledger.work import Clock, StoreEndpoint
 
 LONGEST_WAIT_S: Final = 30.0
 _AWAITED_S: Final = 30.0
-"""A run to the end waits so long for a table that fails."""
+"""With *once*, a run waits so long for a table that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingSource:
-    """A source that could not be claimed from."""
-
     endpoint: StoreEndpoint
     error: StoreError
     since_s: float
-    """When it failed first; monotonic, as the next."""
+    """Of the first failure; monotonic, as ``next_s``."""
     failures: int
     """In a row."""
     next_s: float
-    """When its table is to be asked again."""
+    """When its table is asked again."""
     is_left_out: bool = True
-    """False: its table answers, and the next claim decides."""
+    """False: its table answers; the next claim decides."""
 
 
 class FailingSources:
@@ -46,34 +44,32 @@ class FailingSources:
         self._refused = frozenset[str]()
 
     def all(self) -> Sequence[FailingSource]:
-        """Return those that failed and were not claimed from since, by their sources."""
+        """Return the sources without a claim since they failed, in order of their names."""
         with self._lock:
             return [each for _, each in sorted(self._failing.items())]
 
     def now_s(self) -> float:
-        """Return the monotonic second by which failures are dated."""
         return self._clock.monotonic_s()
 
     def is_left_out(self, source: str) -> bool:
-        """Return whether nothing is to be asked of *source* now."""
         failing = self._failing.get(source)
         return self.is_refused(source) or (failing is not None and failing.is_left_out)
 
     def is_refused(self, source: str) -> bool:
-        """Return whether a check refuses *source*, so that nothing of it is worked on."""
+        """Return whether a preflight check refuses *source*."""
         return source in self._refused
 
     def refuse(self, sources: Collection[str]) -> None:
-        """Leave out *sources*, and no other one for a check's sake, until told otherwise."""
+        """Replace the sources that preflight checks refuse."""
         self._refused = frozenset(sources)
 
     def is_any_awaited(self) -> bool:
-        """Return whether one failed so lately that a run to the end waits for it."""
+        """Return whether, with *once*, the run still waits for a source that failed recently."""
         now_s = self._clock.monotonic_s()
         return any(now_s - each.since_s < _AWAITED_S for each in self.all())
 
     def note_failed(self, endpoint: StoreEndpoint, error: StoreError) -> None:
-        """Leave *endpoint* out: longer each time until it was claimed from."""
+        """Leave *endpoint* out, longer with each failure in a row."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             known = self._failing.get(endpoint.source)
@@ -89,13 +85,13 @@ class FailingSources:
             )
 
     def note_answered(self, source: str) -> None:
-        """The table of *source* answers: have the next claim decide."""
+        """The table of *source* answers again; the next claim decides."""
         with self._lock:
             if (known := self._failing.get(source)) is not None:
                 self._failing[source] = replace(known, is_left_out=False)
 
     def note_claimed(self, source: str) -> None:
-        """A claim of *source* went well, or there is nothing to claim: it fails no longer."""
+        """A claim of *source* succeeded, or it has nothing to claim: forget its failure."""
         if source in self._failing:
             with self._lock:
                 known = self._failing.get(source)
@@ -104,5 +100,4 @@ class FailingSources:
 
 
 def wait_s(failures: int) -> float:
-    """Return after how many seconds a table is asked again that failed so often in a row."""
     return float(min(2 ** min(failures - 1, 10), LONGEST_WAIT_S))

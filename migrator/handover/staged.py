@@ -1,15 +1,15 @@
-"""Staged hand-over: gather an attempt in a queue of our own, then move all of it or nothing.
+"""Staged hand-over: gather an attempt in the lane's staging queue, then move all of it or nothing.
 
-The rules, each of which a crash test would find missing:
+The rules; a crash test fails without any of them:
 
 * the number of an attempt is raised and committed before its first publish;
 * complete means the exact set of row indexes plus the receipt, never a count;
 * ``committing`` is recorded before the one nack that dead-letters the attempt;
-* a commit is believed on one of two proofs only: the receipt came through the router, or the
-  whole attempt was redelivered. An empty queue proves nothing;
-* what is held of a lower attempt than the ledger's is waste and is acknowledged away; a batch
-  or an attempt that the ledger does not know means a restored or cloned database: stop;
-* what is none of the lane's, whoever put it there, goes to the poison queue: it decides nothing.
+* only two proofs decide about a commit: the receipt came through the router, or the whole
+  attempt was redelivered. An empty queue proves nothing;
+* messages of a lower attempt than the ledger's are waste and are acked; a batch or an attempt
+  that the ledger does not know means a restored or cloned database: stop;
+* a message that is not the lane's, from any sender, goes to the poison queue: it decides nothing.
 
 Source: design section 5.2; docs/adr/0001-hand-over-protocol.md.
 """
@@ -33,16 +33,16 @@ from migrator.nservicebus.timeouts import BatchId
 _log = logging.getLogger(__name__)
 
 MAX_WITHOUT_RECEIPT: Final = 2
-"""Batches whose receipt may be on its way; more would hide a router that does not route."""
+"""Batches without a receipt at a time; more would hide a router that does not route."""
 COMPLETE_TIMEOUT_S: Final = 30.0
-"""How long a confirmed attempt may take to come back to our consumer before it is given up."""
+"""From the confirms of an attempt to its last delivery; then it is abandoned."""
 _AGE_LIMIT_S: Final = 1.0
 _USUAL_PART: Final = 0.9
-"""Of the age that the last attempt had at its nack: one that is complete sooner waits for it."""
+"""Of the last attempt's age at its nack; one that is complete sooner waits until then."""
 _MOST_AHEAD_S: Final = 0.5
 _USUAL_S: Final = 1.0
 _LATE_S: Final = 10.0
-"""A receipt that takes longer is told of, and may have no way: all is bound again."""
+"""A receipt that takes longer is logged; bindings may be missing, so all are declared again."""
 _BIND_EVERY_S: Final = 30.0
 
 _UNRESOLVED: Final = (BatchState.COMMITTING, BatchState.DOUBTFUL)
@@ -51,17 +51,17 @@ _MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """An attempt whose receipt is not there yet."""
+    """An attempt without a receipt."""
 
     since_s: float
     rows: int
     began_s: float | None = None
-    """Of its first publish; None: over an earlier link."""
+    """First publish; None: published over an earlier link."""
 
 
 @dataclass(kw_only=True, eq=False)
 class StagedHandOver:
-    """Hands over the staged batches of one lane over one link; dies with the link."""
+    """Hands over the staged batches of one lane over one link."""
 
     batches: Batches
     clock: Clock
@@ -70,10 +70,9 @@ class StagedHandOver:
     receipt_deadline_s: float
     fault: FaultPoint
     max_without_receipt: int = MAX_WITHOUT_RECEIPT
-    """Until the first receipt comes: 1 after a link on which one did not come."""
+    """Until the first receipt; 1 after a link on which a receipt was missing."""
     guard: Callable[[], None] = lambda: None
-    """Called again and again while receipts are waited for; raises when that must end, and may
-    settle receipts meanwhile."""
+    """Called while receipts are awaited; raises to end the wait, and may process receipts."""
 
     def __post_init__(self) -> None:
         self._without_receipt: dict[Attempt, _Commit] = {}
@@ -85,18 +84,17 @@ class StagedHandOver:
         """Rows of the last attempt, and seconds from its first publish until it could be nacked."""
 
     def has_open_commits(self) -> bool:
-        """Return whether a receipt is still on its way."""
         return bool(self._without_receipt)
 
     def hand_over(self, prepared: Prepared) -> Batch | None:
-        """Take one attempt up to its commit; return the batch when it was too slow and abandoned.
+        """Commit one attempt; return the batch if the attempt was too slow and was abandoned.
 
-        The receipt is not awaited here; ``settled`` tells of it later. An abandoned batch is
-        ``claimed`` again and nothing of it can reach a level.
+        The receipt is not awaited here: see ``settled``. An abandoned batch is ``claimed`` again
+        and nothing of it can reach a level.
 
         Raises:
-            TargetUnavailable: The link is gone; the batch's state says where it stopped.
-            HandOverDoubtful: The broker holds what the ledger never sent.
+            TargetUnavailable: The link is lost; the batch's state says where it stopped.
+            HandOverDoubtful: The staging queue contains what the ledger never sent.
             LeaseLost: Stop at once.
         """
         self.staging.move_strays()
@@ -129,16 +127,14 @@ class StagedHandOver:
         return None
 
     def settled(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
-        """Return batches handed over since the last call, each with the rows that went.
+        """Return batches handed over since the last call: batch, rows sent, seconds.
 
-        With each come the seconds from its first publish to its receipt, during which the rows'
-        delays did not run; None for a commit of an earlier link.
-
-        Waits a little for the receipts still out; commits past their deadline become doubtful.
+        The seconds are those from first publish to receipt, during which the rows' delays did
+        not run; None for a commit of an earlier link. Waits up to *wait_s* for missing receipts.
 
         Raises:
             HandOverDoubtful: A receipt contradicts the ledger.
-            ReceiptMissing: One did not come before its deadline; its batch is doubtful.
+            ReceiptMissing: A receipt missed its deadline; its batch is doubtful.
         """
         ends_s = self.clock.monotonic_s() + wait_s
         self.staging.wait_for_event(0.0)
@@ -154,8 +150,8 @@ class StagedHandOver:
     def resolve(self, batch: Batch, rows: frozenset[int]) -> Batch:
         """Find out whether a ``committing`` batch of an earlier process was committed.
 
-        Returns it ``handed_over``, ``claimed`` (the nack never happened), or ``doubtful`` when
-        neither proof came before the deadline.
+        Returns it ``handed_over``, ``claimed`` (it was not nacked), or ``doubtful`` when neither
+        proof came before the deadline.
         """
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
@@ -181,18 +177,18 @@ class StagedHandOver:
         del self._without_receipt[attempt]
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
-            return batch  # found to be back while leftovers of its older attempts were looked at
+            return batch  # its redelivery was noticed while its older attempts were discarded
         event = Event.ALL_REDELIVERED if self._is_complete(attempt, rows) else Event.GIVE_UP
         batch = self.batches.advance(batch, event, self.lease)
         self.fault("staged.resolved")
         return batch
 
     def discard_leftovers(self, quiet_s: float) -> None:
-        """Take away what attempts that were given up left, until nothing comes for *quiet_s*.
+        """Ack what abandoned attempts left in the queue, until nothing comes for *quiet_s*.
 
         Raises:
-            TargetUnavailable: The link is gone; what is left stays where it is.
-            HandOverDoubtful: The broker holds what the ledger never sent.
+            TargetUnavailable: The link is lost; the rest stays in the queue.
+            HandOverDoubtful: The staging queue contains what the ledger never sent.
         """
         ends_s = self.clock.monotonic_s() + quiet_s
         while (left_s := ends_s - self.clock.monotonic_s()) > 0:
@@ -207,7 +203,7 @@ class StagedHandOver:
         return sum(len(each.rows) + each.has_receipt for each in self.staging.held().values())
 
     def _expected_s(self, prepared: Prepared) -> float:
-        """Return how old this attempt will be at its nack, at least, by how the last one went."""
+        """Estimate this attempt's age at its nack from that of the last one; never too high."""
         rows, seconds = self._last
         part = min(len(prepared.messages) / rows, 1.0) * _USUAL_PART
         return min(seconds * part, _MOST_AHEAD_S)
@@ -226,13 +222,12 @@ class StagedHandOver:
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
         """Return whether the delays in the routing keys are too stale to be committed.
 
-        The limit doubles with each attempt abandoned in a row: on a machine that cannot do better,
-        late beats never (docs/adr/0003).
+        The limit doubles with each attempt abandoned in a row (docs/adr/0003): late is better
+        than never.
         """
         return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
 
     def _patience(self, batch: Batch) -> float:
-        """Return by how much limits are stretched for a batch that was too slow before."""
         return float(2 ** self._abandoned.get(batch.id, 0))
 
     def _abandon(self, batch: Batch, event: Event) -> Batch:
@@ -242,7 +237,6 @@ class StagedHandOver:
         return batch
 
     def _await_all(self, attempt: Attempt, rows: frozenset[int], timeout_s: float) -> bool:
-        """Wait until all of an attempt is held; return False when it is not within *timeout_s*."""
         ends_s = self.clock.monotonic_s() + timeout_s
         self._account_for_others(attempt)
         while not self._is_complete(attempt, rows):
@@ -253,7 +247,6 @@ class StagedHandOver:
         return True
 
     def _process_deliveries(self, attempt: Attempt) -> None:
-        """Record the receipts that are here, and acknowledge away what is provably waste."""
         self._note_receipts()
         self._account_for_others(attempt)
 
@@ -263,18 +256,18 @@ class StagedHandOver:
                 self._account_for(other)
 
     def _is_complete(self, attempt: Attempt, rows: frozenset[int]) -> bool:
-        """Return whether all of an attempt is held, the receipt included.
+        """Return whether all of an attempt is unacked here, the receipt included.
 
         Raises:
-            HandOverDoubtful: So many rows are held, but not these.
+            HandOverDoubtful: The number of rows is right, but not the rows.
         """
         mine = self.staging.held().get(attempt)
         if mine is None or len(mine.rows) < len(rows):
             return False
         if mine.rows != rows:
             raise HandOverDoubtful(
-                f"batch {attempt.batch}: the staging queue holds rows of attempt {attempt.number} "
-                "that the ledger does not expect; nothing was moved"
+                f"batch {attempt.batch}: the staging queue contains rows of attempt "
+                f"{attempt.number} that the ledger does not expect; nothing was moved"
             )
         return mine.has_receipt
 
@@ -282,8 +275,8 @@ class StagedHandOver:
         batch = self._known(other.batch)
         if other.number > batch.attempt:
             raise HandOverDoubtful(
-                f"the staging queue holds attempt {other.number} of batch {other.batch}, but the "
-                f"ledger is at attempt {batch.attempt}: was the database restored or cloned? "
+                f"the staging queue contains attempt {other.number} of batch {other.batch}, but "
+                f"the ledger is at attempt {batch.attempt}: was the database restored or cloned? "
                 "Nothing was moved"
             )
         if batch.state in _UNRESOLVED and self._is_all_back(batch):
@@ -291,10 +284,10 @@ class StagedHandOver:
         if other.number < batch.attempt:
             self.staging.discard(other)
         elif batch.lane != self.lease.lane or batch.state is BatchState.HANDED_OVER:
-            self.staging.disown(other)  # all of what was handed over has left: this is a copy
+            self.staging.disown(other)  # a nacked attempt left as a whole: this is a copy
 
     def _set_aside_strays(self) -> None:
-        """Throw out what is provably waste, and move what is none of the lane's."""
+        """Ack what is provably waste; move what is not the lane's to the poison queue."""
         for attempt in tuple(self.staging.held()):
             self._account_for(attempt)
         self.staging.move_strays()
@@ -310,14 +303,13 @@ class StagedHandOver:
         batch = self.batches.find(batch_id)
         if batch is None:
             raise HandOverDoubtful(
-                f"the broker holds messages of batch {batch_id}, which this ledger never had: was "
-                "the database restored or cloned? Nothing was moved"
+                f"the staging queue contains messages of batch {batch_id}, which this ledger "
+                "never had: was the database restored or cloned? Nothing was moved"
             )
         return batch
 
     def _await_receipts(self, allowed: int) -> None:
-        """Wait until at most *allowed* commits are without receipt; overdue ones are doubtful."""
-        self._note_receipts()  # one that contradicts the ledger must stop us here
+        self._note_receipts()  # a receipt that contradicts the ledger must raise here
         while len(self._without_receipt) > allowed:
             self.guard()
             self.staging.wait_for_event(1.0)
@@ -326,7 +318,6 @@ class StagedHandOver:
             self._give_up_overdue()
 
     def _note_receipts(self) -> None:
-        """Record every receipt that is here."""
         for attempt, ago_s in tuple(self.staging.receipts().items()):
             self._note_receipt(attempt, arrived_s=self.clock.monotonic_s() - ago_s)
             self.staging.settle_receipt(attempt)
@@ -344,7 +335,7 @@ class StagedHandOver:
             batch = self.batches.advance(batch, Event.RECEIPT, self.lease)
             commit = self._without_receipt.get(attempt)
             began_s = None if commit is None else commit.began_s
-            # one that was doubtful: nobody waited for it any more
+            # a doubtful batch: its receipt was no longer awaited
             rows = len(self.batches.rows(batch)) if commit is None else commit.rows
             seconds = None if began_s is None else arrived_s - began_s
             self._handed_over.append((batch, rows, seconds))
@@ -353,12 +344,10 @@ class StagedHandOver:
         self._without_receipt.pop(attempt, None)
 
     def _has_receipt(self, attempt: Attempt) -> bool:
-        """Return whether the receipt of an attempt that waited for one is recorded."""
         return attempt not in self._without_receipt
 
     @property
     def receipts_are_late(self) -> bool:
-        """Whether a commit has waited for its receipt for longer than usual."""
         return self._waits_s() > _USUAL_S
 
     def _waits_s(self) -> float:
@@ -366,19 +355,19 @@ class StagedHandOver:
         return now_s - min((each.since_s for each in self._without_receipt.values()), default=now_s)
 
     def late_receipt(self) -> str | None:
-        """Say which commit has been without its receipt for long, and how long it may be."""
+        """Describe the commit that has waited longest; None: none has waited for long."""
         waits_s = self._waits_s()
         if waits_s < _LATE_S:
             return None
         attempt = min(self._without_receipt, key=lambda each: self._without_receipt[each].since_s)
         return (
-            f"no receipt of batch {attempt.batch} for {waits_s:.0f} s, waiting for up to "
-            f"{self.receipt_deadline_s:g} s; if a broker node failed, the broker tries again "
-            "after 3 min"
+            f"no receipt for batch {attempt.batch} for {waits_s:.0f} s, waiting up to "
+            f"{self.receipt_deadline_s:g} s; if a broker node failed, the broker retries after "
+            "3 min"
         )
 
     def _mind_late_receipts(self) -> None:
-        """Bind all again when a receipt is late: a level or the router may have been made anew."""
+        """Declare the bindings again when a receipt is late: a level may have been recreated."""
         now_s = self.clock.monotonic_s()
         late = self.late_receipt()
         if late is None or now_s - self._bound_s < _BIND_EVERY_S:
@@ -407,7 +396,7 @@ class StagedHandOver:
                 del self._without_receipt[attempt]
                 self.batches.advance(self._known(attempt.batch), Event.GIVE_UP, self.lease)
                 raise ReceiptMissing(
-                    f"no receipt for batch {attempt.batch} in {self.receipt_deadline_s:g} s: it is "
-                    "doubtful (`migrator db resolve`), and others go on one by one until a receipt "
-                    "comes; is the router still bound to the levels?"
+                    f"batch {attempt.batch}: no receipt within {self.receipt_deadline_s:g} s; the "
+                    "batch is doubtful (`migrator db resolve`), and batches go one by one until a "
+                    "receipt comes. Check that the router is bound to the delay levels."
                 )

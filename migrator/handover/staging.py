@@ -1,18 +1,18 @@
-"""A lane's staging queue: hold an attempt whole, then dead-letter all of it with one nack.
+"""A lane's staging queue: keep a whole attempt unacked, then dead-letter it with one nack.
 
 Rules (design section 5.2; each was measured or cost a message somewhere):
 
-* every delivery stays unacknowledged until ``discard``, ``commit`` or ``settle_receipt``; what is
-  remembered of it is its tag, by attempt and row, never its body;
-* the nack goes out on the consuming connection, on the one channel whose tags it names: under a
+* every delivery stays unacked until ``discard``, ``commit`` or ``settle_receipt``; only its tag is
+  kept, by attempt and row, never its body;
+* the nack is sent on the consuming connection, on the one channel whose tags it names: under a
   memory alarm the broker stops reading connections that publish;
-* before it, everything unacknowledged up to its tag must be exactly the attempt: ``multiple`` would
-  take along anything else;
-* a quorum queue that loses sight of our node for a moment (a short split of the cluster) takes back
-  what we hold and delivers it again, flagged, on the same channel: the tags held are void, so the
-  link is given up, and the next one finds out what became of each commit;
-* what is not the lane's is moved to the poison queue, and doubts nothing; what cannot be told apart
-  is doubtful and stays where it is.
+* before the nack, everything unacked up to its tag must be exactly the attempt: ``multiple`` would
+  move anything else with it;
+* a quorum queue that loses contact with the consumer's node for a moment (a short split of the
+  cluster) requeues unacked messages and redelivers them on the same channel: their old tags are
+  void, so the link is closed, and the next link finds out the outcome of each commit;
+* a message that is not the lane's is moved to the poison queue and makes nothing doubtful; a
+  message that is there twice is doubtful and stays where it is.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from migrator.rabbitmq.publisher import RECEIPT_INDEX, Publisher
 from migrator.text import counted, grouped
 
 _DELIVERY_LIMIT: Final = 100_000
-"""RabbitMQ 4 drops after 20 by default; every lost connection counts as one delivery."""
+"""The default of RabbitMQ 4 is 20, after which it drops; a lost connection counts as a delivery."""
 _RECEIPTS_PREFETCH: Final = 100
 _MAX_PREFETCH: Final = 65_535
 _FLUSH_S: Final = 1.0
 _LEVEL_FIELDS: Final = tuple(encode_fields({CONFIRMATION_ID: str(n)}) for n in range(BITS))
-"""The header by which the router tells the level, in wire format, by level."""
+"""By level: the header that the router matches, in wire format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneQueues:
-    """Which entities belong to one lane of one ledger."""
+    """Names of the entities of one lane of one ledger."""
 
     ledger_id: str
     lane: Lane
@@ -69,20 +69,19 @@ class LaneQueues:
 
     @property
     def staging(self) -> str:
-        """Name of the staging exchange and queue."""
+        """Name of the exchange and of the queue."""
         return staging_name(self.version, self.ledger_id, self.lane)
 
     @property
     def receipts(self) -> str:
-        """Name of the receipts queue."""
         return receipts_queue(self.ledger_id, self.lane)
 
 
 def declare_staging(admin: AdminSession, queues: LaneQueues) -> None:
-    """Declare and bind a lane's queues and the router; nothing changes when all is there.
+    """Declare and bind a lane's queues and the router.
 
     Raises:
-        EntityMismatch: Something of that name exists with other arguments.
+        EntityMismatch: One exists with other arguments.
         EntityAbsent: The delay levels do not exist.
         AccessRefused: A permission is missing.
     """
@@ -98,7 +97,7 @@ def declare_staging(admin: AdminSession, queues: LaneQueues) -> None:
 
 
 def staging_arguments(version: DelaysVersion) -> dict[str, str | int]:
-    """Return the arguments of a staging queue; no dead-letter key: the native one must survive."""
+    """Return the arguments of a staging queue; without a dead-letter key, messages keep theirs."""
     return _quorum() | {
         "x-dead-letter-exchange": router_exchange(version),
         "x-dead-letter-strategy": "at-least-once",
@@ -131,7 +130,7 @@ class _HeldAttempt:
 
 @dataclass(slots=True)
 class _Receipts:
-    """Tags of an attempt's receipt, which may come more than once, and when the first was read."""
+    """Tags of an attempt's receipt, which may come more than once; when the first was read."""
 
     tags: list[int] = field(default_factory=list)
     read_s: float = field(default_factory=time.monotonic)
@@ -165,13 +164,12 @@ class RabbitStaging:
         self._publisher = publisher
         self._queues = queues
         self.bind_again = declare
-        """Implements ``Staging.bind_again``."""
         self._held: dict[Attempt, _HeldAttempt] = {}
         self._known_begin, self._known_attempt = "", Attempt(batch=BatchId(0), number=0)
-        """How the tags of the attempt begin that was delivered last; most go on with it."""
+        """Tag prefix of the attempt delivered last; most tags repeat it."""
         self._published: set[Attempt] = set()
         self._committed: set[Attempt] = set()
-        """Nacked over this link, and without a receipt yet."""
+        """Nacked over this link, without a receipt."""
         self._receipts: dict[Attempt, _Receipts] = {}
         self._doubtful: str | None = None
         self._poison = poison
@@ -185,7 +183,6 @@ class RabbitStaging:
         )
 
     def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
-        """Put all messages and then the receipt into the queue; see ``Staging``."""
         settled, count = PublishResult(), 0
 
         def encoded() -> Iterator[list[EncodedMessage]]:
@@ -201,13 +198,12 @@ class RabbitStaging:
         self._publisher.publish(attempt, encoded(), settled)
         if settled.returned or len(settled.confirmed) != count:
             raise TargetUnavailable(
-                f"batch {attempt.batch}: {self._queues.staging} did not take all of the attempt "
+                f"batch {attempt.batch}: {self._queues.staging} did not accept the whole attempt "
                 f"({len(settled.confirmed)} of {count} confirmed, "
                 f"{len(settled.returned)} returned); abandon it"
             )
 
     def held(self) -> Mapping[Attempt, Held]:
-        """Return what is held now, by attempt; the row sets are live views."""
         self._raise_doubtful()
         return {
             attempt: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
@@ -215,17 +211,14 @@ class RabbitStaging:
         }
 
     def receipts(self) -> Mapping[Attempt, float]:
-        """Return the attempts whose receipt arrived behind the router, each with how long ago."""
         self._raise_doubtful()
         now_s = time.monotonic()
         return {attempt: now_s - found.read_s for attempt, found in self._receipts.items()}
 
     def wait_for_event(self, timeout_s: float) -> None:
-        """Serve the connections until something arrives, or the timeout; see ``Staging``."""
         self._connection.loop.wait_for_event(timeout_s)
 
     def discard(self, attempt: Attempt) -> None:
-        """Acknowledge away, one by one, everything held of an abandoned attempt."""
         self._published.discard(attempt)
         found = self._held.pop(attempt, None)
         if found is not None:
@@ -233,7 +226,6 @@ class RabbitStaging:
                 self._connection.send(self._channel.basic_ack, tag)
 
     def disown(self, attempt: Attempt) -> None:
-        """Take everything held of an attempt for strays: it cannot be the lane's any more."""
         found = self._held.pop(attempt, _HeldAttempt())
         begin = tag_of_rows(self._queues.ledger_id, attempt)
         for row_index, tag in found.tags.items():
@@ -243,14 +235,12 @@ class RabbitStaging:
             self._strays.note(found.receipt_tag, app_id)
 
     def move_strays(self) -> None:
-        """Move what is not the lane's to the poison queue, as far as it was read whole."""
         for strays in (self._strays, self._stray_receipts):
             if strays:
                 strays.ask_for_whole()
                 self._poison.move(strays)
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
-        """Dead-letter the whole attempt with one nack: all of it or none."""
         self._connection.loop.check()
         found = self._held.get(attempt, _HeldAttempt())
         self._assert_alone(attempt, found, rows)
@@ -263,7 +253,6 @@ class RabbitStaging:
         self._connection.flush(_FLUSH_S)
 
     def settle_receipt(self, attempt: Attempt) -> None:
-        """Acknowledge a receipt; unknown ones are ignored."""
         self._published.discard(attempt)
         self._committed.discard(attempt)
         for tag in self._receipts.pop(attempt, _Receipts()).tags:
@@ -282,7 +271,7 @@ class RabbitStaging:
         )
 
     def _on_cancel(self, queue: str) -> None:
-        self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
+        self._connection.loop.fail(TargetUnavailable(f"the broker ended the consumer of {queue}"))
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
@@ -318,7 +307,7 @@ class RabbitStaging:
         if found.tags.keys() != rows or found.receipt_tag is None:
             raise HandOverDoubtful(
                 f"batch {attempt.batch}: {counted(len(found.tags), 'row is', 'rows are')} "
-                f"held, {grouped(len(rows))} and a receipt were expected; nothing was sent"
+                f"unacked, {grouped(len(rows))} and a receipt were expected; nothing was sent"
             )
         self._raise_doubtful()
         for other, held in self._held.items():
@@ -332,7 +321,7 @@ class RabbitStaging:
 
     def _on_staged(self, tag: int, is_redelivered: bool, app_id: str | None) -> None:
         own = self._own_row(app_id)
-        # all of a nacked attempt left by the nack: what comes after it is a copy
+        # the nack moved all of its attempt: a later message of it is a copy
         if own is None or (own[0] in self._committed and not is_redelivered):
             self._strays.note(tag, app_id)
             return
@@ -348,12 +337,12 @@ class RabbitStaging:
         if is_redelivered and (not is_new or attempt in self._published):
             self._connection.loop.fail(
                 TargetUnavailable(
-                    f"{self._queues.staging} delivers again what we held (its leader lost contact "
-                    "with our node); the outcome is looked up over a new connection"
+                    f"{self._queues.staging} redelivers unacked messages (its leader lost contact "
+                    "with the consumer's node); their outcome is found out over a new connection"
                 )
             )
         elif not is_new:
-            self._doubt(f"{self._queues.staging} holds {app_id!r} twice")
+            self._doubt(f"{self._queues.staging} contains {app_id!r} twice")
 
     def _on_receipt(self, tag: int, _is_redelivered: bool, app_id: str | None) -> None:
         own = self._own_row(app_id)
@@ -364,7 +353,7 @@ class RabbitStaging:
         self._receipts.setdefault(attempt, _Receipts()).tags.append(tag)
 
     def _own_row(self, app_id: str | None) -> tuple[Attempt, int | None] | None:
-        """Return which row of which attempt of ours it is, None for a receipt; None: a stray."""
+        """Return the attempt and the row (None: its receipt); None: a stray."""
         begin, _, last = (app_id or "").rpartition(".")
         if begin == self._known_begin and last.isascii() and last.isdecimal() and len(last) < 10:
             return self._known_attempt, int(last)

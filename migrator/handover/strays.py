@@ -1,12 +1,12 @@
-"""Messages in a lane's own queues that are none of the lane's: they are moved whole, and reported.
+"""Strays, messages in a lane's queues that are not the lane's: moved whole, and logged.
 
-Anybody may put a message into a queue of ours. Rules of this file:
+Any sender may put a message into a lane's queues. Rules of this file:
 
-* a stray is acked only once the poison queue has confirmed a copy of it, byte for byte;
-* of what a lane consumes only the tag is read, so a stray goes back to its queue once, and is read
-  whole when it is delivered again;
-* that also gives it a higher delivery tag, so that no nack of an attempt can take it along;
-* bodies in memory are bounded in bytes: one for which there is no room goes back once more.
+* a stray is acked only after the poison queue has confirmed a copy of it, byte for byte;
+* a lane reads only the tag of a message, so a stray is requeued once and read whole when it is
+  delivered again;
+* that also gives it a higher delivery tag, so that no nack of an attempt covers it;
+* bodies in memory are bounded in bytes: a stray for which there is no room is requeued again.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Stray:
 
 
 class StraysOfQueue:
-    """The strays that one consumer was delivered; callbacks of the connection only note them."""
+    """The strays that one consumer received; callbacks of the connection only note them."""
 
     def __init__(self, connection: Connection, channel: Any, queue: str) -> None:
         self.queue = queue
         self.wanted: set[str | None] = set()
-        """Application ids of messages that are to be read whole."""
+        """Application ids of messages to be read whole."""
         self._connection = connection
         self._channel = channel
         self._seen: list[tuple[int, str | None]] = []
@@ -79,19 +79,19 @@ class StraysOfQueue:
         return bool(self._seen or self._whole)
 
     def note(self, tag: int, app_id: str | None) -> None:
-        """Note a stray of which only its tag and *app_id* were read."""
+        """Note a stray that was not read whole."""
         self._seen.append((tag, app_id))
 
     def choose(self, _properties: bytes, body_bytes: int) -> Keep:
-        """Choose to keep a stray whole, if there is room; else it is as if it came anew."""
+        """Keep a stray whole if there is room; else it counts as delivered for the first time."""
         if self._whole_bytes >= self._connection.prefetch_bytes:
-            self._at_a_time = 1  # the others are as large, perhaps
+            self._at_a_time = 1  # the others may be as large
             return Keep.COUNT
         self._whole_bytes += body_bytes
         return Keep.ALL
 
     def note_whole(self, found: Delivered) -> None:
-        """Note a stray that was delivered again, with all that is in it."""
+        """Note a redelivered stray that was read whole."""
         self._whole.append(
             Stray(
                 tag=found.tag,
@@ -102,10 +102,10 @@ class StraysOfQueue:
         )
 
     def ask_for_whole(self) -> None:
-        """Give strays back, so that they are delivered again and read whole.
+        """Requeue strays, so that they are delivered again and read whole.
 
         Raises:
-            TargetUnavailable: The connection is gone; they are back in their queue.
+            TargetUnavailable: The connection was lost; the broker requeues them.
         """
         room = max(self._at_a_time - len(self._whole), 0)
         asked, self._seen = self._seen[:room], self._seen[room:]
@@ -113,7 +113,7 @@ class StraysOfQueue:
             self._give_back(tag, app_id)
 
     def clear_below(self, tag: int) -> None:
-        """Give every stray back whose delivery tag is below *tag*; raises as above."""
+        """Requeue every stray with a delivery tag below *tag*; raises as above."""
         for seen_tag, app_id in self._seen:
             if seen_tag < tag:
                 self._give_back(seen_tag, app_id)
@@ -124,11 +124,10 @@ class StraysOfQueue:
         self._keep([each for each in self._whole if each.tag > tag])
 
     def whole(self) -> Sequence[Stray]:
-        """Return those that can be moved."""
         return tuple(self._whole)
 
     def ack(self, strays: Collection[Stray]) -> None:
-        """Ack *strays*, which are safe elsewhere; raises as above."""
+        """Ack *strays* after their copies were confirmed; raises as above."""
         for each in strays:
             self._connection.send(self._channel.basic_ack, each.tag)
         tags = {each.tag for each in strays}
@@ -148,7 +147,7 @@ class StraysOfQueue:
 
 
 class PoisonQueue:
-    """Keeps what is not the lane's; one for each ledger."""
+    """The queue to which strays are moved; one for each ledger."""
 
     def __init__(
         self, settings: ConnectionSettings, ledger_id: str, guard: Callable[[], None]
@@ -157,14 +156,14 @@ class PoisonQueue:
         self._settings = settings
         self._guard = guard
         self._again_s = float("-inf")
-        """When the next try may be, after one in vain."""
+        """Monotonic time of the next try, after a failed one."""
         self._log_again_s = float("-inf")
 
     def move(self, strays: StraysOfQueue) -> None:
-        """Move the strays that were read whole, and log it; what fails is tried again later.
+        """Move the strays that were read whole; log it. A failed move is repeated later.
 
         Raises:
-            TargetUnavailable: The connection of *strays* is gone.
+            TargetUnavailable: The connection of *strays* was lost.
         """
         found = strays.whole()
         if not found or time.monotonic() < self._again_s:
@@ -176,8 +175,8 @@ class PoisonQueue:
             return
         strays.ack(found)
         _log.error(
-            "messages that are not migrator's were in its queue; they were moved: find out who "
-            "sent them, and empty the queue they are in now",
+            "moved messages that are not migrator's out of its queue; find out who sent them, and "
+            "empty the queue they are in now",
             extra={
                 "action": "strays_moved",
                 "queue": strays.queue,
@@ -211,7 +210,7 @@ class PoisonQueue:
         finally:
             loop.close()
         if result.returned or len(result.confirmed) < len(strays):
-            raise TargetUnavailable(f"{self.name} does not take messages")
+            raise TargetUnavailable(f"{self.name} does not accept messages")
 
     def _copies(self, strays: Sequence[Stray]) -> Iterator[EncodedMessage]:
         for number, each in enumerate(strays):
@@ -226,8 +225,7 @@ class PoisonQueue:
             return
         self._log_again_s = now_s + _LOG_EVERY_S
         _log.error(
-            "messages that are not migrator's are in its queue, and cannot be moved; it is tried "
-            "again",
+            "messages that are not migrator's are in its queue and cannot be moved; retrying",
             extra={
                 "action": "strays_not_moved",
                 "queue": strays.queue,
@@ -238,5 +236,5 @@ class PoisonQueue:
 
 
 def _any_of_them(_method: Any, _properties: Any) -> str:
-    """Return what all copies are known by: once one is returned, none counts."""
+    """Return one identity for all copies: if one is returned, none counts as confirmed."""
     return "stray"

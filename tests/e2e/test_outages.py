@@ -144,7 +144,7 @@ def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vho
         vhost.node.lose_sight_of_consumers(rig.broker_url, queue)
     wait_until(rig.is_done, what="the end")
     said = rig.stop(process)
-    print(f"noticed {said.count('delivers again what we held')} of 6 times")
+    print(f"noticed {said.count('redelivers unacked messages')} of 6 times")
     nothing_lost_or_doubled(rig, rows)
     assert rig.is_done()
 

@@ -55,7 +55,7 @@ def test_a_level_is_filled_at_half_of_what_it_lets_go_of(
     rig.keep_exchange_cost(0.001)
     rig.insert(rows_for_level_22(2400))
     process = rig.start("run", "--endpoint", "Sales", "--once")
-    paced = f"paced: level 22 lets go of {lets_go}/s"
+    paced = f"paced: level 22 releases {lets_go}/s"
     wait_until(lambda: paced in rig.doing(), what="a word of the pace")
     assert "paced: level 22" in rig.must("status")  # while it still is: it takes ten seconds
     assert rig.finish(process).returncode == 0

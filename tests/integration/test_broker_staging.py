@@ -283,7 +283,7 @@ def test_an_attempt_given_out_again_on_our_channel_ends_the_link(
         rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
         if when == "nacked":
             link.staging().commit(an_attempt(), rows)  # names what the queue took back already
-        with pytest.raises(TargetUnavailable, match="delivers again what we held"):
+        with pytest.raises(TargetUnavailable, match="redelivers unacked messages"):
             link.idle(30)
     with opened(link_settings(url), lane=lane) as link:
         staging = link.staging()
@@ -358,7 +358,7 @@ def test_a_nack_cut_at_any_byte_is_one_of_two_outcomes(
 
 def test_a_second_owner_is_refused_by_the_guard(url: str, link: RabbitLink, lane: int) -> None:
     """While one link is open, another of its lane is refused, whatever for; later it gets it."""
-    refused = pytest.raises(TargetUnavailable, match=f"another process still holds lane {lane}")
+    refused = pytest.raises(TargetUnavailable, match=f"another process still owns lane {lane}")
     with refused, opened(link_settings(url), lane=lane, patience_s=0):
         pass
     with opened(link_settings(url), lane=lane + 1000) as other_lane:
@@ -386,7 +386,7 @@ def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> No
             for attempt in range(1, 6):
                 staging.publish(an_attempt(attempt=attempt), chunks(_messages(300)))
 
-        with pytest.raises(TargetUnavailable, match="did not take all of the attempt"):
+        with pytest.raises(TargetUnavailable, match="did not accept the whole attempt"):
             publish_more()
 
 
@@ -402,7 +402,7 @@ def test_whoever_touches_a_staging_queue_ends_the_link(url: str, lane: int) -> N
         staging = link.staging()
         _stage(staging, an_attempt(attempt=2), _messages(3))
         channel.queue_delete(name)
-        with pytest.raises(TargetUnavailable, match=r"ended our consumer on migrator\.staging"):
+        with pytest.raises(TargetUnavailable, match=r"ended the consumer of migrator\.staging"):
             await_staging(staging, lambda: False)
         channel.queue_declare(name, durable=True)
     with (

@@ -432,7 +432,7 @@ def test_overdue_rows_do_not_wait_for_receipts(*, is_interrupted: bool, may_clai
         assert world.broker.delivered[overdue.id] == 1
     else:
         assert sent_at is None
-    assert "no receipt of batch 1 for" in told[-1]
+    assert "no receipt for batch 1 for" in told[-1]
 
 
 GONE = {"Gone": Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")}
@@ -629,7 +629,7 @@ def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
     assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
     assert 10 <= world.clock.elapsed < 15
     (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
-    assert "no receipt of batch 1 for 10 s, waiting for up to 60 s" in told.waits_for  # type: ignore[attr-defined]
+    assert "no receipt for batch 1 for 10 s, waiting up to 60 s" in told.waits_for  # type: ignore[attr-defined]
 
 
 def test_after_a_receipt_that_does_not_come_others_go_on_one_by_one(
@@ -799,7 +799,7 @@ def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
 
 @pytest.mark.parametrize("mode", FAULTS)
 def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
-    """600 rows that all enter level 6 take it 0.42 s to let go of, and half of that is used."""
+    """600 rows that all enter level 6 take it 0.42 s to release, and half of that is used."""
     world = World(rows=0, batch=100)
     world.ledger = MemoryLedger([timeout(n, 64.0) for n in range(600)])
     _, _, parts = world.process(mode)
@@ -809,7 +809,7 @@ def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
     taken_s = 500 * 7 * 1e-4 / FRACTION  # the last batch waits for those before it
     assert world.clock.elapsed == pytest.approx(taken_s, abs=0.2)
     assert sum(waits) == pytest.approx(taken_s, abs=0.2)
-    assert "paced: level 06 lets go of 1429/s" in said
+    assert "paced: level 06 releases 1429/s" in said
 
 
 @pytest.mark.parametrize("mode", FAULTS)

@@ -130,7 +130,7 @@ def test_a_full_second_is_left_out() -> None:
     found = pacer.book(load([32] * 500), now_s=32.5, latest_s=NEVER_S)
     assert (found.start_s, found.reason) == (
         33.0,
-        "all levels together let go as fast as the broker can",
+        "all levels together release as fast as the broker can",
     )
 
 
@@ -148,7 +148,7 @@ def test_a_wait_has_its_reason() -> None:
     pacer = Pacer()
     pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
     found = pacer.book(load([64] * 100), now_s=0.0, latest_s=NEVER_S)
-    assert found.reason == "level 06 lets go of 1429/s"
+    assert found.reason == "level 06 releases 1429/s"
     assert found.start_s == pytest.approx(100 * 7 * EXCHANGE_COST_S / FRACTION)
 
 

@@ -469,7 +469,7 @@ def test_a_lane_that_another_connection_has_is_left_for_the_next_one(
 
     def recover(opened: Opened) -> None:
         if opened.lane == 0:
-            raise LaneGuarded("another process still holds lane 0 on the broker")
+            raise LaneGuarded("another process still owns lane 0 on the broker")
 
     monkeypatch.setattr(Opened, "recover", recover)
     bench = make(5)
