@@ -1,13 +1,16 @@
-"""Stored rows that get due: claimed, put into the outbox, and settled once they were answered.
+"""Stored rows that get due: claimed, put into the outbox, and completed once each has an answer.
 
-Rules of this file: a row is claimed (it leaves the legacy table for the ledger) before it is
-sent, so that no second program sends it; the batch is ``publishing`` before its first row is;
-what its destination does not take is parked in the ledger; a claim writes even where it finds
-nothing, so a look that leaves no trace comes before it; what is committed and not in hand (an
-earlier session's, or one whose answer was lost) is looked for before anything new is claimed; a
-batch in hand is settled once, when each of its rows has an answer. ``Poller`` runs in one
-background thread, in order, so that the thread that serves the broker, which has ``DueRows``,
-never waits for the database. Source: docs/adr/0006-dispatcher-claims.md.
+Rules of this file:
+
+* a row is claimed (it leaves the legacy table for the ledger) before it is sent, so that no other
+  program sends it; its batch is ``publishing`` before the first row is sent;
+* a row whose destination does not accept it is parked in the ledger;
+* a claim writes even if it finds nothing, so a read comes before it;
+* open batches that no session works on (of an earlier session, or a claim whose answer was lost)
+  are resumed before any new claim;
+* a batch is completed once, when each of its rows has an answer;
+* ``Poller`` runs in one background thread, in order; the thread that serves the broker, with
+  ``DueRows``, never waits for the database. Source: docs/adr/0006-dispatcher-claims.md.
 """
 
 from __future__ import annotations
@@ -56,62 +59,54 @@ from migrator.stores.sql.claims import SqlClaims
 _log = logging.getLogger(__name__)
 
 _DUE_TIMES_AGAIN_S: Final = 600.0
-"""After rows that were read in the right zone."""
+"""After a reading that proved the time zone."""
 _DUE_TIMES_AT_REST_S: Final = 10.0
-"""While there is nothing to claim; before a claim they are read in any case."""
+"""While there is nothing to claim; each claim checks them first."""
 LONGEST_PAUSE: Final = timedelta(seconds=1.5)
-"""Between two looks, unless they are wanted less often. A row that was there at the last look is
-known before it is due. One that another program writes meanwhile, due at once, is late by that
-much: less than the two seconds that docs/promise.md allows, with half a second to send it."""
+"""Between two polls, unless the interval is longer. Only a row that another program writes due at
+once is late by it: less than the two seconds of docs/promise.md, with half a second to send it."""
 _MOST_BATCHES: Final = 8
-"""Claimed and not settled; more would only wait here instead of in the store."""
+"""Claimed and not completed; more would only wait here instead of in the store."""
 _PRUNE_EVERY_S: Final = 60.0
 _PRUNE_AGAIN_S: Final = 5.0
-"""One call forgets so much and no more."""
+"""After a call that found old rows; one call is bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A batch that is ours to send."""
-
     batch: Batch
     rows: Sequence[StoredRow]
-    """Those to be sent, in no order."""
+    """The rows to send, unordered."""
     was_full: bool
-    """There may be more rows that are due."""
+    """The store may have more due rows."""
 
 
 @dataclass(slots=True)
 class Sending:
-    """A batch whose rows are being sent; outlives the link, so that none is sent twice."""
+    """A batch being sent; it outlives the link, so that no row is sent twice."""
 
     batch: Batch
     waiting: set[int] = field(default_factory=set)
     """Row indexes without an answer."""
     answered: set[int] = field(default_factory=set)
-    """Row indexes that need not be sent again, whatever happens to the link."""
+    """Row indexes that need not be sent again, even over another link."""
     returned: dict[int, tuple[str, Unreachable]] = field(default_factory=dict)
-    """Rows that no queue took, with where they were sent, and the reason: they are nowhere but in
-    the ledger."""
+    """By row index: destination and reason, of rows that no queue accepted."""
     unfit: list[Quarantine] = field(default_factory=list)
-    """Rows that the broker will never take."""
+    """Rows that the broker can never accept."""
     begun_s: float = 0.0
-    """When this process first saw it, by its monotonic clock."""
+    """When this process first saw the batch; monotonic."""
     reached: set[str] = field(default_factory=set)
-    """Destinations that took a message."""
 
     def note_sent(self, item: StoredRow) -> None:
-        """The broker confirmed *item*."""
         self._note(item.row)
         self.reached.add(item.message.destination)
 
     def note_returned(self, item: StoredRow, why: Unreachable) -> None:
-        """The broker did not take *item*, and may do so later."""
         self._note(item.row)
         self.returned[item.row.row_index] = item.message.destination, why
 
     def note_unfit(self, row: StoredTimeout, reason: Reason, detail: str) -> None:
-        """The broker will never take *row*."""
         self._note(row)
         self.unfit.append(
             Quarantine(row_index=row.row_index, timeout_id=row.id, reason=reason, detail=detail)
@@ -124,7 +119,7 @@ class Sending:
 
 @dataclass(kw_only=True)
 class Poller:
-    """Claims and settles for one endpoint; used by one thread at a time."""
+    """Claims and completes batches of one endpoint; used by one thread at a time."""
 
     endpoint: StoreEndpoint
     run: RunId
@@ -135,30 +130,28 @@ class Poller:
     routes: RabbitRoutes
     clock: Clock
     every: timedelta
-    """How often rows are looked for while there are some; less often while there are none."""
+    """Between two polls; longer while there are no rows."""
     look_ahead: timedelta
-    """Rows due within this are claimed, and wait in memory."""
+    """Rows due within this are claimed and wait in memory."""
     max_rows: int
     max_bytes: int
     remember: timedelta
-    """How long a dispatched timeout is remembered, so that a redelivered message is known."""
+    """How long the ledger keeps dispatched rows, to recognise redelivered messages."""
     conversion: BrokerLimits
     fault: FaultPoint
     read_due_times: Callable[[StoreEndpoint], DueTimeReading]
-    """Asked before the first claim, and now and then after that."""
 
     def __post_init__(self) -> None:
         self._due_times_at_s = float("-inf")
         self._look_at_s = self._load_at_s = float("-inf")
         self.pause = self.every
-        """Until the next look, by what the last one saw."""
+        """Until the next poll."""
         self.sending: dict[BatchId, Sending] = {}
-        """Batches that are being sent, by what this process knows; the broker's thread has it."""
+        """Used by the thread that serves the broker."""
         self.late = LateAnswers[str]()
-        """Rows that were sent to destinations that answer nothing; links listen on."""
+        """Rows sent to destinations that have not answered."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
         self.conversion = replace(self.conversion, frame_max_bytes=frame_max_bytes)
 
     # ── claiming ────────────────────────────────────────────────────────────────────────────
@@ -170,10 +163,7 @@ class Poller:
         answered: Mapping[BatchId, Collection[int]],
         but_for: Collection[BatchId] = (),
     ) -> Sequence[Claimed]:
-        """Return what is claimed and not settled, ready to be sent but for rows *answered*.
-
-        Batches *but_for* are in somebody's hands already.
-        """
+        """Return open batches, except *but_for*, with their rows to send, except *answered*."""
         self.held.load(self.clock.now())
         self._load_at_s = self.clock.monotonic_s() + LOAD_EVERY_S
         return [
@@ -183,10 +173,10 @@ class Poller:
         ]
 
     def claim_due(self, lease: Lease) -> Sequence[Claimed]:
-        """Claim the soonest due rows; empty when none is due within the look-ahead.
+        """Claim the soonest rows due within the look-ahead.
 
-        What is due already never shares a batch with what is not: the batch would stay open for
-        as long, and a crash would send all of it again.
+        Due and future rows never share a batch: it would stay open for long, and a crash would
+        send all of it again.
         """
         self.held.free(self.late.take_heard())
         found = self._unparked(lease)
@@ -204,7 +194,7 @@ class Poller:
         return found
 
     def _unparked(self, lease: Lease) -> list[Claimed]:
-        """Claim parked rows that may go on, and look at some destinations from time to time."""
+        """Claim parked rows of reachable destinations; check some destinations at intervals."""
         now = self.clock.now()
         if self.clock.monotonic_s() >= self._look_at_s:
             self._try_held(now)
@@ -221,9 +211,9 @@ class Poller:
         return [] if batch is None else [self._prepared(batch, lease)]
 
     def _look_ahead(self, lease: Lease, now: datetime) -> bool:
-        """Return whether a row is due within the look-ahead, and choose the next pause.
+        """Return whether a row is due within the look-ahead; choose the next pause.
 
-        That grows only while no row gets due within it and the look-ahead behind it.
+        The pause grows only while no row is due within the look-ahead and a longer pause.
         """
         longer = min(self.pause * 2, max(LONGEST_PAUSE, self.every))
         soon, later = (
@@ -235,15 +225,14 @@ class Poller:
         return soon in found
 
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Sequence[Claimed]:
-        """Claim exactly these rows, as far as they exist and are due; empty when there is none."""
         until = self.clock.now() + self.look_ahead
         claimed = self._claim(lease, until=until, only=ids)
         return () if claimed is None else (claimed,)
 
     def _check_due_times(self, *, again_s: float = 0.0) -> None:
-        """Refuse to claim while due times are of another zone than they are read in.
+        """Refuse to claim while due times are read in the wrong time zone.
 
-        Where no row can tell, the next call with *again_s* reads them anew after so long.
+        If no row proves the zone, the next call with *again_s* reads them again after so long.
         """
         now_s = self.clock.monotonic_s()
         if now_s < self._due_times_at_s + again_s:
@@ -318,13 +307,12 @@ class Poller:
         lost: Mapping[int, tuple[str, Unreachable]],
         lease: Lease,
     ) -> Batch:
-        """Park rows for destinations that take no messages, quarantine those no broker takes."""
         if unfit:
             self.batches.quarantine(batch, unfit, lease)
         return self.held.park(batch, lost, lease, now=self.clock.now()) if lost else batch
 
     def _try_held(self, now: datetime) -> None:
-        """Ask whether held destinations can be reached again; wait longer where they cannot."""
+        """Check some parked destinations; those still unreachable wait longer."""
         now_s = self.clock.monotonic_s()
         if now_s >= self._load_at_s:
             self.held.load(now)
@@ -342,7 +330,6 @@ class Poller:
     # ── settling ────────────────────────────────────────────────────────────────────────────
 
     def settle(self, sending: Sending, lease: Lease) -> None:
-        """Record that every row of a batch was answered; what the broker returned goes back."""
         self.fault("dispatch.confirmed")
         batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
         self.routes.forget({QueueName(name) for name, _ in sending.returned.values()})
@@ -353,54 +340,49 @@ class Poller:
 
 @dataclass(kw_only=True)
 class DueRows:
-    """The batches that one session has in hand."""
-
     context: LinkContext
     poller: Poller
     receiver: Receiver
-    """Settles control messages."""
     background: Executor
     settled: Callable[[int, float], None]
-    """Told of each batch that is: rows sent, and seconds since they were claimed."""
+    """Called for each completed batch: rows sent, and seconds since its claim."""
     most_bytes: int
-    """Bodies of claimed batches that are in memory; the last one may exceed it."""
+    """Bodies of claimed batches in memory; the last batch may exceed it."""
 
     def __post_init__(self) -> None:
         self._control: deque[Delivery] = deque()
         self._claim: Future[Sequence[Claimed]] | None = None
-        """The claim that is under way."""
         self._claimed_for: Sequence[Delivery] = ()
-        """The control messages that asked for it."""
+        """The control messages that named the rows of that claim."""
         self._settling: dict[BatchId, Future[None]] = {}
         self._active: set[BatchId] = set()
         self._may_have_left = True
         self._claims_in_vain = False
-        """The last claim failed; that what is left can be looked for does not mend it."""
+        """The last claim failed; a successful read of open batches does not change that."""
         self._backoff = new_backoff(self.context.time.monotonic_s)
         self.error: MigratorError | None = None
-        """What keeps the store from doing its part; it is tried again."""
+        """The last error of the store; the work is repeated."""
         self._next_poll_s = float("-inf")
         self._is_awaited = False
-        """Rows may have been written since the last look began."""
+        """Rows may have been written since the last poll began."""
         self._next_prune_s = self.context.time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
         """The store has answered this session."""
 
     @property
     def pending(self) -> Sequence[Future[object]]:
-        """What the background is working on."""
         claim = () if self._claim is None else (self._claim,)
         return (*claim, *self._settling.values())
 
     def is_busy(self, *, may_take: bool) -> bool:
-        """Return whether anything is under way; while draining, what cannot be done is left."""
+        """Return whether there is work; while draining, work that cannot be done does not count."""
         if self._active or (self._claim is not None and not may_take):
             return True
         return bool(self._control) if may_take else self._may_have_left and self.error is None
 
     @property
     def next_poll_in_s(self) -> float | None:
-        """When to look next; None: something else has to happen first."""
+        """None: something else has to happen before the next poll."""
         if self._claim is not None or self.error is not None or self._is_full:
             return None
         return max(self._next_poll_s - self._now_s(), 0.0)
@@ -412,36 +394,27 @@ class DueRows:
         return len(self._active) >= _MOST_BATCHES or body_bytes >= self.most_bytes
 
     def add_control(self, delivery: Delivery) -> None:
-        """Have the row dispatched that a control message names."""
         self._control.append(delivery)
 
     def look_soon(self) -> None:
-        """Look again as soon as while there are rows: some may have just been written."""
+        """Poll after the shortest pause: rows may have just been written."""
         self._is_awaited = True
         self._next_poll_s = min(
             self._next_poll_s, self._now_s() + self.poller.every.total_seconds()
         )
 
     def finish(self) -> None:
-        """Take up what was claimed, and forget what was settled.
-
-        Raises:
-            LeaseLost: The lane is somebody else's.
-        """
         self._finish_claim()
         self._finish_settling()
 
     def sending(self, item: StoredRow) -> Sending:
-        """Return what is known of the batch of *item*."""
         return self.poller.sending[item.batch]
 
     def settle_answered(self, items: Sequence[Item]) -> None:
-        """Settle the batches of *items* of which every row has an answer now."""
         for batch in {item.batch for item in items if isinstance(item, StoredRow)}:
             self._settle_if_answered(self.poller.sending[batch])
 
     def begin(self, *, may_take: bool) -> None:
-        """Begin with the next claim, unless one is under way or just failed."""
         if self._claim is not None or not self._backoff.is_over:
             return
         if self._may_have_left:
@@ -455,7 +428,7 @@ class DueRows:
             self._claim = self.background.submit(self._poll)
 
     def _begin_looking_back(self) -> None:
-        """Take up what is claimed and in nobody's hands: an earlier session's, or a lost answer."""
+        """Resume open batches of an earlier session, or of a claim whose answer was lost."""
         sending, active = self.poller.sending, frozenset(self._active)
         answered = {batch: frozenset(known.answered) for batch, known in sending.items()}
         look = self.poller.left_open
@@ -463,7 +436,6 @@ class DueRows:
         self._claim = self.background.submit(look, lease, answered=answered, but_for=active)
 
     def _poll(self) -> Sequence[Claimed]:
-        """Run in the background."""
         self.context.time.read()
         if self._now_s() >= self._next_prune_s:
             poller, lease = self.poller, self.context.lease
@@ -472,7 +444,7 @@ class DueRows:
         return self.poller.claim_due(self.context.lease)
 
     def _begin_control(self) -> None:
-        """Claim the rows that control messages name; what is not due is the poller's."""
+        """Claim the due rows that control messages name; the poller claims the others later."""
         ids: dict[TimeoutId, None] = {}
         understood: list[Delivery] = []
         for delivery in next_chunk(self._control):
@@ -516,7 +488,7 @@ class DueRows:
             self._note_polled(found)
 
     def _look_back_after(self, exc: MigratorError) -> None:
-        """Try again after a pause; whatever was committed before *exc* has to be found first."""
+        """Pause; then look for what was committed before *exc*, before any new claim."""
         self._backoff.failed()
         self.error = exc
         self._may_have_left = True
@@ -524,7 +496,7 @@ class DueRows:
     def _note_looked_back(self) -> None:
         self._may_have_left = False
         for batch in [known for known in self.poller.sending if known not in self._active]:
-            del self.poller.sending[batch]  # settled after all, or another owner did it
+            del self.poller.sending[batch]  # completed before an error, or by another owner
 
     def _note_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
@@ -533,7 +505,7 @@ class DueRows:
         self.has_polled = True
 
     def _begin_sending(self, claimed: Claimed) -> None:
-        """Put a claimed batch's rows into the outbox, but for those already sent."""
+        """Put a claimed batch's rows into the outbox, except those already sent."""
         sending = self.poller.sending.setdefault(
             claimed.batch.id, Sending(batch=claimed.batch, begun_s=self._now_s())
         )
@@ -546,7 +518,7 @@ class DueRows:
         self._settle_if_answered(sending)
 
     def _send_unless_sent(self, row: StoredRow, sending: Sending) -> None:
-        """Put *row* into the outbox, unless it was sent before and a queue has it, or may have."""
+        """Put *row* into the outbox, unless an earlier send may have reached its queue."""
         match self.poller.late.sent(row.row.id):
             case Sent.NOT:
                 self.context.outbox.add(row, due_at=row.message.due_at)

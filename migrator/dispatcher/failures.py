@@ -1,10 +1,10 @@
-"""What becomes of work and messages that fail.
+"""What is done about failed work and failed messages.
 
-Five attempts at once, then one retry queue after the other (the broker's own dead-lettering
-brings a message back), then the error queue; what can never succeed goes there at once. The
-original is acknowledged only when the copy is confirmed. Work that store or broker kept from
-being done is tried again after a pause. Source: design section 10; reference
-``timeout-manager.md`` section 12.
+A message gets five immediate attempts, then one retry queue after the other, from which the broker
+dead-letters it back, then the error queue. A message that can never succeed goes there at once.
+The original is acked only when the copy is confirmed. Work that failed because of the store or the
+broker is repeated after a pause. Source: design section 10; reference ``timeout-manager.md``
+section 12.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 10.0
-"""Before work is tried again that store or broker kept from being done.
+"""Before failed work is repeated.
 
-It stays in hand meanwhile: ending the link instead would give all deliveries back, and coming back
-counts, so that a quorum queue with a delivery limit drops them in the end.
+Its deliveries stay unacked meanwhile: closing the link would requeue all of them, and a quorum
+queue with a delivery limit finally drops what is requeued often.
 """
 _MOST_LINES: Final = 20
 _WINDOW_S: Final = 60.0
 
 
 def new_backoff(monotonic_s: Callable[[], float]) -> Backoff:
-    """Return the pauses before work is tried again that store or broker kept from being done."""
     return Backoff(first_s=_FIRST_PAUSE_S, most_s=_LONGEST_PAUSE_S, monotonic_s=monotonic_s)
 
 
 class LogRateLimiter:
-    """Lets so many lines of a kind through in a minute, and counts the others."""
+    """Logs at most ``_MOST_LINES`` lines of an action per minute; counts the others."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
@@ -61,14 +60,12 @@ class LogRateLimiter:
     def log(
         self, level: int, text: str, delivery: Delivery, *, action: str, **facts: object
     ) -> None:
-        """Log *text* of *delivery*, unless there were too many of its *action* in a minute."""
         left_out = self._left_out(action)
         if left_out is not None:
             facts |= {"queue": delivery.queue, "message_id": delivery.message.message_id}
             _log.log(level, text, extra={"action": action, **facts, "left_out": left_out})
 
     def _left_out(self, action: str) -> int | None:
-        """Return how many lines were left out before this one; None: leave it out."""
         now_s = self._monotonic_s()
         if now_s - self._since_s.get(action, float("-inf")) >= _WINDOW_S:
             before = max(self._lines.get(action, 0) - _MOST_LINES, 0)
@@ -80,7 +77,7 @@ class LogRateLimiter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recoverability:
-    """Where failing messages of one endpoint go."""
+    """Where failed messages of one endpoint go."""
 
     retry_queues: Sequence[str]
     """One per delayed retry, in order; may be empty."""
@@ -91,7 +88,7 @@ class Recoverability:
 
 
 class RecoverabilityPolicy:
-    """Counts attempts of one link's deliveries and decides what comes next."""
+    """Counts attempts of one link's deliveries; decides what comes next."""
 
     def __init__(
         self, given: Recoverability, *, frame_max_bytes: int, log_limiter: LogRateLimiter
@@ -102,7 +99,7 @@ class RecoverabilityPolicy:
         self._attempts: dict[int, int] = {}
 
     def next_step(self, delivery: Delivery, failure: Failure, *, now: datetime) -> Copy | None:
-        """Return the copy to publish in the message's place; None: try it again at once."""
+        """Return the copy to publish in place of the message; None: try it again at once."""
         attempts = self._attempts[delivery.tag] = self._attempts.get(delivery.tag, 0) + 1
         if not failure.is_final:
             if attempts < IMMEDIATE_ATTEMPTS:
@@ -113,17 +110,16 @@ class RecoverabilityPolicy:
         return self._failed(delivery, failure, now)
 
     def forget(self, tags: Collection[int]) -> None:
-        """Forget the attempts of deliveries that are settled."""
         for tag in tags:
             self._attempts.pop(tag, None)
 
     def renewal(self, delivery: Delivery) -> Copy | None:
-        """Return the copy that takes over from a message that came back often; None: no need."""
+        """Return the copy that replaces a message redelivered too often; None: not needed."""
         if not is_worn(delivery.message, frame_max_bytes=self._frame_max_bytes):
             return None
         self._log(
             logging.WARNING,
-            "a message came back so often that the broker may drop it; a copy replaces it",
+            "message redelivered so often that the broker may drop it; a copy replaces it",
             delivery,
             action="message_renewed",
         )
@@ -131,13 +127,10 @@ class RecoverabilityPolicy:
         return Copy(delivery=delivery, message=message, queue=delivery.queue, is_final=False)
 
     def instead_of_error_queue(self, delivery: Delivery) -> Copy | None:
-        """Return the copy of a message whose error queue does not exist; None: it has to stay.
-
-        It comes back from the last retry queue, fails again, and is lost on nobody.
-        """
+        """Return a copy for the last retry queue, from which it comes back; None: there is none."""
         self._log(
             logging.ERROR,
-            "the error queue does not exist; a failed message waits for it",
+            "error queue does not exist; a failed message waits for it",
             delivery,
             action="error_queue_missing",
             error_queue=self._given.error_queue,
@@ -158,7 +151,7 @@ class RecoverabilityPolicy:
         copy = self._retry_copy(delivery, retry)
         self._log(
             logging.WARNING,
-            "a message failed and is tried again later",
+            "message failed; retrying later",
             delivery,
             action="message_retried",
             retry=retry,
@@ -171,7 +164,7 @@ class RecoverabilityPolicy:
         given = self._given
         self._log(
             logging.ERROR,
-            "a message failed and goes to the error queue",
+            "message failed; moving it to the error queue",
             delivery,
             action="message_failed",
             error_queue=given.error_queue,
@@ -193,11 +186,11 @@ class RecoverabilityPolicy:
 
 
 class PoisonMessageDetector:
-    """Finds the message for which the broker ended a channel; outlives the links.
+    """Finds the message for which the broker closed a channel; outlives the links.
 
-    A missing permission, or a message larger than the broker takes, ends the channel, and with it
-    the link; sent again with the others, it would end the next one, for ever. So what was without
-    an answer then is sent one by one, until the one that ends a channel alone is found.
+    A missing permission, or a message that is too large, closes the channel and so the link, again
+    and again if sent with others. So items that had no answer then are sent one by one, until one
+    closes a channel alone.
     """
 
     def __init__(self) -> None:
@@ -205,27 +198,27 @@ class PoisonMessageDetector:
         self._poison: dict[Hashable, TargetError] = {}
 
     def chosen(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return which of *items* may be sent together: a suspect always goes alone."""
+        """Return which of *items* may be sent together: a suspect goes alone."""
         if not self._suspects:
             return items
         suspect = next((item for item in items if _key(item) in self._suspects), None)
         return items if suspect is None else [suspect]
 
     def note(self, items: Sequence[Item], error: TargetError) -> None:
-        """Remember that sending *items*, all without an answer, ended with *error*."""
+        """Note that sending *items*, all without an answer, ended with *error*."""
         if isinstance(error, TargetUnavailable):
-            return  # no message's fault
+            return  # not caused by a message
         if len(items) == 1:
             self._poison[_key(items[0])] = error
         self._suspects.update(_key(item) for item in items)
 
     def clear(self, items: Sequence[Item]) -> None:
-        """Remember that *items* were answered."""
+        """Note that *items* were answered."""
         if self._suspects:
             self._suspects.difference_update(_key(item) for item in items)
 
     def verdict(self, item: Item) -> TargetError | None:
-        """Return why *item* must not be sent again as it is, once; None: it may be sent."""
+        """Return, and forget, why *item* must not be sent again; None: it may be sent."""
         if not self._poison:
             return None
         error = self._poison.pop(_key(item), None)
@@ -235,12 +228,12 @@ class PoisonMessageDetector:
 
 
 def _key(item: Item) -> Hashable:
-    """Return what tells an item from others over links and redeliveries."""
+    """Identify an item over links and redeliveries."""
     if isinstance(item, StoredRow):
         return item.row.id
     message = item.delivery.message
     if message.problem is not None:
         return type(item).__name__, item.delivery.queue, message.raw_properties
-    # not as they came: a quorum queue counts in them how often it has delivered the message
+    # normalised: a quorum queue counts deliveries in the headers
     headers = frozenset(normalised_headers(message).items())
     return type(item).__name__, item.delivery.queue, message.message_id, headers

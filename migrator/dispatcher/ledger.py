@@ -1,6 +1,6 @@
-"""How the ledger forgets what was dispatched long ago.
+"""How the ledger forgets rows that were dispatched long ago.
 
-Rules of this file: only the lane's owner forgets, and what is forgotten is still counted.
+Rules of this file: only the lane's owner forgets rows, and forgotten rows are still counted.
 """
 
 from __future__ import annotations
@@ -37,27 +37,24 @@ from migrator.ledger.tables import LedgerPart
 from migrator.ledger.work import Lease
 
 _PRUNE_BATCHES: Final = 200
-"""Batches looked at per call of ``prune``."""
+"""Batches per call of ``prune``."""
 _PRUNE_ROWS: Final = 20_000
 """Rows forgotten per call of ``prune``, fewer on SQL Server; a single batch may have more."""
 
 
 class DispatchedBatches(LedgerPart):
-    """Batches that a dispatcher has sent, and how their rows are forgotten."""
-
     def prune(self, lease: Lease, *, older_than: timedelta) -> int:
-        """Forget rows dispatched longer ago than *older_than*; return how many.
+        """Forget some rows dispatched longer ago than *older_than*; return how many.
 
-        Their batches become one, so that counts stay true. Bounded: what is left over goes with
-        the next call. Rows with a state of their own stay, and so do their batches. Until a row
-        is forgotten, a redelivered message that would make it again is recognised; afterwards it
-        becomes a new row and is sent once more.
+        Their batches are merged into one, so that counts stay true. Rows with a state of their
+        own stay, and so do their batches. A redelivered message whose row is forgotten becomes a
+        new row and is sent again.
         """
         with self._writing(f"pruning batches of lane {lease.lane}") as connection:
             prefer_indexes(connection)
             now = connection.execute(select(database_now())).scalar_one()
             if not self._prunable(connection, lease, now - older_than):
-                return 0  # looked for first: the lock below would take a transaction id
+                return 0  # read first: the lock below would take a transaction id
             hold_lease(connection, self._tables, lease)
             old = self._prunable(connection, lease, now - older_than)
             forgotten = self._forget(connection, [row.id for row in old])
@@ -67,7 +64,6 @@ class DispatchedBatches(LedgerPart):
     def _prunable(
         self, connection: Connection, lease: Lease, before: datetime
     ) -> Sequence[Row[Any]]:
-        """Return old batches with rows to forget, oldest first."""
         batch = self._tables.batch
         query: Select[Any] = (
             select(batch.c.id, batch.c.run_id, batch.c.size)
@@ -93,7 +89,7 @@ class DispatchedBatches(LedgerPart):
         which = and_(row.c.batch_id.in_(batches), row.c.state.is_(None))
         gone = row_by_row(delete(row).where(which))
         if connection.dialect.name in {"mysql", "oracle"}:
-            # MySQL tells nothing of what it deletes, Oracle's driver little
+            # MySQL returns nothing of deleted rows, Oracle's driver little
             seen = for_update(select(row.c.batch_id).where(which), row)
             forgotten = Counter(connection.scalars(seen))
             connection.execute(gone)
@@ -103,7 +99,7 @@ class DispatchedBatches(LedgerPart):
         return forgotten.total()
 
     def _merge(self, connection: Connection, lease: Lease, old: Sequence[Row[Any]]) -> None:
-        """Add each run's empty batches to its oldest one; those left with rows stay as they are."""
+        """Merge each run's empty batches into its oldest one; batches with rows stay."""
         batch = self._tables.batch
         runs = {row.run_id for row in old}
         newest = max(row.id for row in old)
@@ -145,12 +141,8 @@ class DispatchedBatches(LedgerPart):
             connection.execute(delete(batch).where(some))
 
     def _has_rows(self, batch: Table, *which: ColumnElement[bool]) -> ColumnElement[bool]:
-        """Return whether a batch has rows.
-
-        A scalar subquery on purpose: a planner must not turn it into a join with the whole
-        ledger.
-        """
         row = self._tables.timeout
+        # a scalar subquery: a planner must not make it a join with the whole ledger
         found = select(row.c.id).where(row.c.batch_id == batch.c.id, *which).limit(1)
         return found.correlate(batch).scalar_subquery().is_not(None)
 

@@ -1,11 +1,13 @@
-"""One dispatcher's link, a connection that publishes and one that consumes, and where it leads.
+"""One dispatcher's link, a connection that publishes and one that consumes, and its routes.
 
-Rules of this file: properties of what comes in are read by ``properties``, never by pika;
-nothing is acknowledged but what the caller names; tags of several queues are told apart by
-numbers of our own. The link dies as a whole, and all that was not acknowledged comes back.
-What is in hand is bounded in messages and in bytes: RabbitMQ knows only the first bound, so a
-message beyond the second is not kept. It goes back to its place once the consumer is cancelled,
-and the next consumer gets fewer at a time, then more again.
+Rules of this file:
+
+* properties of received messages are read by ``properties``, never by pika;
+* only deliveries that the caller names are acked; the link numbers deliveries of all its queues;
+* when either connection is lost, the whole link is, and all unacked messages are requeued;
+* unacked messages are bounded in number and in bytes. RabbitMQ knows only the first bound, so a
+  message beyond the second is not kept: it is requeued in its place once the consumer is
+  cancelled. The next consumer prefetches fewer messages, then more again.
 """
 
 from __future__ import annotations
@@ -47,13 +49,13 @@ from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 
 _MORE_AFTER_S: Final = 1.0
-"""A consumer that had room for everything may have twice as many messages after this."""
+"""After so long, a consumer that had room for all its messages may prefetch twice as many."""
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where a message is published: by the topology the endpoint uses, or by the delays."""
+    """Where a message is published: by the endpoint's topology, or by the delays."""
 
     exchange: str
     routing_key: str
@@ -65,77 +67,57 @@ Routed = tuple[Route, NativeMessage | RawMessage]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One message taken from a queue and not settled yet."""
+    """One unacked message."""
 
     queue: QueueName
     tag: int
-    """Names it on the link that delivered it, and nowhere else."""
+    """Valid only on the link that delivered it."""
     message: IncomingMessage
     is_redelivered: bool = False
-    """Somebody had it before, and may have stored it."""
+    """An earlier consumer may have stored it."""
 
 
 class SatelliteLink(Protocol):
-    """One endpoint's two connections: one publishes, one consumes and settles.
+    """One endpoint's two connections: one publishes, one consumes and acks.
 
-    Used by one thread only, except for ``wake``. It dies as a whole: whatever was delivered and
-    not acknowledged goes back to its queue. Any call raises ``TargetUnavailable`` when a
-    connection went away.
+    Only one thread uses it, except for ``wake``. Any method but ``wake`` and ``close`` raises
+    ``TargetUnavailable`` when a connection was lost; unacked messages return to their queue.
     """
 
     @property
-    def frame_max_bytes(self) -> int:
-        """The negotiated frame size."""
-        ...
+    def frame_max_bytes(self) -> int: ...
 
     @property
-    def silent_s(self) -> float:
-        """For how many seconds the broker has answered nothing; asked by the same thread."""
-        ...
+    def silent_s(self) -> float: ...
 
     @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes us wait (memory or disk alarm), or None."""
-        ...
+    def blocked_reason(self) -> str | None: ...
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
-        """Begin to consume *queue*, with up to *prefetch* messages unsettled at a time.
-
-        Raises:
-            TargetError: It does not exist, or may not be read.
-        """
+        """Begin to consume *queue*, with up to *prefetch* unacked messages at a time."""
         ...
 
-    def received(self) -> Sequence[Delivery]:
-        """Return what was delivered since the last call, in the order of each queue."""
-        ...
+    def received(self) -> Sequence[Delivery]: ...
 
     def publish(
         self, messages: Iterable[Routed], answers: PublishResult, *, silence_s: float = math.inf
     ) -> Collection[int]:
         """Publish *messages*, drawn as the window allows; return once each was answered.
 
-        With *silence_s*, for messages that go straight to queues, those without an answer for so
-        long are returned, while the broker answers otherwise; *answers* is filled later, too.
-
-        *answers* names them by their positions. It is filled meanwhile, so that it tells what was
-        answered before an error; what is in no set is unknown.
+        *answers* receives the positions of answered messages, also of late ones. With *silence_s*,
+        for messages without a delay only, messages without an answer for so long are returned
+        while the broker answers others.
 
         Raises:
-            TargetUnavailable: The connection went away (also because an exchange does not
-                exist), or the broker blocked us past the deadline.
+            TargetUnavailable: The connection was lost (also because an exchange does not exist),
+                or blocked past the deadline. The outcome of messages not in *answers* is unknown.
         """
         ...
 
-    def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle deliveries; they never come back once the broker has read this."""
-        ...
+    def acknowledge(self, tags: Iterable[int]) -> None: ...
 
     def idle(self, wait_s: float) -> None:
-        """Serve the connections for up to *wait_s* seconds.
-
-        Returns at once when something was received, or ``wake`` is called.
-        """
+        """Serve the connections for up to *wait_s*, until a message is received or ``wake``."""
         ...
 
     def wake(self) -> None:
@@ -143,10 +125,7 @@ class SatelliteLink(Protocol):
         ...
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close both connections; never raises.
-
-        With *at_once*, whatever is still on its way out stays here.
-        """
+        """Close both connections; never raises. *at_once* drops bytes not yet sent."""
         ...
 
 
@@ -155,12 +134,9 @@ def declare_retry_queues(
 ) -> tuple[str, ...]:
     """Declare a retry queue per delay for messages of *queue*; return their names in order.
 
-    A failed message waits in one, and the broker brings it back to *queue* by the default
-    exchange, which leads to every queue in any topology. One queue per delay, because a queue
-    only ever expires messages at its head; a quorum queue that hands over at least once.
-
-    Raises:
-        AccessRefused, EntityMismatch: One may not be declared, or exists with other arguments.
+    A failed message waits in one; the broker dead-letters it back to *queue* by the default
+    exchange, in any topology. One queue per delay, because a queue expires messages only at its
+    head.
     """
     names = tuple(retry_queue(queue, delay_s) for delay_s in delays_s)
     for name, delay_s in zip(names, delays_s, strict=True):
@@ -179,11 +155,10 @@ def declare_retry_queues(
 
 
 class RabbitRoutes(DestinationAnswers[Route]):
-    """How destinations are reached without a delay, by the topology the endpoint uses, or why not.
+    """Routes to destinations without a delay, by the endpoint's topology. Declares nothing.
 
-    Nothing is declared or bound here. Source: reference ``timeout-manager.md`` sections 3 and 14.
-
-    *find_bindings* is from the management API; None: an exchange is taken to lead to its queue.
+    *find_bindings* asks the management API; None: an exchange is assumed to lead to its queue.
+    Source: reference ``timeout-manager.md`` sections 3 and 14.
     """
 
     def __init__(
@@ -218,14 +193,7 @@ def open_satellite_link(
     limits: WindowLimits,
     guard: Callable[[], None] = lambda: None,
 ) -> RabbitSatelliteLink:
-    """Return a link for the dispatcher of *endpoint*, ready to publish; nothing is consumed yet.
-
-    *guard* raises when waiting and publishing must end, however long the broker lets it wait.
-
-    Raises:
-        AccessRefused: User, password or virtual host.
-        TargetUnavailable: Nobody answers.
-    """
+    """Connect the dispatcher of *endpoint*; *guard* raises to end waits and publishing."""
     loop = EventLoop(guard)
     name = f"migrator {owner} dispatcher {endpoint}"
     try:
@@ -244,19 +212,17 @@ class _Intake:
     queue: QueueName
     channel: Any
     prefetch: int
-    """The most messages in hand."""
     allowed: int
-    """Messages that the present consumer may have in hand."""
+    """Prefetch of the present consumer."""
     consumer: str | None = None
-    """Its tag; None: it was cancelled."""
+    """Its tag; None: cancelled."""
     began_s: float = 0.0
-    """When it began."""
     largest_bytes: int = 1
-    """The largest message that came to the present consumer."""
+    """Of the messages that came to the present consumer."""
     is_full: bool = False
-    """There was no room for a message; none behind it is kept, so that their order stays."""
+    """A message had no room; later ones are not kept either, so that their order stays."""
     unkept: list[int] = field(default_factory=list)
-    """Delivery tags of those."""
+    """Delivery tags of these messages."""
     in_hand: int = 0
 
 
@@ -272,32 +238,28 @@ class RabbitSatelliteLink:
         )
         self._arrived: deque[Delivery] = deque()
         self._unsettled: dict[int, tuple[_Intake, int, int]] = {}
-        """By our own tags: the queue, the broker's tag, and the size."""
+        """By the link's own tags: the queue, the broker's tag, and the size."""
         self._bytes = 0
-        """Of all those, and of the messages that are being read."""
+        """Of all these, and of the messages being read."""
         self._intakes: list[_Intake] = []
         self._last_tag = 0
         self._is_woken = False
 
     @property
     def frame_max_bytes(self) -> int:
-        """The negotiated frame size."""
         return self._publishing.frame_max_bytes
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the broker has answered nothing."""
         return self._loop.silent_s
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._publishing.blocked_reason
 
     # ── consuming ───────────────────────────────────────────────────────────────────────────
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
-        """Begin to consume *queue*; see ``SatelliteLink``."""
         channel = self._consuming.channel()
 
         def on_cancel(_frame: Any) -> None:
@@ -309,7 +271,6 @@ class RabbitSatelliteLink:
         self._begin(intake)
 
     def received(self) -> Sequence[Delivery]:
-        """Return what was delivered since the last call."""
         for intake in self._intakes:
             self._adjust(intake)
         found = list(self._arrived)
@@ -317,7 +278,6 @@ class RabbitSatelliteLink:
         return found
 
     def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle deliveries; see ``SatelliteLink``."""
         for tag in tags:
             intake, delivery_tag, size = self._unsettled.pop(tag)
             intake.in_hand -= 1
@@ -325,7 +285,7 @@ class RabbitSatelliteLink:
             self._consuming.send(intake.channel.basic_ack, delivery_tag)
 
     def _adjust(self, intake: _Intake) -> None:
-        """Have fewer messages in hand at a time after one had no room, and slowly more again."""
+        """Prefetch fewer messages after one had no room, then slowly more."""
         limit_bytes = self._consuming.prefetch_bytes
         if (intake.is_full or intake.unkept) and intake.consumer is not None:
             self._cancel(intake)
@@ -342,10 +302,9 @@ class RabbitSatelliteLink:
                 self._begin(intake)
 
     def _may_have_more(self, intake: _Intake) -> bool:
-        """Return whether twice as many messages, as large as the largest lately, would have room.
+        """Return whether twice as many messages, each as large as the largest, would have room.
 
-        What goes back more than once may be overtaken: a quorum queue puts it behind what went
-        back before.
+        Careful growth: in a quorum queue, a message requeued twice goes behind earlier ones.
         """
         is_due = time.monotonic() - intake.began_s >= _MORE_AFTER_S
         fits = 2 * intake.allowed * intake.largest_bytes <= self._consuming.prefetch_bytes
@@ -365,11 +324,9 @@ class RabbitSatelliteLink:
         intake.began_s = time.monotonic()
 
     def _cancel(self, intake: _Intake) -> None:
-        """End the consumer; what was not kept goes back, in the order in which it came.
-
-        A quorum queue may deliver for a moment behind its answer, hence a second question.
-        """
+        """End the consumer; requeue the messages that were not kept, in their order."""
         self._consuming.call(intake.channel.basic_cancel, intake.consumer)
+        # a quorum queue may deliver for a moment behind its answer, hence a second call
         self._consuming.call(intake.channel.basic_qos, prefetch_count=intake.allowed)
         intake.consumer = None
         self._give_back(intake)
@@ -410,7 +367,6 @@ class RabbitSatelliteLink:
     def publish(
         self, messages: Iterable[Routed], answers: PublishResult, *, silence_s: float = math.inf
     ) -> Collection[int]:
-        """Publish *messages*; see ``SatelliteLink``."""
         alike: dict[Hashable, set[int]] = {}
         try:
             encoded = in_chunks(_encoded(messages, alike), bytes_of=encoded_bytes)
@@ -421,20 +377,17 @@ class RabbitSatelliteLink:
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
     def idle(self, wait_s: float) -> None:
-        """Serve the connections for a while; see ``SatelliteLink``."""
-        self._loop.serve()  # heartbeats, even if nobody fetches what has arrived
+        self._loop.serve()  # heartbeats, even while arrived messages are not fetched
         for _ in self._loop.events(wait_s):
             if self._is_woken or self._arrived:
                 break
         self._is_woken = False
 
     def wake(self) -> None:
-        """End ``idle`` early; any thread may call it, also after ``close``."""
         with contextlib.suppress(Exception):  # a loop that was closed needs no waking
             self._loop.ioloop.add_callback_threadsafe(self._on_wake)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close both connections; see ``SatelliteLink``."""
         if at_once:
             for connection in (self._publishing, self._consuming):
                 connection.abandon()
@@ -442,14 +395,14 @@ class RabbitSatelliteLink:
         self._publisher.end_listening()
 
     def _on_wake(self) -> None:
-        """Note it in the thread that waits: set by another, it could be lost between two waits."""
+        # set in the thread that waits: set by another, it could be lost between two waits
         self._is_woken = True
 
 
 def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> None:
-    """Count messages that cannot be told apart as returned as soon as one of them was.
+    """Count all messages of one identity as returned if one was.
 
-    Should a queue vanish between two of them, one confirmed and one returned could change places.
+    If a queue vanished between two of them, the confirmed and the returned one could be swapped.
     """
     for keys in alike.values():
         if len(keys) > 1 and keys & answers.returned:
@@ -460,7 +413,7 @@ def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> 
 def _encoded(
     messages: Iterable[Routed], alike: dict[Hashable, set[int]]
 ) -> Iterator[EncodedMessage]:
-    """Yield what to send; note in *alike* which messages share an identity."""
+    """Encode *messages*; note in *alike* which of them share an identity."""
     for key, (route, message) in enumerate(messages):
         identity = _identity(route, message)
         alike.setdefault(identity, set()).add(key)
@@ -477,10 +430,7 @@ def _properties(message: RawMessage | NativeMessage) -> bytes:
 
 
 def _identity(route: Route, message: RawMessage | NativeMessage) -> Hashable:
-    """Return what tells a message from others when the broker gives it back.
-
-    Two that share it go the same way at the same moment: either both find it or none.
-    """
+    """Identify a message that the broker returns; messages that share it have the same route."""
     exchange, key = route.exchange, route.routing_key
     if isinstance(message, RawMessage) and message.raw_properties is not None:
         return _identity_of(exchange, key, read_properties(message.raw_properties))

@@ -1,9 +1,9 @@
-"""One endpoint's dispatcher over one link: receive, claim, send when due, settle.
+"""One endpoint's dispatcher over one link: receive, claim, send when due, complete.
 
-Rules of this file: the thread that runs a session serves the broker and nothing else; whatever
-asks the database or makes a connection runs in the background. What is delivered is acknowledged
-only when it is stored, claimed, or confirmed elsewhere. Whatever ends a session, the next one
-begins with what the ledger has left open, and knows which of it this process has sent already.
+Rules of this file: the thread of a session only serves the broker; database calls and new
+connections run in the background. A delivery is acked only when its message is stored, claimed, or
+confirmed elsewhere. Whatever ends a session, the next one begins with the open batches of the
+ledger, and knows which of their rows this process has sent.
 """
 
 from __future__ import annotations
@@ -41,63 +41,54 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SLICE: Final = timedelta(milliseconds=100)
-"""Longest sleep: a lost lease or a wish to stop is noticed after this."""
+"""Longest sleep: a lost lease or a stop is noticed after this."""
 _SLICE_IN_WORK: Final = timedelta(milliseconds=20)
-"""Longest sleep while the background works; it wakes us when it is done."""
+"""Longest sleep while the background works; its end wakes the link."""
 _LOOK_AGAIN_S: Final = 10.0
-"""How long a queue that is missing is not looked for."""
+"""Between two checks for a missing queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherPlan:
-    """What one endpoint's dispatcher does, as plain values."""
-
     endpoint: StoreEndpoint
     timeouts_queue: QueueName | None
-    """The queue whose messages are stored or forwarded; None: rows are sent, that is all."""
+    """Its messages are stored or forwarded; None: only rows are sent."""
     control_queue: QueueName | None
-    """The queue of control messages, should it exist."""
+    """May not exist."""
     recoverability: Recoverability
     retry_delays_s: Sequence[int]
-    """One per retry queue."""
     prefetch: int
     version: DelaysVersion
     limits: WindowLimits
     finishes_only: bool
-    """Nothing is to be dispatched any more; what an earlier process left open is finished."""
+    """Only open batches of an earlier process are finished."""
 
 
 @dataclass(kw_only=True)
 class Dispatcher:
-    """What outlives the links of one endpoint's dispatcher; ``open`` makes the next one."""
+    """What outlives the links of one endpoint's dispatcher."""
 
     plan: DispatcherPlan
     poller: Poller
     handler: DelayedMessageHandler | None
-    """Stores or forwards what comes in; None: nothing is consumed."""
+    """Stores or forwards received messages; None: no queue is consumed."""
     connection: ConnectionSettings
     clock: Clock
     storing: Executor
-    """Runs the handler, one chunk after the other."""
+    """One thread, for the handler."""
     claiming: Executor
-    """Runs the poller, one claim or batch after the other."""
+    """One thread, for the poller."""
     fault: FaultPoint
     sent: Callable[[float], None]
-    """Told of each stored row that the broker took: how many seconds after its due time."""
+    """Called for each confirmed stored row with the seconds since its due time."""
     settled: Callable[[int, float], None]
-    """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
     def __post_init__(self) -> None:
         self.log_limiter = LogRateLimiter(self.clock.monotonic_s)
         self.detector = PoisonMessageDetector()
 
     def open(self, lease: Lease, guard: Callable[[], None]) -> DispatcherSession:
-        """Declare the retry queues and connect; *guard* raises when all must end at once.
-
-        Raises:
-            AccessRefused, EntityMismatch: A retry queue may not be declared, or differs.
-            TargetUnavailable: Nobody answers.
-        """
+        """Declare the retry queues and connect; *guard* raises when all must end at once."""
         plan = self.plan
         existing = self._prepared_queues()
         link = open_satellite_link(
@@ -114,7 +105,7 @@ class Dispatcher:
             raise
 
     def _prepared_queues(self) -> frozenset[QueueName]:
-        """Declare the retry queues; return which of the satellites' queues exist now."""
+        """Declare the retry queues; return the satellites' queues that exist."""
         plan = self.plan
         if plan.timeouts_queue is None:
             return frozenset()
@@ -125,14 +116,13 @@ class Dispatcher:
 
 
 class _WakingTheLink(Executor):
-    """Wakes the broker's thread whenever a piece of work is done."""
+    """Wakes the link whenever a piece of work is done."""
 
     def __init__(self, background: Executor, link: SatelliteLink) -> None:
         self._background = background
         self._link = link
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
-        """Begin *work* behind what was begun before."""
         future = self._background.submit(work, *args, **options)
         future.add_done_callback(lambda _done: self._link.wake())
         return future
@@ -141,11 +131,8 @@ class _WakingTheLink(Executor):
 class DispatcherSession:
     """The work of one dispatcher over one link.
 
-    Work under *lease* over *link*; *guard* raises when that must end at once.
-
-    Only queues that are *existing* are consumed. Where there is no queue of timeouts at
-    present, stored rows are sent all the same, and the session ends after a while, so that
-    the next one can look again.
+    Only *existing* queues are consumed. Without the timeouts queue, stored rows are still sent, and
+    the session ends after a while, so that the next one checks again.
     """
 
     def __init__(
@@ -205,14 +192,9 @@ class DispatcherSession:
             dispatcher.handler.limit_frames(link.frame_max_bytes)
 
     def turn(self, *, may_take: bool) -> bool:
-        """Do what can be done now and wait a little; return whether anything is under way.
+        """Do what can be done now and wait briefly; return whether there is unfinished work.
 
-        Args:
-            may_take: False while draining: what is claimed or held is finished, nothing more.
-
-        Raises:
-            LeaseLost, Interrupted: The session must end.
-            TargetError: The link is gone, or of no use.
+        *may_take* is false while draining: claimed rows and unacked messages are finished.
         """
         self._context.guard()
         self._look_again()
@@ -231,32 +213,27 @@ class DispatcherSession:
         return is_busy
 
     def look_soon(self) -> None:
-        """Look for stored rows again: an operator may have put some back."""
         self._rows.look_soon()
 
     @property
     def has_polled(self) -> bool:
-        """Whether the store has answered this session."""
         return self._rows.has_polled
 
     @property
     def problem(self) -> MigratorError | None:
-        """What keeps store or broker from doing their part; it is tried again."""
+        """The last error of store or broker; the work is repeated."""
         return self._rows.error or self._receiver.error or self._missing
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None; asked by other threads."""
         return self._context.link.blocked_reason
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the broker has answered nothing."""
         return self._context.link.silent_s
 
     @property
     def doing(self) -> str:
-        """What is going on, in a few words."""
         if (blocked := self._context.link.blocked_reason) is not None:
             return f"throttled: {blocked}"
         if self.problem is not None:
@@ -266,24 +243,21 @@ class DispatcherSession:
         return f"dispatching: {counted(len(self._context.outbox), 'row')} wait until due{more}"
 
     def is_idle_for(self, seconds: float) -> bool:
-        """Return whether there was nothing to do at all for so long."""
         return self._context.time.monotonic_s() - self._last_busy_s >= seconds
 
     def close(self, *, at_once: bool) -> None:
-        """Close the link, then let the background finish; never raises.
+        """Close the link, then await the background; never raises. *at_once* drops unsent bytes.
 
-        What the background still does, nobody acknowledges, and the next session finds everything
-        in the ledger. With *at_once*, nothing that is still on its way out is sent any more.
+        Results of the background are not acked; the next session finds them in the ledger.
         """
         self._context.link.close(at_once=at_once)
         for each in (self._receiver.pending, *self._rows.pending):
             try:
                 if each is not None:
                     each.result()
-            except Exception as exc:  # whatever it was, the next session begins anew
+            except Exception as exc:  # the next session begins anew after any error
                 _log.warning(
-                    "background work failed; nothing is lost: its messages are in the store or in "
-                    "their queue",
+                    "background work failed; its messages are in the store or in their queue",
                     extra={
                         "action": "dispatcher_work_failed",
                         "lane": self._context.lease.lane,
@@ -294,20 +268,15 @@ class DispatcherSession:
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
     def _look_again(self) -> None:
-        """End the session when it is time to look for the missing queue, and nothing is in hand.
-
-        Raises:
-            TargetUnavailable: Names the queue.
-        """
+        """End the session by an error when it is time to check again for the missing queue."""
         if self._missing is None or self._context.time.monotonic_s() < self._looks_again_s:
             return
         if not self._rows.is_busy(may_take=False):
             raise self._missing
 
     def _consume(self) -> None:
-        """Begin to consume once the store has answered: without it, all would only go back."""
         if self._is_consuming or not self._rows.has_polled:
-            return
+            return  # without the store, all messages would only be requeued
         self._is_consuming = True
         for queue in self._queues:
             self._context.link.consume(queue, prefetch=self._dispatcher.plan.prefetch)
@@ -322,7 +291,7 @@ class DispatcherSession:
 
     def _is_busy(self, *, may_take: bool) -> bool:
         due_at = self._context.outbox.next_due_at
-        # a copy that no queue takes may wait for ever; nobody waits for it
+        # a copy that no queue accepts may wait for ever and does not keep the session busy
         waits = due_at is not None and due_at - self._context.time.now() < AGAIN_AFTER / 2
         return bool(
             waits
@@ -332,7 +301,6 @@ class DispatcherSession:
         )
 
     def _rest(self, *, may_take: bool) -> timedelta:
-        """Return how long there is nothing to do, unless something happens."""
         longest = _SLICE_IN_WORK if self._receiver.pending or self._rows.pending else _SLICE
         poll_in_s = self._rows.next_poll_in_s if may_take else None
         if poll_in_s is not None:

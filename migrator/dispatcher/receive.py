@@ -1,9 +1,9 @@
-"""Messages of ``<queue>.Timeouts``: received, stored, passed on or forwarded, and acknowledged.
+"""Messages of ``<queue>.Timeouts``: received, stored, passed on or forwarded, and acked.
 
-Rules of this file: a message is acknowledged only after what it asks for is committed or, when
-it is sent at once, confirmed; doing it twice is harmless, because a row's id is made from the
-message; the order of messages is the order of changes. Handlers run in a background thread, in
-order; ``Receiver`` runs in the thread that serves the broker.
+Rules of this file: a message is acked only after its change is committed or, if it is sent at once,
+confirmed. Repeating it is harmless, because a row's id is made from the message. The order of
+messages is the order of changes. Handlers run in a background thread, in order; ``Receiver`` runs
+in the thread that serves the broker.
 Source: reference ``timeout-manager.md`` section 7; design section 10.
 """
 
@@ -40,7 +40,7 @@ from migrator.stores.sql.intake import Applied, SqlIntake
 _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = timedelta(seconds=1)
-"""What is due within this is never stored, as the timeout manager has it; we wait until it is."""
+"""A message due within this is never stored, as in the timeout manager; it waits in memory."""
 _MOST_DELIVERIES: Final = 500
 _MOST_BYTES: Final = 8 * 2**20
 _NOTHING: Final = Applied()
@@ -51,24 +51,21 @@ _NOTHING: Final = Applied()
 
 @dataclass(slots=True)
 class Handled:
-    """What became of some deliveries."""
-
     settled: list[Delivery] = field(default_factory=list)
-    """Done with; to be acknowledged."""
+    """To be acked."""
     items: list[tuple[Item, datetime]] = field(default_factory=list)
-    """To be sent, each with the time it is due; acknowledged once it is confirmed."""
+    """To be sent, each with its due time; its delivery is acked once it is confirmed."""
     failed: list[tuple[Delivery, Failure]] = field(default_factory=list)
 
 
 _Read = tuple[Delivery, DelayedMessage | ClearTimeouts]
-"""One message that was understood, and what it asks for."""
 _Ready = tuple[Delivery, NativeMessage]
-"""One message that was taken, and what is to be sent for it."""
+"""A delivery, and the message to send for it."""
 
 
 @dataclass(kw_only=True)
 class DelayedMessageHandler(ABC):
-    """What a dispatcher does with messages of ``.Timeouts``: store them, or forward them."""
+    """Stores or forwards messages of ``.Timeouts``."""
 
     intake: SqlIntake
     endpoint: StoreEndpoint
@@ -78,19 +75,13 @@ class DelayedMessageHandler(ABC):
 
     @abstractmethod
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
-        """Return what became of *deliveries*.
-
-        Raises:
-            StoreUnavailable, TargetUnavailable, LeaseLost: Nothing may be acknowledged; what was
-                changed is changed again, without effect, when they are redelivered.
-        """
+        """Process *deliveries*. After an error none may be acked; repeating them is harmless."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
         self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
     def _apply(self, reads: Sequence[_Read], lease: Lease, handled: Handled) -> Applied:
-        """Write what *reads* ask of the store; a row that the database refuses fails alone."""
+        """Write *reads* into the store; a row that the database refuses fails alone."""
         if not reads:
             return _NOTHING
         try:
@@ -108,12 +99,11 @@ class DelayedMessageHandler(ABC):
 
 @dataclass(kw_only=True)
 class Storing(DelayedMessageHandler):
-    """Stores messages as the timeout manager does; what is due at once goes on as it is."""
+    """Stores messages as the timeout manager does; passes on messages due at once."""
 
     routes: RabbitRoutes
 
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
-        """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
         handled = Handled()
         soon_until = self.clock.now() + _AT_ONCE
         soon: list[tuple[Delivery, DelayedMessage]] = []
@@ -126,7 +116,7 @@ class Storing(DelayedMessageHandler):
         self._pass_on(soon, handled)
         applied = self._apply(rest, lease, handled)
         _log.debug(
-            "messages of the timeouts queue were processed",
+            "messages of the timeouts queue processed",
             extra={
                 "action": "messages_taken_in",
                 "stored": applied.stored,
@@ -156,18 +146,17 @@ class Storing(DelayedMessageHandler):
 
 @dataclass(kw_only=True)
 class Forwarding(DelayedMessageHandler):
-    """Puts messages straight into the native delays; the store stays as it is.
+    """Publishes messages straight into the native delays.
 
-    What is due later than the longest native delay is stored, and moved when it is near enough. A
-    clear-timeouts message removes what the store still has; what is in the delays already stays
-    there, and the endpoint ignores timeouts of a saga that is complete.
+    A message due later than the longest native delay is stored, and moved when it is near enough.
+    A clear-timeouts message removes rows from the store. Timeouts in the delays stay there; the
+    endpoint ignores those of a completed saga.
     """
 
     destinations: Destinations
     """Bound before a message for them enters the delays."""
 
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
-        """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
         handled = Handled()
         now = self.clock.now()
         for_store: list[_Read] = []
@@ -182,8 +171,8 @@ class Forwarding(DelayedMessageHandler):
         sagas = sum(isinstance(asks, ClearTimeouts) for _, asks in for_store)
         if sagas:
             _log.info(
-                "timeouts of completed sagas were removed from the store; those already in the "
-                "delays stay there, and the endpoint ignores them",
+                "removed timeouts of completed sagas from the store; those in the delays stay, and "
+                "the endpoint ignores them",
                 extra={"action": "sagas_cleared", "sagas": sagas, "removed": applied.cleared},
             )
         return handled
@@ -200,17 +189,12 @@ class Forwarding(DelayedMessageHandler):
 
 
 def _goes_on(delivery: Delivery, asks: DelayedMessage, until: datetime) -> bool:
-    """Return whether a message goes on as it is.
-
-    One that somebody had before may have been stored: only the store can tell, and a row that is
-    due is claimed within half a second.
-    """
+    # a redelivered message may have been stored; a due row is claimed within half a second
     had_before = delivery.is_redelivered or is_renewed(delivery.message)
     return asks.due_at <= until and not had_before
 
 
 def _understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[_Read]:
-    """Return what *deliveries* ask for; those that cannot be understood fail for good."""
     found: list[_Read] = []
     for delivery in deliveries:
         try:
@@ -221,14 +205,12 @@ def _understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[_R
 
 
 def not_understood(exc: NotUnderstood) -> Failure:
-    """Return why a message can never be carried out."""
     return Failure(kind="migrator.NotUnderstood", text=str(exc), is_final=True)
 
 
 def _sendable(
     converted: Iterable[tuple[Delivery, NativeMessage | Quarantine]], handled: Handled
 ) -> Sequence[_Ready]:
-    """Return what became a message; the others can never be sent, and fail for good."""
     ready: list[_Ready] = []
     for delivery, found in converted:
         if isinstance(found, Quarantine):
@@ -241,7 +223,6 @@ def _sendable(
 
 
 def _not_reached(why: Unreachable) -> Failure:
-    """Return why a message cannot be sent now."""
     return Failure(kind="migrator.DestinationUnreachable", text=f"{why.reason}: {why.detail}")
 
 
@@ -250,21 +231,19 @@ def _not_reached(why: Unreachable) -> Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkContext:
-    """What the parts of one session share."""
-
     lease: Lease
     link: SatelliteLink
     policy: RecoverabilityPolicy
     outbox: Outbox
     time: DatabaseTime
     guard: Callable[[], None]
-    """Raises when nothing more may be sent."""
+    """Raises when the session must end."""
     fault: FaultPoint
 
 
 @dataclass(kw_only=True)
 class Receiver:
-    """Deliveries of ``<queue>.Timeouts`` on their way through the handler into the outbox."""
+    """Passes deliveries of ``<queue>.Timeouts`` through the handler into the outbox."""
 
     context: LinkContext
     handler: DelayedMessageHandler | None
@@ -275,17 +254,16 @@ class Receiver:
         self._in_work: Sequence[Delivery] = ()
         self._backoff = new_backoff(self.context.time.monotonic_s)
         self.error: MigratorError | None = None
-        """What kept store or broker from doing their part; it is tried again."""
+        """The last error of store or broker; the work is repeated."""
         self.pending: Future[Handled] | None = None
-        """The chunk that is being handled."""
+        """The chunk being handled."""
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a chunk could be begun."""
         return bool(self._waiting)
 
     def add(self, delivery: Delivery) -> None:
-        """Put a delivery behind the others; one that came back often is replaced by a copy."""
+        """Queue a delivery; a copy replaces one that was redelivered too often."""
         copy = self.context.policy.renewal(delivery)
         if copy is None:
             self.add_as_it_is(delivery)
@@ -293,11 +271,9 @@ class Receiver:
             self.context.outbox.add(copy, due_at=self.context.time.now())
 
     def add_as_it_is(self, delivery: Delivery) -> None:
-        """Put a delivery behind the others, however often it came back."""
         self._waiting.append(delivery)
 
     def begin(self) -> None:
-        """Begin with the next chunk, unless one is under way or just failed."""
         handler = self.handler
         if self.pending is not None or not self._waiting or handler is None:
             return
@@ -306,13 +282,9 @@ class Receiver:
             self.pending = self.background.submit(handler.handle, self._in_work, self.context.lease)
 
     def finish(self) -> bool:
-        """Settle the chunk that was handled; what it wants sent waits in the outbox.
+        """Ack the handled chunk and queue its items; return whether the store was written.
 
-        Returns whether anything was written into the store. When store or broker did not do their
-        part, the chunk stays in hand and is tried again.
-
-        Raises:
-            LeaseLost: The lane is somebody else's.
+        After an error of store or broker, the chunk stays unacked and is handled again.
         """
         if self.pending is None or not self.pending.done():
             return False
@@ -338,7 +310,7 @@ class Receiver:
         return bool(handled.settled)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
-        """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""
+        """Handle *delivery* again at once, or send a copy of it for a later try."""
         now = self.context.time.now()
         copy = self.context.policy.next_step(delivery, failure, now=now)
         if copy is None:
@@ -347,14 +319,13 @@ class Receiver:
             self.context.outbox.add(copy, due_at=now)
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge *deliveries*: what they asked for is safe elsewhere."""
         tags = [delivery.tag for delivery in deliveries]
         self.context.link.acknowledge(tags)
         self.context.policy.forget(tags)
 
 
 def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:
-    """Remove and return the first of *deliveries*, bounded in number and bytes."""
+    """Remove and return the first *deliveries*, bounded in number and bytes."""
     chunk: list[Delivery] = []
     size = 0
     while deliveries and len(chunk) < _MOST_DELIVERIES and size < _MOST_BYTES:

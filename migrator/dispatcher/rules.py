@@ -1,7 +1,7 @@
-"""How messages look on their way out: timeouts that are due, and messages that were never stored.
+"""The messages that a dispatcher sends: due timeouts, and messages that were never stored.
 
-Source: reference ``timeout-manager.md`` sections 7 and 10. ``conversion`` has what all forms
-share: what is kept of the headers, how they become properties, and what the broker can carry.
+Source: reference ``timeout-manager.md`` sections 7 and 10. ``conversion`` has the common rules:
+which headers are kept, how they become properties, and what the broker can carry.
 """
 
 from __future__ import annotations
@@ -28,18 +28,13 @@ from migrator.nservicebus.timeouts import NativeMessage, StoredTimeout
 from migrator.nservicebus.wiretime import build_wire_time
 
 UNDELAYED_RESERVE_BYTES: Final = 1024
-"""What leaves at once passes no delay queue; this is for ``TimeSent`` and the endpoint's own."""
+"""A message without a delay passes no level; this is for ``TimeSent`` and headers of endpoints."""
 
 
 def to_dispatch(timeout: StoredTimeout, *, rules: BrokerLimits) -> NativeMessage | Quarantine:
-    """Return *timeout* as its destination shall get it once it is due, or why that cannot be.
+    """Return the message of a claimed row, or why it has none; ``sent_at`` sets ``TimeSent``.
 
-    ``TimeSent`` is still the stored one; ``sent_at`` sets it. Unlike with the timeout manager, the
-    AMQP message id is that of the original, so that every copy of it has the same.
-
-    Args:
-        timeout: One claimed row.
-        rules: Limits of the broker, and renamed destinations.
+    Unlike with the timeout manager, the AMQP message id is the original one, the same in each copy.
     """
     try:
         stored = readable_headers(timeout, rules)
@@ -55,13 +50,12 @@ def to_dispatch(timeout: StoredTimeout, *, rules: BrokerLimits) -> NativeMessage
 
 
 def to_pass_on(delayed: DelayedMessage, *, rules: BrokerLimits) -> NativeMessage | Quarantine:
-    """Return a message that came too late to be stored as its destination shall get it.
+    """Convert a message that came too late to be stored.
 
-    It keeps its AMQP message id and its ``TimeSent``, as with versions 6 and 7; version 5 set
-    the latter anew here, which nobody can tell from a message that was sent a second later.
+    It keeps its AMQP message id and ``TimeSent``, as in versions 6 and 7. Version 5 set
+    ``TimeSent`` anew, as if the message had been sent a second later.
     """
     timeout = _as_row(delayed)
-
     try:
         form = MessageVariant(
             message_id=delayed.native_id,
@@ -77,17 +71,11 @@ def to_pass_on(delayed: DelayedMessage, *, rules: BrokerLimits) -> NativeMessage
 def to_forward(
     delayed: DelayedMessage, *, rules: BrokerLimits, now: datetime
 ) -> NativeMessage | Quarantine:
-    """Return a delayed message as the native delays shall hold it, or why that cannot be.
+    """Convert a delayed message for the native delays, without a related timeout id.
 
-    As ``convert`` does, but it never was a stored timeout and is not related to one.
-
-    Args:
-        delayed: As it came; its Expire header is its due time.
-        rules: Limits of the broker, and renamed destinations.
-        now: Aware, UTC; only written to ``TimeSent`` where the original is unusable.
+    *now* is written to ``TimeSent`` where the original is unusable.
     """
     timeout = _as_row(delayed)
-
     try:
         form = MessageVariant(
             message_id=h.message_id(delayed.headers) or delayed.native_id,
@@ -100,7 +88,6 @@ def to_forward(
 
 
 def sent_at(message: NativeMessage, now: datetime) -> NativeMessage:
-    """Return *message* with *now* (aware) as the time it was sent."""
     return replace(message, headers={**message.headers, h.TIME_SENT: build_wire_time(now)})
 
 
@@ -115,5 +102,5 @@ def _as_row(delayed: DelayedMessage) -> StoredTimeout:
         destination=delayed.destination,
         due_at=delayed.due_at,
         body=delayed.body,
-        headers_text=None,  # they are given as they are, not as text
+        headers_text=None,  # the headers are given as a mapping
     )

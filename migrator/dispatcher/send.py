@@ -1,4 +1,4 @@
-"""Messages that leave when their time has come, and what each answer of the broker means."""
+"""Publishes items that are due; decides what each answer of the broker means."""
 
 from __future__ import annotations
 
@@ -30,39 +30,30 @@ from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import LISTEN_S, SILENCE_S, SLOW_S
 
 _HEARD_S: Final = 1.0
-"""After an answer, a queue is sent several messages at once for so long."""
+"""For so long after an answer, a queue is sent several messages at once."""
 AGAIN_AFTER: Final = timedelta(seconds=5)
-"""A copy that no queue took is tried again after this."""
+"""Until the next try of a copy that no queue accepted."""
 
 
 _Unanswered = tuple[Item, PublishResult, int]
-"""What was sent, and where its answer will be: by which key."""
+"""What was sent, and the key of its answer in which result."""
 
 
 @dataclass(kw_only=True)
 class Sender:
-    """Publishes what is due over one link."""
-
     context: LinkContext
     receiver: Receiver
     rows: DueRows
     detector: PoisonMessageDetector
     version: DelaysVersion
     sent: Callable[[float], None]
-    """Told of each stored row that the broker took: how many seconds after its due time."""
+    """Called for each confirmed stored row with the seconds since its due time."""
     late: list[_Unanswered] = field(default_factory=list)
-    """Sent for a delivery that stays in hand until the queue answers, each with where its answer
-    will be."""
+    """Sent, with their deliveries unacked until the queue answers."""
     heard_s: dict[str, float] = field(default_factory=dict)
-    """When each queue last took a message."""
 
     def send(self) -> None:
-        """Publish what is due and deal with each answer.
-
-        Raises:
-            LeaseLost, Interrupted: Nothing more may be sent.
-            TargetError: The link is gone.
-        """
+        """Publish due items and process each answer."""
         if self.late:
             self.late = [*self._left(self.late)]
         now = self.context.time.now()
@@ -77,9 +68,9 @@ class Sender:
         self.rows.settle_answered(items)
 
     def _send_straight(self, items: Sequence[Item]) -> None:
-        """Publish *items*, which go straight to their queues; leave out queues without an answer.
+        """Publish items without a delay, except for queues that have not answered.
 
-        Of several for a queue the first goes alone, so that not more of them wait for an answer.
+        Of several items for a queue the first goes alone, so that no more wait for an answer.
         """
         silent = {*self.rows.poller.late.waiting()}
         silent |= {_where(item) for item, *_ in self.late}
@@ -97,7 +88,7 @@ class Sender:
                 self._not_taken(item, no_answer(_where(item)))
 
     def _listen(self, slow: Sequence[_Unanswered]) -> None:
-        """Wait a little for the answers of *slow* items; those that still have none are late."""
+        """Wait briefly for answers; items that still have none are late."""
         if not slow:
             return
         link, monotonic_s = self.context.link, self.context.time.monotonic_s
@@ -115,7 +106,7 @@ class Sender:
                 self.late.append((item, answers, key))
 
     def _left(self, waiting: Sequence[_Unanswered]) -> Sequence[_Unanswered]:
-        """Deal with answers that came meanwhile; return what has none."""
+        """Process answers that came; return the items without one."""
         left: list[_Unanswered] = []
         for item, answers, key in waiting:
             sent = _sorted_out({key: item}, answers)
@@ -125,7 +116,6 @@ class Sender:
         return left
 
     def _send(self, items: Sequence[Item], *, silence_s: float = math.inf) -> Sequence[_Unanswered]:
-        """Publish *items* and deal with each answer; return what has none."""
         if not items:
             return ()
         answers = PublishResult()
@@ -151,14 +141,13 @@ class Sender:
             self._not_taken(item, refused(_where(item)))
 
     def _first_of_each(self, items: Sequence[Item]) -> list[Item]:
-        """Return the first item for each queue that has not taken any lately."""
         now_s = self.context.time.monotonic_s()
         heard = {name for name, heard_s in self.heard_s.items() if now_s - heard_s < _HEARD_S}
         first = {_where(item): item for item in reversed(items) if _where(item) not in heard}
         return [*reversed(first.values())]
 
     def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return what may be sent together; put aside what ended a channel when it was alone."""
+        """Return items that may be sent together; give up those that closed a channel alone."""
         harmless = []
         for item in items:
             error = self.detector.verdict(item)
@@ -176,7 +165,7 @@ class Sender:
     def _look_for_poison(
         self, items: Sequence[Item], answers: PublishResult, error: TargetError
     ) -> None:
-        """Find out which message it was; an exchange may be gone, so routes are asked for anew."""
+        """Note the items that may have closed the channel; an exchange may be gone: forget routes."""
         unanswered = [item for _, item in _sorted_out(items, answers).unanswered]
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
@@ -184,7 +173,6 @@ class Sender:
         self.detector.note(unanswered, error)
 
     def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
-        """Yield what is published of *items*, with a step to be killed at in the middle."""
         half = len(items) // 2
         for key, item in enumerate(items):
             routed = self._routed_item(item)
@@ -208,7 +196,7 @@ class Sender:
                 return item.route, item.message
 
     def _note(self, sent: _Sent) -> None:
-        """Remember which rows were sent, also when the link is gone."""
+        """Note confirmed rows, also when the link was lost."""
         now = self.context.time.now()
         for item in sent.confirmed:
             if isinstance(item, StoredRow):
@@ -216,7 +204,6 @@ class Sender:
                 self.sent((now - item.message.due_at).total_seconds())
 
     def _confirmed(self, items: Sequence[Item]) -> None:
-        """Acknowledge the deliveries whose message, or copy, is confirmed elsewhere."""
         done: list[Delivery] = []
         for item in items:
             if not isinstance(item, StoredRow):
@@ -225,7 +212,6 @@ class Sender:
         self.receiver.settle(done)
 
     def _not_taken(self, item: Item, why: Unreachable) -> None:
-        """Deal with a message that no queue took, or whose queue takes no more."""
         if isinstance(item, StoredRow):
             self.rows.sending(item).note_returned(item, why)
         elif isinstance(item, Copy):
@@ -236,8 +222,8 @@ class Sender:
             self.receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
 
     def _never_taken(self, item: Item, error: TargetError) -> None:
-        """Deal with a message that ended the channel all by itself."""
-        # neither a missing right nor a missing exchange: then it is the message itself
+        """Give up a message that closed the channel alone."""
+        # without a missing right or a missing exchange, the message itself is the cause
         is_ours = type(error) is TargetError or isinstance(error, MessageTooLarge)
         if isinstance(item, StoredRow) and is_ours:
             is_large = isinstance(error, MessageTooLarge)
@@ -266,15 +252,15 @@ class Sender:
 
 @dataclass(slots=True)
 class _Sent:
-    """What became of the items of one call, each in the order in which they were sent."""
+    """The items of one call by answer, in the order of sending."""
 
     confirmed: list[Item] = field(default_factory=list)
     returned: list[Item] = field(default_factory=list)
     """Unroutable."""
     refused: list[Item] = field(default_factory=list)
-    """The broker said no (nack)."""
+    """Nacked."""
     unanswered: list[tuple[int, Item]] = field(default_factory=list)
-    """The queue said nothing, or the connection went away before; each with its key."""
+    """With their keys in the result."""
 
 
 def _sorted_out(items: Sequence[Item] | Mapping[int, Item], answers: PublishResult) -> _Sent:
@@ -292,17 +278,15 @@ def _sorted_out(items: Sequence[Item] | Mapping[int, Item], answers: PublishResu
 
 
 def _has_delay(item: Item, now: datetime) -> bool:
-    """Return whether *item* goes into a level; all others go straight to a queue."""
     return isinstance(item, Forwarded) and item.message.due_at > now
 
 
 def _step(item: PassedOn | Forwarded | Copy) -> str:
-    """Return the name of the step between a confirmed message and its acknowledgement."""
+    """Name the fault point between the confirm of a message and the ack of its delivery."""
     if isinstance(item, Copy):
         return "error.published" if item.is_final else "retry.published"
     return "pass_on.confirmed" if isinstance(item, PassedOn) else "forward.confirmed"
 
 
 def _where(item: Item) -> str:
-    """Return the queue that *item* is for."""
     return item.queue if isinstance(item, Copy) else item.message.destination

@@ -57,8 +57,6 @@ _LONGEST_PAUSE_BEFORE_CUTOFF_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Progress:
-    """One lane's progress in one endpoint's future rows."""
-
     endpoint: StoreEndpoint
     run: RunId
     cursor: Cursor | None = None
@@ -70,16 +68,12 @@ class _Progress:
     empty_until_s: dict[int, float] = field(default_factory=dict)
     """By range, monotonic."""
     turns: int = 0
-    """Claimed batches of future rows."""
     last_turn: dict[int, int] = field(default_factory=dict)
     """By range: the number of the last batch that came from it."""
 
 
 class Look:
-    """Which sources have claimable rows; all lanes share an answer that there are none.
-
-    No lane waits for another's statement longer than ``_OTHERS_LOOK_S``.
-    """
+    """Which sources have claimable rows; all lanes share an answer that there are none."""
 
     def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
         self.failing = FailingSources(clock)
@@ -139,7 +133,6 @@ class Look:
 
     @property
     def rest_s(self) -> float:
-        """How long a lane without work may sleep."""
         return max(self._nothing_until_s - self._clock.monotonic_s(), self._shortest_rest_s)
 
     def forget(self) -> None:
@@ -155,9 +148,7 @@ class Claimer:
     claims: Claims
     clock: Clock
     selection: Callable[[], Selection]
-    """Read before every claim."""
     endpoints: Sequence[tuple[StoreEndpoint, RunId]]
-    """Claimed from in turn, each for its run."""
     mode: Mode
     max_bytes: int
     look: Look
@@ -177,12 +168,9 @@ class Claimer:
         """Parked rows have every other turn; neither kind waits for the other."""
 
     def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
-        """Claim a batch of the next endpoint that has rows; None: none has.
+        """Claim a batch of the next endpoint that has rows.
 
-        Raises:
-            LeaseLost: Another daemon owns the lane.
-            StoreUnavailable: See ``Claims.claim``. An error of one table only leaves that
-                source out.
+        An error of one table leaves that source out; for all others see ``Claims.claim``.
         """
         self._is_parked_turn = not self._is_parked_turn and not only_overdue
         if self._is_parked_turn and (unparked := self._unpark(lease, max_rows)) is not None:
@@ -199,7 +187,6 @@ class Claimer:
         return claimed
 
     def _unpark(self, lease: Lease, max_rows: int) -> Batch | None:
-        """Claim parked rows of the next endpoint that has some whose destination is reachable."""
         if self.holding is None or not self.holding.has_ready:
             return None
         for progress in [*self._turns]:
@@ -279,10 +266,7 @@ class Claimer:
         return None
 
     def unclaimed(self, lease: Lease) -> Mapping[EndpointName, int]:
-        """Return how many claimable rows each endpoint still has; paused endpoints are left out.
-
-        After claims that found none: other programs have locked these rows.
-        """
+        """After claims that found none: count the rows, by endpoint, that other programs locked."""
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
         floor = None if selection.takes_overdue else after
@@ -353,10 +337,7 @@ class Claimer:
             yield None, self._request(progress, lease, self.mode, after, until, None, rows)
 
     def _free_first(self, progress: _Progress, soonest: int, now: datetime, until: datetime) -> int:
-        """Return the range whose level has room first, from that of the *soonest* rows on.
-
-        Of several levels the lowest; of its quarters the one least recently claimed from.
-        """
+        """Choose the level with room first, then its quarter least recently claimed from."""
         at_s, level, last = self.clock.monotonic_s(), range_level(soonest), _range(until, now)
         if not self.claims.can_seek or self.pacer.free_s(level, now_s=at_s) <= at_s:
             return soonest
@@ -409,9 +390,8 @@ def _range(due_at: datetime, now: datetime) -> int:
 class PassSize:
     """The number of rows that a lane claims at a time: fewer when attempts take too long.
 
-    A delay is computed when its message is published, and runs from the moment the message reaches
-    a level. The time between makes the row late, and each row of an attempt waits for all of them
-    (docs/adr/0003).
+    The time from publishing a message, when its delay is computed, until it reaches a level makes
+    its row late, and each row of an attempt waits for all of them (docs/adr/0003).
     """
 
     def __init__(self, wished: Callable[[], int]) -> None:
@@ -429,10 +409,7 @@ class PassSize:
         return self.rows < before
 
     def resize(self, rows: int, seconds: float) -> bool:
-        """Adapt to an attempt's *seconds* from first publish to receipt; is the size smaller now?
-
-        Between the two limits nothing changes. Growth is a quarter at a time.
-        """
+        """Adapt to the *seconds* from first publish to receipt; return whether to claim fewer."""
         if seconds > _LONGEST_S:
             return self.halve(rows)
         if seconds < _SHORT_S and self._most is not None:

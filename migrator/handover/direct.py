@@ -59,7 +59,6 @@ class DirectHandOver:
     fault: FaultPoint
     _answered: dict[Attempt, tuple[PublishResult, _Refusals]] = field(default_factory=dict)
     _heard_s: dict[QueueName, float] = field(default_factory=dict)
-    """When each destination last took a message."""
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* for which this process has the broker's answer."""
@@ -71,14 +70,11 @@ class DirectHandOver:
     ) -> tuple[Batch, frozenset[int]]:
         """Return the batch once each row has an answer, and the rows that were not sent.
 
-        *tell* is called with the present activity.
-
         Raises:
             TargetUnavailable: The outcome of rows without an answer is unknown, or a level refuses
-                all rows and a new link has to be tried. Called again with the same batch, in this
-                process, only rows without an answer are published.
-            LeaseLost: Stop; the lane's new owner publishes the batch again.
-            Interrupted: As LeaseLost; raised while the link waits.
+                all rows and needs a new link. A later call in this process publishes only rows
+                without an answer.
+            LeaseLost, Interrupted: Stop; the lane's next owner publishes the batch again.
         """
         wanted = prepared.rows
         prepared = replace(prepared, batch=self._begin(prepared.batch, lease))
@@ -112,10 +108,7 @@ class DirectHandOver:
         settled: PublishResult,
         lease: Lease,
     ) -> Prepared:
-        """Publish rows without a delay; park their destinations that do not answer.
-
-        Returns the batch without the parked rows.
-        """
+        """Publish rows without a delay; return the batch without those that had to be parked."""
         slow: set[int] = set()
         skipped: set[QueueName] = set()
         for choose in (self._first_of_each, list[EncodedTimeout]):
@@ -130,7 +123,6 @@ class DirectHandOver:
         return self._set_aside(prepared, settled, lease, {name: no_answer(name) for name in names})
 
     def _silent(self, slow: Collection[int], link: Link, settled: PublishResult) -> Collection[int]:
-        """Wait briefly for answers; return the rows that still have none."""
         left = {*slow} - settled.answered - settled.refused
         ends_s = self.clock.monotonic_s() + SILENCE_S - SLOW_S
         while left and (link.blocked_reason or self.clock.monotonic_s() < ends_s):
@@ -139,7 +131,6 @@ class DirectHandOver:
         return left
 
     def _first_of_each(self, messages: Sequence[EncodedTimeout]) -> list[EncodedTimeout]:
-        """Return the first message for each destination without a recent answer."""
         now_s = self.clock.monotonic_s()
         heard = {name for name, heard_s in self._heard_s.items() if now_s - heard_s < _HEARD_S}
         first = {m.destination: m for m in reversed(messages) if m.destination not in heard}
@@ -154,10 +145,7 @@ class DirectHandOver:
         *,
         silence_s: float = math.inf,
     ) -> Collection[int]:
-        """Publish *messages*; return rows without an answer, see ``Link.publish``.
-
-        Messages with *silence_s* are due. All others enter a level, even if they get due meanwhile.
-        """
+        """Publish due messages with *silence_s*; all others enter a level, even if they get due."""
         if not messages:
             return ()
         chunks = with_delays(
@@ -171,10 +159,7 @@ class DirectHandOver:
     # ── destinations that answer nothing ────────────────────────────────────────────────────
 
     def _without_late(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Prepared:
-        """Return the batch without rows for destinations that have not answered yet.
-
-        A row whose late answer has come counts as sent now.
-        """
+        """Return the batch without rows for destinations that have not answered yet."""
         late = self.holding.late
         if not late:
             return prepared
@@ -186,7 +171,6 @@ class DirectHandOver:
     def _note_late(
         self, prepared: Prepared, rows: Collection[int], settled: PublishResult
     ) -> Collection[QueueName]:
-        """Note that *rows* may be answered late; return their destinations."""
         by_destination: dict[QueueName, list[EncodedTimeout]] = {}
         if not rows:
             return ()
@@ -202,7 +186,6 @@ class DirectHandOver:
         return by_destination.keys()
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
-        """Begin an attempt, unless this process has answers of an unfinished one."""
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
@@ -219,7 +202,6 @@ class DirectHandOver:
         lease: Lease,
         unreachable: Mapping[QueueName, Unreachable],
     ) -> Prepared:
-        """Park destinations; return the batch without their unanswered rows."""
         lost = [
             Lost(message=each, why=unreachable[each.destination])
             for each in _unanswered(prepared, settled)
@@ -261,7 +243,6 @@ class _Refusals:
         self._left: int | None = None
 
     def note_at_once(self, refused_rows: Iterable[EncodedTimeout]) -> Collection[int]:
-        """Count refusals by destinations; return the rows refused too often."""
         rows = [each.row_index for each in refused_rows]
         self._by_destination.update(rows)
         return {row for row in rows if self._by_destination[row] >= _TRIES}
@@ -273,13 +254,7 @@ class _Refusals:
         at_once: Collection[int],
         tell: Callable[[str], None],
     ) -> float:
-        """Return how long to wait until the *left* rows are published again.
-
-        Rows in *at_once* were refused by their destinations, all others by a level.
-
-        Raises:
-            TargetUnavailable: See ``_by_level``.
-        """
+        """Return the pause before the next try; rows not in *at_once* were refused by a level."""
         tries = [self._by_destination[m.row_index] for m in left if m.row_index in at_once]
         pauses_s = [_PAUSES_S[min(tries)]] if tries else []
         if len(left) > len(tries):
@@ -287,11 +262,11 @@ class _Refusals:
         return min(pauses_s)
 
     def _by_level(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
-        """Report that a level refused *left* rows; return the pause until the next try.
+        """Report that a level refused *left* rows; return the pause before the next try.
 
         Raises:
-            TargetUnavailable: No row was accepted for a while. On a channel that a quorum queue
-                has refused, it may keep refusing after a policy gave it room (measured, 3.10).
+            TargetUnavailable: A quorum queue may keep refusing a channel although a policy gave it
+                room (measured, 3.10): a new link is needed.
         """
         is_stuck = self._left is not None and left >= self._left
         self._in_vain = self._in_vain + 1 if is_stuck else 0
@@ -318,7 +293,6 @@ class _Refusals:
 
 
 def _key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
-    """Identify a row, whatever its batch."""
     return batch.source, message.timeout_id
 
 

@@ -94,8 +94,6 @@ def encode_message(message: NativeMessage) -> EncodedTimeout:
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """The common parts of rows with the same destination, types and addresses."""
-
     destination: QueueName
     head: bytes
     has_correlation_id: bool
@@ -115,11 +113,7 @@ class _Encoder:
         """By key: the field's first bytes (empty: dropped), its last value, and its bytes then."""
 
     def encode(self, row: StoredTimeout) -> EncodedTimeout | Quarantine:
-        """Return the message of *row*, or why it has none.
-
-        Raises:
-            _UNUSUAL: Only ``convert`` can decide.
-        """
+        """Raises one of ``_UNUSUAL`` where only ``convert`` can decide."""
         text = row.headers_text
         if text is None or len(text) > self._most_bytes:
             raise ValueError("no headers, or possibly too many")
@@ -188,11 +182,7 @@ class _Encoder:
         return encoded
 
     def _encode_fields(self, headers: dict[str, Any]) -> bytes:
-        """Return *headers* in wire format; most have the value of the row before.
-
-        Raises:
-            ValueError: They may be too large for a frame, or a name is too long.
-        """
+        """Encode *headers*, most with the value of the row before; ValueError: maybe too large."""
         pieces: list[bytes] = []
         known_fields = self._fields
         for key, value in headers.items():

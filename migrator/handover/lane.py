@@ -64,30 +64,24 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSetup:
-    """What outlives a lane's links; each link gets a session."""
-
     batches: Batches
     clock: Clock
     claimer: Claimer
     preparer: Preparer
     direct: DirectHandOver
     claiming: Executor
-    """One thread: the claimer is not thread-safe."""
     preparing: Executor
     """One thread, which may wait for *claiming*."""
     pace: Callable[[], Pace]
-    """Read before every batch."""
     pacer: Pacer
     """Shared by all lanes of the process, as is the limit below."""
     quarantine_limit: QuarantineLimit
     receipt_deadline_s: float
     """A commit without a receipt is doubtful then."""
     others: OtherRuns | None = None
-    """None: the ledger has no other runs."""
     fault: FaultPoint = lambda _name: None
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     paced: Callable[[float], None] = lambda _seconds: None
-    """Called with the seconds that a batch waited for the levels."""
 
     def of(self, batch: Batch) -> HandOver:
         """Return what hands *batch* over by the terms of its own run."""
@@ -99,7 +93,6 @@ class LaneSetup:
         return None if self.others is None else self.others.elsewhere(run)
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for this negotiated frame size; 0: no limit."""
         self.preparer.limit_frames(frame_max_bytes)
         if self.others is not None:
             self.others.limit_frames(frame_max_bytes)
@@ -154,12 +147,9 @@ class Prefetcher:
     def next_due(
         self, modes: Collection[Mode], *, may_claim: bool, until_s: float = math.inf
     ) -> Prepared | None:
-        """Return a prefetched batch with due rows, or claim one; None: there is none.
+        """Return a prefetched batch with due rows, or claim one.
 
-        Args:
-            modes: The modes that such a batch may have.
-            may_claim: Whether overdue rows may be claimed.
-            until_s: Monotonic end of the wait for that claim, which continues.
+        At *until_s* (monotonic) the wait for that claim ends; the claim continues.
         """
         clock, claim = self._setup.clock, self._overdue
         if may_claim and claim is None and clock.monotonic_s() >= self._overdue_at_s:
@@ -183,7 +173,6 @@ class Prefetcher:
         return None
 
     def prepare(self, batch: Batch, *, answered: Collection[int] = ()) -> Prepared:
-        """Prepare a batch that is claimed already; see ``Preparer.prepare``."""
         given = self._setup
         preparer = given.of(batch).preparer
         return self._wait_for(
@@ -191,12 +180,10 @@ class Prefetcher:
         )
 
     def resume(self, batch: Batch) -> Batch | None:
-        """Finish a half-done claim or release; see ``Claims.resume``."""
         given = self._setup
         return self._wait_for(given.claiming.submit(given.claimer.resume, batch, self._lease))
 
     def end(self) -> None:
-        """Wait for all prefetching; log its errors."""
         left = [*filter(None, [self._awaited]), *self._under_way]
         self._awaited = None
         self._under_way.clear()
@@ -250,12 +237,12 @@ class LaneSession:
     """The work of one lane over one link.
 
     Args:
-        setup: What outlives the session.
-        lease: The lane's.
-        link: The lane's.
+        setup: Outlives the session.
+        lease: Of the lane.
+        link: Of the lane.
         guard: Raises when the process must stop, or when another daemon owns the lane.
         may_claim: Whether overdue rows may be claimed while receipts are awaited.
-        is_ending: Whether to stop waiting for a late receipt.
+        is_ending: Whether to stop waiting for a late receipt; the next start resolves it.
         max_commits: Commits without a receipt at a time, until the first receipt.
     """
 
@@ -327,11 +314,7 @@ class LaneSession:
         self._finish_half_done()
 
     def turn(self, *, may_claim: bool) -> bool:
-        """Do the next piece of work; return False when there is none for now.
-
-        Args:
-            may_claim: False while draining: only claimed batches are finished.
-        """
+        """Hand over one batch, or wait for receipts; return False when there is no work now."""
         self._hear()
         prepared = self._prefetcher.next(may_claim=may_claim)
         if prepared is None:
@@ -340,10 +323,7 @@ class LaneSession:
         return True
 
     def pick_up(self) -> bool:
-        """Hand over batches that were put into this lane, or that any lane may take; was there one?
-
-        A quarantine retry makes such batches, `migrator db resolve --as claimed`, and other lanes.
-        """
+        """Hand over batches of a quarantine retry, of `migrator db resolve`, or of other lanes."""
         self._finish_half_done()
         others = self._setup.others
         not_of = () if others is None else others.known_elsewhere
@@ -354,7 +334,6 @@ class LaneSession:
         return bool(put_in)
 
     def idle(self, wait_s: float) -> bool:
-        """Serve the broker while there is nothing to do; return whether there is work now."""
         self.doing = "idle"
         self._link.idle(wait_s)
         return self._hear()
@@ -393,7 +372,6 @@ class LaneSession:
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
     def _hear(self) -> bool:
-        """Process late answers; return whether rows may be claimed because of them."""
         if not self._setup.direct.holding.hear():
             return False
         self._setup.claimer.look.forget()
@@ -404,10 +382,7 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
-        """Send *prepared* once the levels have room, and batches that get due meanwhile at once.
-
-        Delays are computed after the wait.
-        """
+        """Send *prepared* once the levels have room, and batches that get due meanwhile at once."""
         clock, pacer, sent_before = self._setup.clock, self._setup.pacer, self._sent
         began_s = clock.monotonic_s()
         booking = self._book(prepared, began_s)
@@ -484,7 +459,6 @@ class LaneSession:
         self._count_settled(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
-        """Wait briefly for missing receipts; return whether any is still missing."""
         if self._staged is None:
             return False
         self.doing = self._waiting()
@@ -515,7 +489,6 @@ class LaneSession:
         self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 
     def _finish_half_done(self) -> None:
-        """Finish half-done claims and releases; keep those whose store does not answer."""
         now_s = self._setup.clock.monotonic_s()
         if not self._half_done or now_s < self._resume_at_s:
             return
@@ -591,11 +564,6 @@ class LaneSession:
         self.doing = self._waiting()
 
     def _end_if_late(self) -> None:
-        """Stop waiting for a late receipt when the lane is to end; the next start resolves it.
-
-        Raises:
-            Interrupted: The commit stays as it is.
-        """
         if self._is_ending() and (late := self._staging().late_receipt()) is not None:
             raise Interrupted(f"asked to stop while a receipt is late: {late}")
 

@@ -61,14 +61,12 @@ def open_link(
         settings: Where and how.
         lane: The caller owns its lease.
         owner: For the broker's list of connections.
-        prefetch: Most unacked messages of staging; at least the largest open batch and its receipt.
-        guard: Called before each publish and many times a second while the broker is awaited; may
-            count as the lane's heartbeat. Raises to end both.
+        prefetch: Unacked messages of staging; at least the largest open batch and its receipt.
+        guard: Called before each publish, and many times a second while the broker is awaited: a
+            heartbeat. Raises to end both.
 
     Raises:
-        AccessRefused: User, password, virtual host, or a permission that is needed.
-        TargetUnavailable: No answer, or another connection still owns the guard queue.
-        TargetError: The delay levels do not exist.
+        LaneGuarded: Another connection still owns the guard queue.
     """
 
     def opened(*, is_guarded: bool) -> RabbitLink:
@@ -118,12 +116,7 @@ class RabbitLink:
         self._staging: RabbitStaging | None = None
 
     def take_guard(self) -> None:
-        """Declare an exclusive queue; the broker deletes it with this connection.
-
-        Raises:
-            AccessRefused: It may not be declared.
-            LaneGuarded: Another connection still owns it.
-        """
+        """Declare an exclusive queue, which the broker deletes with this connection."""
         lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
         channel = self._consuming.channel()
         try:
@@ -135,10 +128,6 @@ class RabbitLink:
         self._is_guarded = True
 
     def enter(self) -> None:
-        """Find the exchanges by which messages enter the levels.
-
-        Entry exchanges are fanouts; they spare the broker the topic matching of 29-word keys.
-        """
         given = self._settings
         self._exchanges = entry_exchanges(
             given.connection, given.version, use_entries=given.use_entries

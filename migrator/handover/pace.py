@@ -127,7 +127,6 @@ class Pacer:
             return max(BURST_S / (self._row_cost(delay_range) * self._cost_s), 1.0)
 
     def plan(self, delay_range: int, rows: int, *, now_s: float) -> None:
-        """Note that about *rows* rows of a range are claimed."""
         if not self.is_on():
             return
         with self._lock:
@@ -149,15 +148,13 @@ class Pacer:
         return self._per_row.get(delay_range, _USUAL_EXCHANGES + self.receiving)
 
     def _begins_s(self, entry: int, level: int, now_s: float) -> float:
-        """Return when *level* has room for more messages that enter at *entry*."""
         free_s = self._free_s.get(entry, {}).get(level, now_s)
         return max(free_s if level == entry else free_s - BEHIND_S, now_s)
 
     def _with_room(self, load: Load, start_s: float, cost_s: float) -> float:
         """Return when, from *start_s* on, each entry level has room for the releases of *load*.
 
-        Releases of lower levels are booked but not waited for: their second hardly depends on the
-        time of hand-over, and the last one, at the due time, not at all.
+        Those of lower levels are booked but not waited for: the wait would hardly move them.
         """
         room_s = BROKER_CORES * FRACTION
         for _ in range(_SECONDS_AHEAD):

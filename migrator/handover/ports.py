@@ -57,14 +57,9 @@ class Link(Protocol):
         """Publish mandatory into the native delays; return once each message was answered.
 
         The next chunk is drawn when the window of unconfirmed messages has room, and sent at
-        once: delays are computed just before they count.
-
-        Args:
-            attempt: Of which batch, for the tags.
-            chunks: Messages with their delays.
-            result: Receives the answers, also those that come later.
-            silence_s: Only for messages without a delay. Rows without an answer for so long,
-                while the broker answers others, are returned.
+        once: delays are computed just before they count. *result* receives the answers, also
+        later ones. With *silence_s*, for messages without a delay only, rows without an answer
+        for so long are returned while the broker answers others.
 
         Raises:
             TargetUnavailable: The connection was lost, or blocked past the deadline. *result*
@@ -73,11 +68,7 @@ class Link(Protocol):
         ...
 
     def staging(self) -> Staging:
-        """Return this lane's staging queue; declare, bind and consume it the first time.
-
-        Raises:
-            TargetError: Refused by the broker: version, rights, policy, or another owner.
-        """
+        """Declare, bind and consume this lane's staging queue, the first time; return it."""
         ...
 
     def idle(self, wait_s: float) -> None:
@@ -85,10 +76,7 @@ class Link(Protocol):
         ...
 
     def serve(self) -> None:
-        """Do what is due on the connections (heartbeats), without waiting.
-
-        It is no heartbeat of the lane: a lane that waits for a database may hang.
-        """
+        """Do what is due (the broker's heartbeats) without waiting; no heartbeat of the lane."""
         ...
 
     def close(self) -> None:
@@ -106,9 +94,8 @@ class Staging(Protocol):
         """Put all messages and then the receipt into the staging queue; wait for all confirms.
 
         Raises:
-            TargetUnavailable: The connection was lost, or blocked past the deadline, or a
-                message was nacked or returned. What arrived stays in the queue; abandon the
-                attempt.
+            TargetUnavailable: Abandon the attempt. The connection was lost, or blocked past the
+                deadline, or a message was nacked or returned.
         """
         ...
 
@@ -121,19 +108,15 @@ class Staging(Protocol):
         ...
 
     def receipts(self) -> Mapping[Attempt, float]:
-        """Return the attempts whose receipt came through the router: they are committed.
-
-        The value is the age of the receipt in seconds, from when it was first read.
-        """
+        """Return attempts whose receipt came through the router, and so many seconds ago."""
         ...
 
     def wait_for_event(self, timeout_s: float) -> None:
         """Serve the connections until something arrives, or the timeout.
 
         Raises:
-            TargetUnavailable: The connection was lost, or the broker redelivered what this link
-                had published or unacked. Whether a nack came first is for the next link to find
-                out.
+            TargetUnavailable: Also when the broker redelivered what this link had published or
+                unacked; whether a nack came first is for the next link to find out.
         """
         ...
 
@@ -148,11 +131,7 @@ class Staging(Protocol):
     def move_strays(self) -> None:
         """Move messages that are not the lane's to the poison queue, then ack them.
 
-        A failed move is logged and repeated at a later call. No nack of an attempt covers a
-        stray.
-
-        Raises:
-            TargetUnavailable: The connection was lost; strays are back in their queue.
+        A failed move is logged and repeated at a later call. No nack of an attempt covers a stray.
         """
         ...
 
@@ -164,18 +143,14 @@ class Staging(Protocol):
         Raises:
             HandOverDoubtful: The nack would not cover exactly *rows* and the receipt of
                 *attempt*. Nothing was sent.
-            TargetUnavailable: The connection was already lost. Nothing was sent.
+            TargetUnavailable: The connection was lost. Nothing was sent.
         """
         ...
 
     def bind_again(self) -> None:
         """Declare and bind again all between the staging queue, the levels and the receipts.
 
-        It repairs what an operator deleted or replaced; the broker then forwards what it could
-        not, within minutes.
-
-        Raises:
-            TargetError: Something is missing or refused; unacked messages stay unacked.
+        It repairs what an operator deleted; the broker then forwards what waited, within minutes.
         """
         ...
 

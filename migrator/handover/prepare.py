@@ -23,19 +23,15 @@ from migrator.text import counted, grouped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch without quarantined and parked rows."""
-
     batch: Batch
     messages: tuple[EncodedTimeout, ...]
     """By row index; may be empty."""
     prepared_at: datetime
     """Rows due by then go without a delay."""
     quarantined: int = 0
-    """Number of rows that could not become a message."""
 
     @property
     def rows(self) -> frozenset[int]:
-        """Row indexes of the messages."""
         return frozenset(message.row_index for message in self.messages)
 
 
@@ -51,10 +47,8 @@ class Preparer:
     clock: Clock
     rules: BrokerLimits
     own_queue_of: Callable[[EndpointName], QueueName]
-    """Returns an endpoint's input queue."""
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for this negotiated frame size; 0: no limit."""
         self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
     def limit_bodies(self, body_max_bytes: int) -> None:
@@ -63,12 +57,10 @@ class Preparer:
     def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of *batch*; quarantine rows that cannot become one.
 
-        Rows with an unreachable destination are parked, but not those in *answered*, for which
-        this process has the broker's answer.
+        Rows with an unreachable destination are parked, unless the broker has *answered* them.
 
         Raises:
             TargetError: Destinations could not be checked; nothing was changed.
-            LeaseLost, StoreUnavailable: Rows may be quarantined already.
         """
         now, (rows, unreadable) = self.clock.now(), self.batches.readable(batch)
         # the rows are read: free their claimed copy
@@ -146,12 +138,10 @@ def with_delays(
 
     Args:
         messages: In the order of publishing.
-        clock: Read once per chunk: the broker may block between two chunks, and a chunk takes
-            only milliseconds to send.
-        least_delay_s: 1 for messages that must pass a level: staged attempts (docs/adr/0003), and
-            rows that do not wait for the answer of their destination.
-        halfway: Called before the middle one is yielded.
-        not_before: Time at which the messages enter their levels, if later than now.
+        clock: Read once per chunk: the broker may block between two chunks.
+        least_delay_s: 1 for messages that must pass a level (docs/adr/0003).
+        halfway: Called before the middle message is yielded.
+        not_before: When the messages enter their levels, if later than now.
     """
     middle = len(messages) // 2
     yield from _chunks(messages[:middle], clock, least_delay_s, not_before)

@@ -24,9 +24,7 @@ class HandOver:
 
 
 class RunOptions(Protocol):
-    def options_of(self, run: RunId) -> Mapping[str, Any]:
-        """Return what *run* recorded about itself."""
-        ...
+    def options_of(self, run: RunId) -> Mapping[str, Any]: ...
 
 
 @dataclass(kw_only=True, eq=False)
@@ -34,12 +32,10 @@ class OtherRuns:
     """Hands over batches of other runs; one instance per thread, as it remembers answers."""
 
     own: Collection[RunId]
-    """The runs of this process."""
     place: BrokerPlace
     """The broker of this process."""
     runs: RunOptions
     terms_now: Callable[[EndpointName], RunTerms]
-    """The settings of this process for an endpoint."""
     new: Callable[[RunTerms], HandOver]
 
     def __post_init__(self) -> None:
@@ -49,11 +45,7 @@ class OtherRuns:
         self._body_max_bytes: int | None = None
 
     def elsewhere(self, run: RunId) -> BrokerPlace | None:
-        """Return the broker to which *run* sends its timeouts; None: it may be this one.
-
-        Raises:
-            LedgerError: The ledger does not answer.
-        """
+        """Return the broker to which *run* sends its timeouts; None: it may be this one."""
         if run in self.own:
             return None
         place = read_place(self._options_of(run))
@@ -65,11 +57,7 @@ class OtherRuns:
         return [run for run in self._options if self.elsewhere(run) is not None]
 
     def hand_over(self, batch: Batch) -> HandOver | None:
-        """Return what hands *batch* over; None: its run is of this process.
-
-        Raises:
-            LedgerError: The ledger does not answer.
-        """
+        """Return None if the run of *batch* is of this process."""
         if batch.run in self.own:
             return None
         found = self._hand_overs.get(batch.run)
@@ -84,7 +72,6 @@ class OtherRuns:
         return found
 
     def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for this negotiated frame size; 0: no limit."""
         self._frame_max_bytes = frame_max_bytes
         for each in self._hand_overs.values():
             each.preparer.limit_frames(frame_max_bytes)

@@ -58,15 +58,10 @@ class Settlement:
     fault: FaultPoint = lambda _step: None
 
     def settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
-        """Recover lanes with *staged* commits and batches that were being *published*.
+        """Recover lanes with *staged* commits, *published* batches, or messages in staging queues.
 
-        Lanes with messages left in their staging queues are recovered, too; lanes with an owner
-        are not. Return how many messages are still in staging queues of lanes without an owner.
-
-        Raises:
-            TargetError: The broker cannot be asked; the ledger has each batch's state.
-            HandOverDoubtful: A staging queue contains what the ledger never sent.
-            LeaseLost: Another process took a lane; as above.
+        Lanes with an owner are left alone. Return how many messages the staging queues of all
+        other lanes still contain. After an error the ledger has each batch's state.
         """
         left = {lane for lane, count in self.left_in().items() if count}
         with_staging = {*staged, *left}

@@ -27,7 +27,6 @@ class FailingSource:
     since_s: float
     """Of the first failure; monotonic, as ``next_s``."""
     failures: int
-    """In a row."""
     next_s: float
     """When its table is asked again."""
     is_left_out: bool = True
@@ -56,7 +55,6 @@ class FailingSources:
         return self.is_refused(source) or (failing is not None and failing.is_left_out)
 
     def is_refused(self, source: str) -> bool:
-        """Return whether a preflight check refuses *source*."""
         return source in self._refused
 
     def refuse(self, sources: Collection[str]) -> None:
@@ -69,7 +67,6 @@ class FailingSources:
         return any(now_s - each.since_s < _AWAITED_S for each in self.all())
 
     def note_failed(self, endpoint: StoreEndpoint, error: StoreError) -> None:
-        """Leave *endpoint* out, longer with each failure in a row."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             known = self._failing.get(endpoint.source)

@@ -51,8 +51,6 @@ _MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """An attempt without a receipt."""
-
     since_s: float
     rows: int
     began_s: float | None = None
@@ -61,8 +59,6 @@ class _Commit:
 
 @dataclass(kw_only=True, eq=False)
 class StagedHandOver:
-    """Hands over the staged batches of one lane over one link."""
-
     batches: Batches
     clock: Clock
     staging: Staging
@@ -89,13 +85,12 @@ class StagedHandOver:
     def hand_over(self, prepared: Prepared) -> Batch | None:
         """Commit one attempt; return the batch if the attempt was too slow and was abandoned.
 
-        The receipt is not awaited here: see ``settled``. An abandoned batch is ``claimed`` again
-        and nothing of it can reach a level.
+        Its receipt is reported by ``settled``. An abandoned batch is ``claimed`` again; nothing of
+        it can reach a level.
 
         Raises:
             TargetUnavailable: The link is lost; the batch's state says where it stopped.
             HandOverDoubtful: The staging queue contains what the ledger never sent.
-            LeaseLost: Stop at once.
         """
         self.staging.move_strays()
         self._await_receipts(self.max_without_receipt - 1)
@@ -150,8 +145,7 @@ class StagedHandOver:
     def resolve(self, batch: Batch, rows: frozenset[int]) -> Batch:
         """Find out whether a ``committing`` batch of an earlier process was committed.
 
-        Returns it ``handed_over``, ``claimed`` (it was not nacked), or ``doubtful`` when neither
-        proof came before the deadline.
+        It returns ``handed_over``, ``claimed`` (not nacked), or ``doubtful`` (no proof in time).
         """
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
@@ -184,12 +178,7 @@ class StagedHandOver:
         return batch
 
     def discard_leftovers(self, quiet_s: float) -> None:
-        """Ack what abandoned attempts left in the queue, until nothing comes for *quiet_s*.
-
-        Raises:
-            TargetUnavailable: The link is lost; the rest stays in the queue.
-            HandOverDoubtful: The staging queue contains what the ledger never sent.
-        """
+        """Ack what abandoned attempts left in the queue, until nothing comes for *quiet_s*."""
         ends_s = self.clock.monotonic_s() + quiet_s
         while (left_s := ends_s - self.clock.monotonic_s()) > 0:
             self.guard()
@@ -203,7 +192,6 @@ class StagedHandOver:
         return sum(len(each.rows) + each.has_receipt for each in self.staging.held().values())
 
     def _expected_s(self, prepared: Prepared) -> float:
-        """Estimate this attempt's age at its nack from that of the last one; never too high."""
         rows, seconds = self._last
         part = min(len(prepared.messages) / rows, 1.0) * _USUAL_PART
         return min(seconds * part, _MOST_AHEAD_S)
@@ -220,11 +208,7 @@ class StagedHandOver:
         self.fault("staged.confirmed")
 
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
-        """Return whether the delays in the routing keys are too stale to be committed.
-
-        The limit doubles with each attempt abandoned in a row (docs/adr/0003): late is better
-        than never.
-        """
+        """Return whether delays are stale; each abandoned attempt doubles the limit (ADR 0003)."""
         return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
 
     def _patience(self, batch: Batch) -> float:
@@ -256,11 +240,7 @@ class StagedHandOver:
                 self._account_for(other)
 
     def _is_complete(self, attempt: Attempt, rows: frozenset[int]) -> bool:
-        """Return whether all of an attempt is unacked here, the receipt included.
-
-        Raises:
-            HandOverDoubtful: The number of rows is right, but not the rows.
-        """
+        """Return whether all of an attempt is unacked here, the receipt included."""
         mine = self.staging.held().get(attempt)
         if mine is None or len(mine.rows) < len(rows):
             return False

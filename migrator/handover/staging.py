@@ -61,15 +61,12 @@ _LEVEL_FIELDS: Final = tuple(encode_fields({CONFIRMATION_ID: str(n)}) for n in r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneQueues:
-    """Names of the entities of one lane of one ledger."""
-
     ledger_id: str
     lane: Lane
     version: DelaysVersion
 
     @property
     def staging(self) -> str:
-        """Name of the exchange and of the queue."""
         return staging_name(self.version, self.ledger_id, self.lane)
 
     @property
@@ -78,13 +75,7 @@ class LaneQueues:
 
 
 def declare_staging(admin: AdminSession, queues: LaneQueues) -> None:
-    """Declare and bind a lane's queues and the router.
-
-    Raises:
-        EntityMismatch: One exists with other arguments.
-        EntityAbsent: The delay levels do not exist.
-        AccessRefused: A permission is missing.
-    """
+    """Declare and bind a lane's queues and the router; raises ``EntityAbsent`` without levels."""
     router = router_exchange(queues.version)
     admin.declare_exchange(router, "headers")
     for level in range(BITS):
@@ -139,13 +130,8 @@ class _Receipts:
 class RabbitStaging:
     """Implements ``Staging`` on a publisher and a consuming connection.
 
-    Args:
-        connection: The consuming connection, used for nothing else.
-        publisher: The lane's publisher, on its own connection.
-        queues: Which lane of which ledger.
-        prefetch: At least the rows of the largest open batch, its receipt, and a margin.
-        declare: Calls ``declare_staging`` over a connection of its own.
-        poison: Keeps what is not the lane's.
+    *prefetch* is at least the rows of the largest open batch, its receipt, and a margin;
+    *declare* calls ``declare_staging`` over a connection of its own.
     """
 
     def __init__(

@@ -91,7 +91,6 @@ class StraysOfQueue:
         return Keep.ALL
 
     def note_whole(self, found: Delivered) -> None:
-        """Note a redelivered stray that was read whole."""
         self._whole.append(
             Stray(
                 tag=found.tag,
@@ -102,18 +101,14 @@ class StraysOfQueue:
         )
 
     def ask_for_whole(self) -> None:
-        """Requeue strays, so that they are delivered again and read whole.
-
-        Raises:
-            TargetUnavailable: The connection was lost; the broker requeues them.
-        """
+        """Requeue strays, so that they are delivered again and read whole."""
         room = max(self._at_a_time - len(self._whole), 0)
         asked, self._seen = self._seen[:room], self._seen[room:]
         for tag, app_id in asked:
             self._give_back(tag, app_id)
 
     def clear_below(self, tag: int) -> None:
-        """Requeue every stray with a delivery tag below *tag*; raises as above."""
+        """Requeue every stray with a delivery tag below *tag*."""
         for seen_tag, app_id in self._seen:
             if seen_tag < tag:
                 self._give_back(seen_tag, app_id)
@@ -127,7 +122,7 @@ class StraysOfQueue:
         return tuple(self._whole)
 
     def ack(self, strays: Collection[Stray]) -> None:
-        """Ack *strays* after their copies were confirmed; raises as above."""
+        """Ack *strays* after their copies were confirmed."""
         for each in strays:
             self._connection.send(self._channel.basic_ack, each.tag)
         tags = {each.tag for each in strays}
@@ -160,11 +155,7 @@ class PoisonQueue:
         self._log_again_s = float("-inf")
 
     def move(self, strays: StraysOfQueue) -> None:
-        """Move the strays that were read whole; log it. A failed move is repeated later.
-
-        Raises:
-            TargetUnavailable: The connection of *strays* was lost.
-        """
+        """Move the strays that were read whole; log it. A failed move is repeated later."""
         found = strays.whole()
         if not found or time.monotonic() < self._again_s:
             return
