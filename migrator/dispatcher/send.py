@@ -165,7 +165,7 @@ class Sender:
     def _look_for_poison(
         self, items: Sequence[Item], answers: PublishResult, error: TargetError
     ) -> None:
-        """Note the items that may have closed the channel; an exchange may be gone: forget routes."""
+        """Note items that may have closed the channel; forget routes: an exchange may be gone."""
         unanswered = [item for _, item in _sorted_out(items, answers).unanswered]
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
