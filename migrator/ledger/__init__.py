@@ -1,7 +1,7 @@
-"""The ledger: what was claimed, how far each batch is, who works on it, and what happened.
+"""What was claimed, how far each batch is, which process owns each lane, and what happened.
 
-It is in the database of the legacy table, so that a claim is one local transaction; for stores
-with two-step claims it has a database of its own. Start with ``tables`` and ``states``.
-``batches``, ``claims`` and ``leases`` are what lanes write; ``queries`` is for people;
-``identity`` refuses a cloned database. It imports no store.
+For SQL stores the ledger is in the database of the legacy tables, so that a claim is one local
+transaction. Other stores claim in two steps, and their ledger has its own database. Start with
+``tables`` and ``states``. Lanes write through ``batches``, ``claims`` and ``leases``; operators read
+through ``queries``. ``identity`` refuses a cloned database. This package imports no store.
 """

@@ -1,7 +1,7 @@
 """Batches and their rows, written only by the owner of their lane; runs and the audit trail.
 
-Rules of batches: every write names the state, attempt and token it expects, and is committed
-when the call returns; no row matched means that somebody else owns the batch now.
+Rules of batches: every write names the state, attempt and token it expects, and is committed when
+the call returns. If no row matched, another process owns the batch now.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ from migrator.nservicebus.timeouts import (
 
 
 class SqlBatches(LedgerPart):
-    """Implements ``work.Batches``."""
-
     def __init__(
         self,
         engine: Engine,
@@ -63,7 +61,6 @@ class SqlBatches(LedgerPart):
         self._committed = committed
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
-        """Return the lane's open batches; see ``work.Batches``."""
         batch = self._tables.batch
         mine = (batch.c.lane == lease.lane, batch.c.state.in_(OPEN))
         with self._writing(f"listing lane {lease.lane}") as connection:
@@ -73,7 +70,6 @@ class SqlBatches(LedgerPart):
         return [batch_of(row) for row in rows]
 
     def put_in(self, lease: Lease, *, not_of: Collection[RunId] = ()) -> Sequence[Batch]:
-        """Take what was put into the lane, or into the one for all; see ``work.Batches``."""
         batch = self._tables.batch
         query = select(batch).where(
             batch.c.lane.in_({lease.lane, SHARED_LANE}),
@@ -96,7 +92,6 @@ class SqlBatches(LedgerPart):
         return [replace(batch_of(row), lane=lease.lane) for row in rows]
 
     def pass_on(self, batch: Batch, lease: Lease) -> None:
-        """Leave *batch* to whichever lane takes it next; see ``work.Batches``."""
         table = self._tables.batch
         statement = (
             update(table)
@@ -113,18 +108,15 @@ class SqlBatches(LedgerPart):
                 raise LeaseLost(f"batch {batch.id} no longer belongs to {lease.owner}")
 
     def find(self, batch: BatchId) -> Batch | None:
-        """Return one batch; see ``work.Batches``."""
         table = self._tables.batch
         query = select(table).where(table.c.id == batch)
         return next(map(batch_of, self._read(query, doing=f"reading batch {batch}")), None)
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        """Return the rows that share the batch's state; see ``work.Batches``."""
         query = self._of(batch, *content_of(self._tables.timeout))
         return timeouts_of(self._read(query, doing=f"reading the rows of batch {batch.id}"))
 
     def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
-        """Return rows, and why others cannot be read; see ``work.Batches``."""
         if batch.fresh is not None:
             return batch.fresh, ()
         try:
@@ -135,7 +127,6 @@ class SqlBatches(LedgerPart):
         return self._read_apart(batch)
 
     def _read_apart(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
-        """Read halves of halves, until each row that cannot be read is alone."""
         row, doing = self._tables.timeout.c, f"reading a row of batch {batch.id}"
         found = self._read(self._of(batch, row.row_index, row.store_id), doing=doing)
         ids = {each.row_index: TimeoutId(each.store_id) for each in found}
@@ -157,7 +148,6 @@ class SqlBatches(LedgerPart):
         )
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
-        """Record *event*; see ``work.Batches``."""
         state = next_state(batch.state, event)
         attempt = batch.attempt + 1 if event in RAISES_ATTEMPT else batch.attempt
         table = self._tables.batch
@@ -183,7 +173,6 @@ class SqlBatches(LedgerPart):
         return after
 
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
-        """Mark rows as quarantined; see ``work.Batches``."""
         row = self._tables.timeout
         alike = defaultdict[tuple[str, str], list[int]](list)  # one statement for each reason
         for finding in findings:
@@ -198,7 +187,6 @@ class SqlBatches(LedgerPart):
 
 
 def batch_of(row: Row[Any]) -> Batch:
-    """Return a row of the batch table as a value."""
     return Batch(
         id=row.id,
         run=row.run_id,
@@ -215,13 +203,12 @@ def batch_of(row: Row[Any]) -> Batch:
 
 
 def content_of(timeout: FromClause) -> Sequence[ColumnElement[Any]]:
-    """Return the columns of the ledger that ``timeouts_of`` wants, in its order."""
+    """Return the columns that ``timeouts_of`` reads, in its order."""
     row = timeout.c
     return row.row_index, row.store_id, row.destination, row.due, row.body, row.headers
 
 
 def timeouts_of(rows: Iterable[Any]) -> list[StoredTimeout]:
-    """Return rows of ``content_of`` as values."""
     return [
         StoredTimeout(
             id=store_id,
@@ -241,14 +228,7 @@ RUNNING: Final = "running"
 
 
 class SqlRuns(LedgerPart):
-    """Runs and the audit trail.
-
-    Args:
-        engine: Opens the ledger's database.
-        tables: The ledger's tables.
-        actor: Who acts, for the audit trail: ``user@host`` of the operator or daemon.
-        version: Of this program.
-    """
+    """*actor* is written into the audit trail: ``user@host`` of the operator or daemon."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, *, actor: str, version: str) -> None:
         super().__init__(engine, tables)
@@ -258,7 +238,8 @@ class SqlRuns(LedgerPart):
     def begin(self, endpoint: StoreEndpoint, options: Mapping[str, object]) -> RunId:
         """Record that a run begins; *options* carry no secrets.
 
-        What an operator had put in for the endpoint, and no lane has taken, is of this run now.
+        Batches that an operator put in for the endpoint, and no lane has taken, belong to this run
+        from now on.
         """
         if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
             raise LedgerError(why)
@@ -282,7 +263,6 @@ class SqlRuns(LedgerPart):
         return run
 
     def options_of(self, run: RunId) -> Mapping[str, Any]:
-        """Return what *run* recorded about itself; empty: the ledger never had it."""
         table = self._tables.run
         query = select(table.c.options).where(table.c.id == run)
         found = self._read(query, doing=f"reading the options of run {run}")
@@ -300,12 +280,11 @@ class SqlRuns(LedgerPart):
             )
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
-        """Append one event to the audit trail."""
         with self._writing(f"recording {kind}") as connection:
             connection.execute(self.event(kind, detail=detail, batch=batch))
 
     def event(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> Insert:
-        """Return what appends an event in a transaction of the caller's."""
+        """Return the statement that appends an event, for a transaction of the caller."""
         endpoint = detail.get("endpoint")
         return insert(self._tables.event).values(
             at=database_now(),

@@ -1,10 +1,10 @@
-"""Claims into the ledger: proving that lane and batch are still ours, and opening a batch.
+"""Claims into the ledger: proving the ownership of lane and batch, and opening a batch.
 
-Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them. What
-locks rows of a legacy table (claiming, storing, giving back, recalling) does it the other way
-round, but on PostgreSQL: batch, rows, lane, for they wait for each other's rows. Who takes a lane
-whose lease ran out under one of them may wait for its batch while it waits for the lane. The
-database ends one of the two, or that one gives up, and it begins again.
+Rules of this file: lock the lane first, then the batch, as when a lane is taken over. Transactions
+that lock rows of a legacy table (claim, store, give back, recall) use the other order, except on
+PostgreSQL: batch, rows, lane, because they wait for each other's rows. A process that takes over an
+expired lane may then wait for the batch of a transaction that waits for the lane. The database ends
+one of the two, or its timeout does, and that one begins again.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _RENEWS_FREELY: Final = "postgresql"
 
 
 def hold_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
-    """Keep the lane from changing hands until the end of the transaction.
+    """Keep the lane from changing its owner until the end of the transaction.
 
-    On PostgreSQL, ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane
-    over locks the row ``FOR UPDATE`` and therefore waits for us.
+    On PostgreSQL, ``FOR KEY SHARE`` waits for no renewal and blocks none. Taking the lane over
+    locks the row ``FOR UPDATE`` and therefore waits for this transaction.
 
     Raises:
-        LeaseLost: It has changed hands already.
+        LeaseLost: The owner has changed already.
     """
     table = ledger.lease
     query = select(table.c.token).where(
@@ -58,14 +58,14 @@ def hold_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> No
 
 @contextmanager
 def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> Iterator[None]:
-    """Do work of unknown length that may be committed only while the lane is the lease's.
+    """Do work of unknown length that may be committed only while *lease* is current.
 
-    PostgreSQL holds the lane from the beginning, and renewals do not wait. Elsewhere they would,
-    until the lease ran out under the work: there, the lane is looked at first, and held at the
-    end. Whoever took it over meanwhile makes the work be rolled back.
+    PostgreSQL locks the lane from the beginning, and renewals do not wait. On other databases they
+    would, until the lease ran out during the work: there, the lane is read first and locked at the
+    end. If another process took it over meanwhile, the work is rolled back.
 
     Raises:
-        LeaseLost: It has changed hands. The caller rolls back.
+        LeaseLost: The owner has changed. The caller rolls back.
     """
     if connection.dialect.name == _RENEWS_FREELY:
         hold_lease(connection, ledger, lease)
@@ -80,7 +80,7 @@ def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> I
 
 
 def take_over(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
-    """Have each batch under way in the lane be its owner's; the caller holds the lane."""
+    """Assign each open batch of the lane to *lease*; the caller has locked the lane."""
     batch = ledger.batch
     connection.execute(
         update(batch)
@@ -96,10 +96,10 @@ def take_over(connection: Connection, ledger: LedgerTables, lease: Lease) -> Non
 def hold_batch(
     connection: Connection, ledger: LedgerTables, batch: Batch, lease: Lease
 ) -> tuple[int, int]:
-    """Keep the batch as it is until the end of the transaction; return its size and body bytes.
+    """Lock the batch until the end of the transaction; return its size and body bytes.
 
     Raises:
-        LeaseLost: It is not what the caller believes, or not the lease's any more.
+        LeaseLost: Its state, attempt or token is not as expected.
     """
     table = ledger.batch
     query = select(table.c.size, table.c.body_bytes).where(
@@ -127,10 +127,7 @@ def open_batch(
     body_bytes: int = 0,
     **values: Any,
 ) -> Batch:
-    """Write the row of a new batch, in the caller's transaction; its timeouts are not in it yet.
-
-    *size* and *body_bytes* as far as they are known; *values* are further columns.
-    """
+    """Insert a new batch, whose timeouts follow in the same transaction; *values*: more columns."""
     written: dict[str, Any] = {
         "endpoint": endpoint.name,
         "source": endpoint.source,
@@ -148,7 +145,6 @@ def open_batch(
 
 
 def inserted_id(result: CursorResult[Any]) -> int:
-    """Return the id the database gave the row that was just inserted."""
     key = result.inserted_primary_key
     if key is None:
         raise StoreError("the database returned no id for a new row; rolled back")
@@ -165,7 +161,6 @@ def insert_run(
     status: str,
     **values: Any,
 ) -> RunId:
-    """Write the row of a new run, in the caller's transaction; *values* are further columns."""
     statement = insert(ledger.run).values(
         endpoint=endpoint.name,
         source=endpoint.source,
@@ -181,7 +176,6 @@ def insert_run(
 def latest_run(
     connection: Connection, ledger: LedgerTables, source: str, endpoint: str
 ) -> RunId | None:
-    """Return the run of an endpoint that began last; None: none is known."""
     run = ledger.run.c
     query = select(func.max(run.id)).where(run.source == source, run.endpoint == endpoint)
     found = connection.scalar(query)
@@ -191,10 +185,10 @@ def latest_run(
 def insert_trial_run(
     connection: Connection, ledger: LedgerTables, endpoint: StoreEndpoint
 ) -> RunId:
-    """Write the run a trial pretends to belong to; the caller rolls it back.
+    """Write the run of a trial claim; the caller rolls it back.
 
     Raises:
-        StoreError: The ledger has no room for the endpoint's name or place.
+        StoreError: The endpoint's name or source is too long for the ledger.
     """
     if (why := too_long(endpoint, connection.dialect.name)) is not None:
         raise StoreError(why)
@@ -203,7 +197,7 @@ def insert_trial_run(
 
 
 def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
-    """Return why a ledger cannot write down whose timeouts are where; None: it can."""
+    """Return why the ledger cannot store the endpoint's name or source; None: it can."""
     if dialect in _KNOWS_NO_LONGEST:
         return None
     for what, text in (("name", endpoint.name), ("place", endpoint.source)):

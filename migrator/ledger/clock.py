@@ -2,13 +2,12 @@
 
 Rules of this file:
 
-* the clock never runs ahead of the database, because one that does would make messages early; it
-  is behind by at most one round trip;
-* the first sample may be doubted by who has asked others (``doubt_start``): until the database
-  agrees with them, or somebody who knows says that it is right, there is no time either;
-* a sample that is further than a second from the last one, carried on, is not believed: until it
-  goes away, or somebody who knows says that it is right, there is no time (``ClockInDoubt``);
-* less than a second is followed: back at once, ahead little by little.
+* The clock never runs ahead of the database, because messages would then be early. It is behind by
+at most one round trip.
+* A caller that knows the time from other servers may doubt the first sample (``doubt_start``).
+Until the database agrees with them, or an operator confirms it, ``now`` raises ``ClockInDoubt``.
+* A sample more than a second from the carried-on time is doubted in the same way.
+* A smaller difference is followed: backwards at once, forwards little by little.
 """
 
 from __future__ import annotations
@@ -32,17 +31,15 @@ _SAMPLES: Final = 3
 _JUMP_S: Final = 1.0
 _WHERE_IT_WAS: Final = "where it was"
 _SLEW: Final = 0.02
-"""Of the time since the last sample: so far ahead of the old time a new one is followed."""
+"""Of the time since the last sample: a newer sample may be ahead of the old time by this share."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A moment of the database, and what the monotonic clock said when it had arrived."""
-
     moment: datetime
     mark_s: float
     round_trip_s: float
-    """By so much the database may have been further already."""
+    """The database may have been ahead by as much already."""
 
     def at(self, now_s: float) -> datetime:
         return self.moment + timedelta(seconds=now_s - self.mark_s)
@@ -50,25 +47,22 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A sample that does not go with those before it."""
+    """A sample that contradicts those before it."""
 
     sample: _Sample
     off_s: float
-    """By how much it is ahead of where the clock should be; negative: behind."""
+    """How far it is ahead of the expected time; negative: behind."""
     believed_s: float
-    """Monotonic; until then samples went together."""
+    """Monotonic time of the last sample that agreed."""
     believed: str = _WHERE_IT_WAS
-    """What it should go with."""
 
     @property
     def text(self) -> str:
-        """Return what happened, in a line."""
         side = "ahead of" if self.off_s > 0 else "behind"
         what = "jumped: it is" if self.believed == _WHERE_IT_WAS else "is"
         return f"the database's clock {what} {abs(self.off_s):.1f} s {side} {self.believed}"
 
     def reading(self, now_s: float) -> datetime:
-        """Return what the database says at monotonic second *now_s*."""
         return self.sample.at(now_s)
 
 
@@ -82,13 +76,13 @@ class DatabaseClock:
         self._state: tuple[_Sample | None, Doubt | None] = (None, None)  # replaced as a whole
         self._asked_s = 0.0
         self._believed = _WHERE_IT_WAS
-        """What samples in doubt should go with."""
 
     def now(self) -> datetime:
         """Return the database's time, aware and in UTC.
 
         Raises:
-            StoreUnavailable: It was never reached; later, an old sample is carried on instead.
+            StoreUnavailable: It was never reached. After the first sample, an old one is carried
+            on.
             ClockInDoubt: It jumped.
         """
         self.sample(older_than_s=RESAMPLE_AFTER_S)
@@ -106,16 +100,14 @@ class DatabaseClock:
         return now
 
     def monotonic_s(self) -> float:
-        """Return seconds of a clock that never jumps."""
         return self._monotonic()
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why there is no time now; None: there is."""
         return self._state[1]
 
     def trust(self, doubt: Doubt) -> bool:
-        """Believe the sample in doubt after all; return False when there is another doubt now."""
+        """Accept the doubted sample; return False when the doubt is another one by now."""
         with self._sampling:
             if self._state[1] != doubt:
                 return False
@@ -123,7 +115,7 @@ class DatabaseClock:
             return True
 
     def doubt_start(self, moment: datetime, believed: str) -> None:
-        """Believe *moment*, which is now, instead of the first sample; *believed* says whose it is.
+        """Trust *moment*, which is now, instead of the first sample; *believed* names its source.
 
         Without effect once there is a doubt.
         """
@@ -138,7 +130,7 @@ class DatabaseClock:
             self._state = (instead, Doubt(sample, off_s, now_s, believed))
 
     def sample(self, *, older_than_s: float) -> None:
-        """Ask the database again if the last time is so long ago; what is asked already is enough.
+        """Read the database's time if the last sample is older and no other thread is reading it.
 
         Raises:
             StoreError: It was never reached.
@@ -189,7 +181,6 @@ class DatabaseClock:
 
 
 def _judged(believed: _Sample, sample: _Sample) -> tuple[_Sample, Doubt | None]:
-    """Return what is believed from now on, and what speaks against the new sample."""
     elapsed_s = sample.mark_s - believed.mark_s
     carried = believed.at(sample.mark_s)
     ahead_s = (sample.moment - carried).total_seconds()

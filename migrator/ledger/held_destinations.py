@@ -1,8 +1,8 @@
 """Destinations that take no messages now: their rows are parked until they are tried again.
 
-``HeldDestinations`` knows them in memory, for one endpoint's hand-over or dispatcher;
-``SqlHeldDestinations`` in the ledger, for the next process and for people. What is parked there for
-a destination that is not held goes on. Source: docs/adr/0013-parked-rows.md.
+``HeldDestinations`` keeps them in memory, for one endpoint's hand-over or dispatcher.
+``SqlHeldDestinations`` keeps them in the ledger, for the next process and for operators. Source:
+docs/adr/0013-parked-rows.md.
 """
 
 from __future__ import annotations
@@ -34,30 +34,27 @@ _log = logging.getLogger(__name__)
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
 _LONGEST_LOOK_WAIT: Final = timedelta(seconds=15)
-"""A look is cheap, and an operator who has just made a queue waits for its timeouts; room in a
-queue comes by itself."""
+"""Checks are cheap, a full queue drains, and operators who create a queue await its timeouts."""
 LONGEST_WAIT: Final = timedelta(minutes=5)
-"""Where only a message can tell, and nothing comes by itself."""
+"""Where only a message can show that the destination works again."""
 LOOKS: Final = 10
-"""Destinations looked at in one go; with many, each waits for its turn."""
+"""Destinations checked at once; with many, each waits for its turn."""
 LOOK_EVERY_S: Final = 3.0
 FULL_LOOK_EVERY_S: Final = 11.0
-"""After a look that had no room for all whose time had come, and found none of them cured."""
+"""After a check that had no room for every due destination, and found none reachable."""
 LOAD_EVERY_S: Final = 30.0
-"""What another process parked, and does not look at any more, is taken over after so long."""
+"""Rows that another process parked and no longer checks are taken over after so long."""
 _IDLE: Final = timedelta(minutes=1)
 """A destination without parked rows is forgotten after so long."""
 _TRIES: Final = 50
-"""Each vain one means that another process wrote or removed the same row meanwhile."""
+"""Each failed one means that another process wrote or removed the same row meanwhile."""
 _KEY: Final = ("source", "destination")
 _MESSAGE_DECIDES: Final = frozenset({"unroutable", "refused", "no-answer"})
-"""Reasons that no look at the broker rules out."""
+"""Reasons that no check of the broker rules out."""
 
 
 class HeldDestinations:
-    """What is held for one endpoint: in memory for its workers, in the ledger for people.
-
-    Used by any thread.
+    """One endpoint's parked destinations, in memory and in the ledger; used by any thread.
 
     *is_dispatched*: for the endpoint's dispatcher, which knows only what it parked itself.
     """
@@ -79,27 +76,23 @@ class HeldDestinations:
         self._lock = threading.RLock()
         self._held: dict[str, HeldDestination] = {}
         self._ready: dict[str, None] = {}
-        """Destinations that are held no longer, and may have parked rows; the next one first."""
+        """Reachable destinations that may have parked rows; the next one first."""
         self._to_probe: dict[str, None] = {}
-        """Held destinations of which one row shows whether they take messages again."""
+        """Destinations of which one row shows whether they take messages again."""
         self._probing: set[BatchId] = set()
-        """Batches that are there to try a destination that is held."""
         self._lost_with: dict[str, BatchId] = {}
-        """With which batch each held destination was lost last."""
 
     def __len__(self) -> int:
-        """Return how many destinations are held."""
         return len(self._held)
 
     @property
     def has_ready(self) -> bool:
-        """Whether parked rows may go on."""
         return bool(self._ready or self._to_probe)
 
     def load(self, now: datetime) -> None:
-        """Take over what the ledger has.
+        """Read the ledger's parked destinations.
 
-        Rows that are parked for what is not held go on. What is held without a row is forgotten.
+        Rows parked for a reachable destination continue. A destination without rows is forgotten.
         """
         source, is_dispatched = self.endpoint.source, self._is_dispatched
         parked = self._parking.rows([source], is_dispatched=is_dispatched)
@@ -119,19 +112,19 @@ class HeldDestinations:
     def unreachable(
         self, names: Collection[str], *, of: BatchId | None = None
     ) -> Mapping[str, Unreachable]:
-        """Return those of *names* that are held, with the reason; batch *of* may be their probe."""
+        """Return the parked ones of *names*, with the reason; none if batch *of* is a probe."""
         with self._lock:
             if of in self._probing:
                 return {}
             return {name: _why(self._held[name]) for name in names if name in self._held}
 
     def let_try(self, batch: BatchId) -> None:
-        """Have *batch* sent whatever is held: an operator put it in, or it is a probe."""
+        """Have *batch* sent to parked destinations too: an operator put it in, or it is a probe."""
         with self._lock:
             self._probing.add(batch)
 
     def to_try(self, now: datetime, *, at_most: int | None = None) -> Sequence[HeldDestination]:
-        """Return what is to be tried again at *now*, longest due first."""
+        """Longest due first."""
         with self._lock:
             due = [held for held in self._held.values() if not _waits(held, now)]
         return sorted(due, key=lambda held: held.next_try_at)[:at_most]
@@ -144,9 +137,9 @@ class HeldDestinations:
         *,
         now: datetime,
     ) -> Batch:
-        """Hold destinations, and park rows of *batch*, which is returned without them.
+        """Record unreachable destinations, park their rows, and return *batch* without them.
 
-        *lost*: by row index, where the row would go and why it cannot.
+        *lost*: by row index, the row's destination and why it cannot be reached.
 
         Raises:
             LeaseLost: The rows are where they were.
@@ -169,10 +162,7 @@ class HeldDestinations:
         return batch
 
     def hold(self, lost: Mapping[str, Unreachable], *, now: datetime) -> Sequence[HeldDestination]:
-        """Hold destinations for a while, each twice as long as its last time; return for how long.
-
-        All in one transaction.
-        """
+        """Park destinations, each for twice as long as the last time, in one transaction."""
         with self._lock:
             found = [self._held_again(name, why, now) for name, why in lost.items()]
             self._ledger.hold(found)
@@ -216,9 +206,9 @@ class HeldDestinations:
         *,
         now: datetime,
     ) -> None:
-        """Hold what was checked for longer, or no longer, or have a message decide.
+        """Decide about *checked* destinations: park longer, free, or send one row as a probe.
 
-        *lost*: those that cannot be reached, as the broker says; there is a way to the others.
+        *lost*: those that the broker reports as unreachable.
         """
         cured = list[HeldDestination]()
         with self._lock:
@@ -256,19 +246,13 @@ class HeldDestinations:
         self._held[held.destination] = later
 
     def reached(self, destinations: Collection[str], *, by: BatchId) -> None:
-        """Hold *destinations*, which took messages, no longer; not those that refused some *by* it.
-
-        One that took some and refused others is full.
-        """
+        """Free *destinations*, which took messages; one that also refused some *by* it is full."""
         with self._lock:
             self._probing.discard(by)
             self.free(name for name in destinations if self._lost_with.get(name) != by)
 
     def free(self, destinations: Iterable[str]) -> None:
-        """Hold *destinations* no longer; harmless for those that are not held.
-
-        What is parked for them goes on.
-        """
+        """Free *destinations*, whose parked rows then continue; harmless for others."""
         with self._lock:
             found = {name for name in destinations if name in self._held}
             if not found:
@@ -282,12 +266,12 @@ class HeldDestinations:
         self._fault("unpark.freed")
 
     def next_batch(self, wanted: Wanted, *, now: datetime) -> Batch | None:
-        """Claim parked rows that may go on, or one row as a probe; None: there are none now.
+        """Claim parked rows of a free destination, or one row as a probe; None: there are none now.
 
-        What is due by *now* goes ``direct``, unless all of it is dispatched.
+        Rows due by *now* go ``direct``, unless the endpoint is dispatched.
 
         Raises:
-            LeaseLost: The lane is somebody else's. Nothing was changed.
+            LeaseLost: Another process has the lane. Nothing was changed.
         """
         while (name := self._next_probe()) is not None:
             batch = self._unpark(name, replace(_due(wanted, now), most_rows=1))
@@ -321,17 +305,13 @@ class HeldDestinations:
 
 
 class SqlHeldDestinations(LedgerPart):
-    """What the ledger keeps of destinations that cannot be reached."""
-
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
-        """Return the destinations whose rows wait, by name."""
         table = self._tables.held_destination
         query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
         doing = f"reading the held destinations of {endpoint.name}"
         return held_rows(table, self._read(query, doing=doing))
 
     def hold(self, held: Sequence[HeldDestination]) -> None:
-        """Record that rows for destinations wait; replaces what was recorded for them."""
         doing = "holding destinations"
         # two processes that hold the same ones in another order would wait for each other
         in_order = sorted(held, key=lambda each: (each.source, each.destination))
@@ -371,7 +351,6 @@ class SqlHeldDestinations(LedgerPart):
             return connection.execute(statement).rowcount == 1
 
     def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
-        """Record that destinations are reached again; repeating is harmless."""
         table = self._tables.held_destination
         statement = delete(table).where(
             table.c.source == endpoint.source, among(table.c.destination, destinations)
@@ -383,7 +362,7 @@ class SqlHeldDestinations(LedgerPart):
 def held_rows(
     table: Table, rows: Iterable[Row[Any]], parked: Mapping[tuple[str, str], int] | None = None
 ) -> Sequence[HeldDestination]:
-    """Return what *rows*, of all columns of *table*, tell; a daemon at rest reads thousands.
+    """Return *rows*, of all columns of *table*, as values; an idle daemon reads thousands.
 
     *parked*: rows by source and destination, where they were counted.
     """
@@ -406,24 +385,22 @@ def _why(held: HeldDestination) -> Unreachable:
 
 
 def _waits(held: HeldDestination, now: datetime) -> bool:
-    """Return whether the next try is to come; one too far off is of a clock that was put back."""
+    """Return False also if the next try is too far off: the clock was set back."""
     return timedelta(0) < held.next_try_at - now <= LONGEST_WAIT
 
 
 def _wait_for(reason: str, tries: int) -> timedelta:
-    """Return how long a destination is left alone after *tries* vain ones, for that *reason*."""
     most = LONGEST_WAIT if reason == Reason.UNROUTABLE else _LONGEST_LOOK_WAIT
     return min(wait_after(tries), most)
 
 
 def wait_after(tries: int) -> timedelta:
-    """Return how long a destination is left alone after *tries* vain ones: 5 s to 5 minutes."""
+    """From 5 s to 5 minutes."""
     doublings = min(tries - 1, 10)
     return min(_FIRST_WAIT * (1 << doublings), LONGEST_WAIT)
 
 
 def _due(wanted: Wanted, now: datetime) -> Wanted:
-    """Return the same for what is due already, or may be dispatched."""
     if wanted.mode is Mode.DISPATCH:
         return wanted
     return replace(wanted, mode=Mode.DIRECT, due_until=now)

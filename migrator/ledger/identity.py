@@ -1,4 +1,4 @@
-"""Which database a ledger belongs to: the ledger's id names queues, so a clone must not use it.
+"""Which database a ledger belongs to. The ledger's id names queues, so a clone must not use it.
 
 Source: design section 5.2 (lanes).
 """
@@ -67,10 +67,7 @@ def check_identity(
 
 
 def enter_identity(connection: Connection, tables: LedgerTables) -> None:
-    """Give the ledger its id and the present database as its own, unless it has them.
-
-    Where the server is, is kept as well, unless it is known from before.
-    """
+    """Write the ledger's id, its database's identity and the server's position, unless known."""
     if connection.execute(select(tables.ledger.c.id)).first() is None:
         connection.execute(
             insert(tables.ledger).values(
@@ -82,7 +79,7 @@ def enter_identity(connection: Connection, tables: LedgerTables) -> None:
 
 
 def identity_of(connection: Connection) -> str:
-    """Return what tells this database from a copy of it: ``kind:cluster:database``."""
+    """Return what distinguishes this database from a copy of it: ``kind:cluster:database``."""
     dialect = connection.dialect.name
     return f"{dialect}:{_IDENTITIES[dialect](connection)}"
 
@@ -93,7 +90,7 @@ def _of_sqlite(connection: Connection) -> str:
 
 
 def _of_mysql(connection: Connection) -> str:
-    """Return the server's own id, under the name it has for it; older ones have none."""
+    """The server's id has two names; older servers have none."""
     names = ("server_uuid", "server_uid")
     known = {
         name: value
@@ -109,7 +106,7 @@ def _of_mssql(connection: Connection) -> str:
 
 
 def _of_oracle(connection: Connection) -> str:
-    """Return the database's id, which a copy made by RMAN does not share, if we may read it."""
+    """The database's id, which a copy by RMAN does not share, if this user may read it."""
     try:
         found = connection.scalar(text("SELECT dbid FROM v$database"))
     except DBAPIError:
@@ -137,7 +134,7 @@ _IDENTITIES: Final[Mapping[str, Callable[[Connection], str]]] = {
 
 
 def is_same(stored: str, present: str) -> bool:
-    """Return whether both mean one database, as far as it may be known."""
+    """Return whether both mean one database, as far as the user's rights show."""
     if stored == present:
         return True
     (kind, *_), (kind_now, *_) = stored.split(":"), present.split(":")
@@ -148,5 +145,4 @@ def is_same(stored: str, present: str) -> bool:
 
 
 def new_id() -> str:
-    """Return an id that no ledger has."""
     return secrets.token_hex(_ID_CHARS // 2)

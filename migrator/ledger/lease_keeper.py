@@ -1,12 +1,12 @@
-"""Keeping leases alive from a thread of its own, and knowing when one is no longer ours.
+"""Renewing leases from a thread of its own, and noticing when one is lost.
 
-What one holds of the delay levels is hidden from everybody else. Recalls, settlements and
-decommissions hold the recall's lane for as long as they work, for which every lane of hand-over
-has to be free; those who only look hold the scan's, beside which lanes of hand-over go on.
+What one process reads from the delay levels is hidden from all others. Recalls, settlements and
+decommissions own the lane of recall while they work, for which every lane of hand-over has to be
+free. Scans own the scan lane, and lanes of hand-over continue.
 
-The owner's name in a lease tells whether its process is surely gone. A lease of a process on
-another machine can only be waited for. One of a dead process on *this* machine, in the same process
-namespace, can be taken at once: the kernel has closed its sockets.
+The owner's name in a lease shows whether its process is dead. A lease of a process on another
+machine must expire. One of a dead process on *this* machine, in the same process namespace, can be
+taken at once: the kernel has closed its sockets.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ _RENEWALS_AT_ONCE: Final = 8
 
 
 class HeldLease:
-    """A lease in use: what its owner is doing, and until when it may go on without renewal."""
-
     def __init__(
         self,
         lease: Lease,
@@ -51,24 +49,17 @@ class HeldLease:
         self.doing = doing
         self.valid_until_s = valid_until_s
         self.is_adopted = is_adopted
-        """Held to finish what a dead owner left, and to be given back, finished or not."""
+        """Taken to finish the open batches of a dead owner, and to be released in any case."""
         self.is_lost = False
         self.is_being_renewed = False
-        """A renewal has no answer yet."""
 
     def check(self) -> None:
-        """Return if the lane is still ours.
-
-        Raises:
-            LeaseLost: It was taken, or could not be renewed in time. Stop touching its batches.
-        """
+        """Raise unless the lane still belongs to this process: then stop touching its batches."""
         if self.is_lost or time.monotonic() >= self.valid_until_s:
             raise LeaseLost(f"lane {self.lease.lane}: the lease no longer belongs to this process")
 
 
 class LeaseKeeper:
-    """Acquires lanes and renews all leases that are held, until it is stopped."""
-
     def __init__(self, leases: SqlLeases, *, owner: str, duration: timedelta) -> None:
         self._leases = leases
         self._owner = owner
@@ -83,34 +74,30 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
 
     def start(self) -> None:
-        """Begin to renew."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop renewing; leases still held run out by themselves."""
+        """Leases not released expire."""
         self._stopped.set()
         self._soon.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
     def renew_soon(self) -> None:
-        """Renew all leases now, so that the ledger tells what their owners do; does not wait."""
+        """Renew all leases now, so that the ledger shows their owners' activity; does not wait."""
         self._soon.set()
 
     def working_lanes(self) -> set[Lane]:
-        """Return the lanes this process holds, but for those it adopted."""
         with self._lock:
             return {lane for lane, held in self._held.items() if not held.is_adopted}
 
     def is_busy_with(self, lane: Lane) -> bool:
-        """Return whether a thread of this process holds *lane*, or is about to take it."""
         with self._lock:
             return lane in self._held or lane in self._taking
 
     def acquire(
         self, lane: Lane, doing: Callable[[], str], *, is_adopted: bool = False
     ) -> HeldLease | None:
-        """Take *lane*, or return None when somebody else has it."""
         with self._lock:
             if lane in self._held or lane in self._taking:
                 return None  # another thread of this process; the ledger knows one owner
@@ -130,7 +117,7 @@ class LeaseKeeper:
                 self._taking.discard(lane)
 
     def surrender(self, held: HeldLease) -> None:
-        """Give the lane back; when the ledger cannot be told, the lease runs out by itself."""
+        """If the ledger cannot be written, the lease expires."""
         with self._lock:
             self._held.pop(held.lease.lane, None)
         try:
@@ -152,7 +139,7 @@ class LeaseKeeper:
             self._due.put(None)
 
     def _renew_all(self) -> None:
-        """Have each lease renewed whose last renewal has an answer, several at a time."""
+        """Leave out a lease whose last renewal has not ended."""
         with self._lock:
             due = [held for held in self._held.values() if not held.is_being_renewed]
         while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
@@ -196,7 +183,7 @@ class LeaseKeeper:
 
 
 def current_owner() -> str:
-    """Return the name of this process: ``host/namespace/pid/start/random``; no spaces."""
+    """Return ``host/namespace/pid/start/random``; no spaces."""
     return f"{_place()}/{os.getpid()}/{_started(os.getpid())}/{secrets.token_hex(3)}"
 
 
@@ -216,7 +203,6 @@ def is_surely_dead(owner: str) -> bool:
 
 
 def _parts(owner: str) -> tuple[str, str, str]:
-    """Return place, pid and start of *owner*; empty ones when it is no name of ours."""
     fields = owner.rsplit("/", 3)
     if len(fields) != 4:
         return "", "", ""
@@ -225,7 +211,7 @@ def _parts(owner: str) -> tuple[str, str, str]:
 
 
 def _place() -> str:
-    """Return what two processes share when they can see each other: host, boot, namespace."""
+    """Return what processes share that can see each other: host, boot, namespace."""
     boot = _read("/proc/sys/kernel/random/boot_id")[:8]
     try:
         namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
@@ -235,7 +221,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when *pid* was started, in clock ticks since boot; empty when it does not exist."""
+    """In clock ticks since boot; empty when it does not exist."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if not fields or fields[0] in "ZX":
         return ""
@@ -253,7 +239,7 @@ def _read(path: str) -> str:
 
 
 def evict_dead(leases: SqlLeases, is_dead: Callable[[str], bool] = is_surely_dead) -> None:
-    """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
+    """Lanes of all kinds."""
     for lane, owner in leases.holders():
         if is_dead(owner):
             leases.evict(lane, owner)
@@ -268,12 +254,12 @@ def exclusive(
     duration: timedelta,
     owner: str | None = None,
 ) -> Iterator[Sequence[HeldLease]]:
-    """Hold all of *lanes* while this lasts; each comes with why it is refused when it is taken.
+    """Own all of *lanes* meanwhile; each comes with the text of the refusal if it is taken.
 
-    Leases of dead owners are ended first. *owner* is this process unless it is given.
+    Leases of dead owners are ended first. *owner* is this process by default.
 
     Raises:
-        PreflightRefused: Somebody else has one of them; none is held any more.
+        PreflightRefused: One of them has another owner; all are released.
     """
     evict_dead(leases)
     keeper = LeaseKeeper(leases, owner=owner or current_owner(), duration=duration)
@@ -294,10 +280,10 @@ def exclusive(
 
 @contextmanager
 def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLease]:
-    """Hold the recall's lease; nobody takes a lane of hand-over meanwhile.
+    """Own the lane of recall; no lane of hand-over can be taken meanwhile.
 
     Raises:
-        PreflightRefused: Another recall runs, or somebody holds a lane.
+        PreflightRefused: Another recall runs, or a lane of hand-over has an owner.
     """
     lanes = {RECALL_LANE: "another recall is under way; wait until it has ended"}
     with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
@@ -315,12 +301,12 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
 
 @contextmanager
 def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
-    """Hold the lease of those who look through the levels.
+    """Own the scan lane.
 
-    Should it be lost, nothing is wrong: a level that somebody else consumes is told by itself.
+    Losing the lease is harmless: a level with another consumer reports that itself.
 
     Raises:
-        PreflightRefused: Somebody recalls, or looks through the levels already.
+        PreflightRefused: A recall or another scan runs.
     """
     evict_dead(leases)
     recaller = leases.owner_of(RECALL_LANE)

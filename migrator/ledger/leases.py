@@ -1,8 +1,8 @@
-"""Lanes as leases, in database time; whoever holds a lane owns all its open batches.
+"""Lanes as leases, in database time. The owner of a lease owns all open batches of its lane.
 
-Rules of this file: the token grows with every change of owner and never comes back; taking a
-lane and its batches over is one transaction, which waits for a claim that is just under way
-(the claim holds the row ``FOR KEY SHARE``), while renewing waits for nothing.
+Rules of this file: the token grows with every change of owner and never returns to an old value.
+Taking over a lane with its batches is one transaction. It waits for a claim in progress, which
+locks the row ``FOR KEY SHARE``. Renewing waits for nothing.
 """
 
 from __future__ import annotations
@@ -35,30 +35,22 @@ from migrator.nservicebus.timeouts import (
 )
 
 _TRIES: Final = 50
-"""Each vain one means that another process got a lane meanwhile."""
+"""Each failed one means that another process took a lane meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBatch:
-    """A batch that still needs a lane's owner."""
-
     id: BatchId
     run: RunId
     source: str
     lane: Lane
     state: BatchState
     has_owner: bool
-    """A living owner has the lane."""
     is_put_in: bool = False
-    """It waits for any lane to take it, whether or not this one has an owner."""
+    """Any lane may take it, whether or not this one has an owner."""
 
 
 class SqlLeases(LedgerPart):
-    """Lanes as leases across the whole ledger, in database time.
-
-    *continuity* knows where the server is, which is kept with each lane that is taken.
-    """
-
     def __init__(
         self,
         engine: Engine,
@@ -68,17 +60,17 @@ class SqlLeases(LedgerPart):
     ) -> None:
         super().__init__(engine, tables)
         self.ledger_id = ledger_id
-        """The id that names this ledger's queues."""
         self._continuity = continuity or Continuity(engine, tables)
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
         """Take a lane that is free, expired or already *owner*'s, with all its open batches.
 
-        The token grows; the lane's open batches carry it from now on. None: somebody has it.
+        The token grows, and the lane's open batches carry the new one. None: another owner has the
+        lane.
 
         Raises:
-            LedgerAdopted: The ledger has another id by now than this process began with, whether
-                or not the lane is free. Nothing was changed.
+            LedgerAdopted: The ledger's id has changed since this process began, whether or not the
+            lane is free. Nothing was changed.
         """
         self._ensure(lane)
         self._ensure(RECALL_LANE)
@@ -112,10 +104,10 @@ class SqlLeases(LedgerPart):
         return lease
 
     def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
-        """Prolong *lease*, and record in a few words what its owner is doing (for status).
+        """Prolong *lease*, and record its owner's activity for ``status``.
 
         Raises:
-            LeaseLost: It expired and somebody else took the lane.
+            LeaseLost: It expired and another process took the lane.
         """
 
         def work() -> None:
@@ -134,22 +126,21 @@ class SqlLeases(LedgerPart):
         retrying(work)
 
     def surrender(self, lease: Lease) -> None:
-        """Free the lane; without effect when it is no longer ours."""
+        """Without effect when *lease* is no longer current."""
         self._end(lease.lane, self._tables.lease.c.token == lease.token)
 
     def evict(self, lane: Lane, owner: str) -> None:
-        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
         self._end(lane, self._tables.lease.c.owner == owner)
 
     def _end(self, lane: Lane, is_whose: ColumnElement[bool]) -> None:
-        """Leave a lease without owner; the token grows, so the old one can claim no more."""
+        """The token grows, so the former owner can claim no more."""
         table = self._tables.lease
         freed = {"owner": None, "token": table.c.token + 1, "until": database_now(), "doing": None}
         with self._writing(f"ending the lease of lane {lane}") as connection:
             connection.execute(update(table).where(self._is_of(lane), is_whose).values(freed))
 
     def abandoned_lanes(self) -> Sequence[Lane]:
-        """Return all lanes with open batches and no living owner, dispatchers' too, ascending."""
+        """Return lanes with open batches and no living owner, dispatchers' too, ascending."""
         opened = self._lanes_with_open_batches()
         # at rest nothing is open, and every process asks this every few seconds
         return sorted(opened - {lane for lane, _ in self.holders()}) if opened else ()
@@ -157,7 +148,7 @@ class SqlLeases(LedgerPart):
     def open_batches(self) -> Sequence[OpenBatch]:
         """Return the open batches in lanes of hand-over, by lane and number.
 
-        What a dispatcher left waits for the next dispatcher: no other process may send it.
+        Open batches of a dispatcher wait for the next dispatcher: no other process may send them.
         """
         batch = self._tables.batch.c
         lanes = self._lanes_with_open_batches(batch.lane < FIRST_DISPATCHER_LANE)
@@ -184,7 +175,7 @@ class SqlLeases(LedgerPart):
         ]
 
     def next_end_s(self) -> float | None:
-        """Return in how many seconds a running lease ends unless renewed; None: none runs."""
+        """None: no lease runs."""
         table = self._tables.lease.c
         now: ColumnElement[Any] = database_now().label("now")
         query = select(func.min(table.until).label("ends_at"), now).where(
@@ -194,7 +185,6 @@ class SqlLeases(LedgerPart):
         return None if row.ends_at is None else float((row.ends_at - row.now).total_seconds())
 
     def owners_with_work(self) -> set[str]:
-        """Return the living owners of lanes of hand-over that have open batches; writes nothing."""
         busy = self._lanes_with_open_batches(self._tables.batch.c.lane < FIRST_DISPATCHER_LANE)
         return {owner for lane, owner in self.holders() if lane in busy}
 
@@ -205,10 +195,7 @@ class SqlLeases(LedgerPart):
         return {Lane(row.lane) for row in rows}
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
-        """Return every lane whose lease is running, with its owner.
-
-        Dispatchers' lanes, too: a dead owner's lease may be ended whatever the lane was for.
-        """
+        """Return every lane whose lease runs, with its owner; dispatchers' lanes are included."""
         table = self._tables.lease
         query = select(table.c.name, table.c.owner).where(
             table.c.owner.is_not(None), self._is_alive()
@@ -217,13 +204,11 @@ class SqlLeases(LedgerPart):
         return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
 
     def owner_of(self, lane: Lane) -> str | None:
-        """Return who holds *lane* now; None: nobody."""
         return dict(self.holders()).get(lane)
 
     def dispatcher_lane(self, endpoint: StoreEndpoint) -> Lane:
-        """Return the lane of the endpoint's dispatcher, made at the first call; never shared.
-
-        A source has one lane for ever, and a lane one source.
+        """Return the lane of the endpoint's dispatcher; it never changes, and no other source has
+        it.
         """
         doing = f"finding the lane of the dispatcher of {endpoint.name}"
         for _ in range(_TRIES):
@@ -241,7 +226,7 @@ class SqlLeases(LedgerPart):
         return None if name is None else self._tables.lane_of(name)
 
     def _new_lane(self, endpoint: StoreEndpoint) -> Lane | None:
-        """Write the lane's row; None when somebody else was first, here or with this number."""
+        """None: another process wrote this source or number first."""
         names = select(self._tables.lease.c.name)
         try:
             with writing(self._engine) as connection:
@@ -255,7 +240,6 @@ class SqlLeases(LedgerPart):
         return lane
 
     def _ensure(self, lane: Lane) -> None:
-        """Write the lane's row if this is its first owner ever."""
         query = select(self._tables.lease.c.name).where(self._is_of(lane))
         if not self._read(query, doing=f"looking at lane {lane}"):
             with (
@@ -268,7 +252,7 @@ class SqlLeases(LedgerPart):
     def _look_at_owner(self, lane: Lane, owner: str) -> bool:
         """Return, without a lock, whether *owner* may have the lane: its owner must not notice.
 
-        A standby of the former id learns of it here, not when it is needed.
+        A standby process with the former ledger id fails here, not only when it is needed.
         """
         table = self._tables.lease
         query = select(table.c.owner, flag(self._is_alive()).label("is_alive")).where(
@@ -280,7 +264,7 @@ class SqlLeases(LedgerPart):
         return row.owner in (None, owner) or not row.is_alive
 
     def _is_recalling(self, connection: Connection) -> bool:
-        """Return whether somebody recalls; while this transaction lasts, nobody else begins to."""
+        """Return whether a recall runs; none can begin until this transaction ends."""
         table = self._tables.lease
         query = select(flag(table.c.owner.is_not(None) & self._is_alive())).where(
             self._is_of(RECALL_LANE)
@@ -303,10 +287,10 @@ class SqlLeases(LedgerPart):
         return connection.execute(query).one()
 
     def _demand_same_ledger(self, connection: Connection) -> None:
-        """Return when the ledger still has the id that this process uses.
+        """Raise unless the ledger still has the id that this process uses.
 
-        Adopting a ledger changes it, once no lease runs: whoever was merely paused meanwhile would
-        go on with queues, and leave evidence in a store, that nobody looks for.
+        Adopting a ledger changes its id while no lease runs. A process that was suspended meanwhile
+        would continue with queues, and leave evidence in a store, that no other process looks for.
         """
         present = connection.scalar(select(self._tables.ledger.c.id))
         if present != self.ledger_id:

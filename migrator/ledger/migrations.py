@@ -2,10 +2,10 @@
 
 Only ``migrator db upgrade`` changes tables; ``db sql`` prints SQL for a DBA.
 
-Rules of this file: an upgrade is one transaction under one lock, so that a second one waits and
-then finds nothing to do. Where a database commits each statement by itself (``Repeatable``), each
-step is done or not, never half, and the version is written last: the next upgrade finishes one
-that was killed, and leaves out what is there. The daemon only checks, with ``version``.
+Rules of this file: an upgrade is one transaction under one lock. A second one waits and then finds
+nothing to do. Where a database commits each statement by itself (``Repeatable``), each step is done
+or not, never half, and the version is written last. The next upgrade then finishes one that was
+killed, and skips what exists. The daemon only checks, with ``version``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quo
 from migrator.ledger.version import check_upgradable, script_location
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
-"""Key of the advisory lock; any number that nobody else uses."""
+"""An arbitrary number."""
 _UPGRADE_LOCK_TIMEOUT_S: Final = 60
 _UPGRADE_PATIENCE: Final = Patience(
     lock=timedelta(minutes=1), statement=timedelta(hours=1), idle=timedelta(minutes=5)
 )
 _GRANTED: Final = (0, 1)
-"""What sp_getapplock returns: at once, or after others let go."""
+"""Results of sp_getapplock: at once, or after another session released it."""
 _NOT_NOW: Final = (-1, -2, -3)
-"""After the time it was given, cancelled, or as the victim of a deadlock; -999 is for good."""
+"""Timed out, cancelled, or victim of a deadlock; -999 is permanent."""
 DIALECTS: Final = ("postgresql", "mysql", "oracle", "mssql", "sqlite")
-"""Kinds of database the ledger can be in."""
 
 
 def upgrade(engine: Engine, tables: LedgerTables) -> None:
@@ -64,7 +63,6 @@ def upgrade(engine: Engine, tables: LedgerTables) -> None:
 
 
 def sql(dialect: str, schema: str) -> str:
-    """Return the SQL that creates the whole ledger from nothing, for a DBA to read and run."""
     tables = build_tables(ledger_names(dialect, schema))
     written = io.StringIO()
     config = _config(tables, dialect=dialect, output=written)
@@ -87,8 +85,8 @@ _UNLOCK_ON_MSSQL: Final = text("EXEC sp_releaseapplock @Resource = :key, @LockOw
 def _locked_on_mssql(connection: Connection) -> Iterator[None]:
     """Hold a lock of this database that belongs to the session, and outlives transactions.
 
-    One of the transaction is refused (-999) until a transaction is open, which no lock opens where
-    they begin implicitly, as with ODBC; and BEGIN TRANSACTION would open a second level there.
+    A transaction's lock is refused (-999) until a transaction is open. With ODBC transactions begin
+    implicitly, and no lock begins one; BEGIN TRANSACTION would open a second level there.
     """
     mssql.for_now(connection, _UPGRADE_PATIENCE)
     asked = {**_OURS_ON_MSSQL, "ms": _UPGRADE_LOCK_TIMEOUT_S * 1000}
@@ -142,7 +140,7 @@ def _schema_sql(dialect: str, schema: str) -> str:
 
 
 def _mssql_schema(schema: str) -> str:
-    """Return a batch of its own: nothing else may stand beside CREATE SCHEMA."""
+    """Return a batch of its own: CREATE SCHEMA must be the only statement in its batch."""
     literal = schema.replace("'", "''")
     bracketed = schema.replace("]", "]]")
     creating = f"CREATE SCHEMA [{bracketed}]".replace("'", "''")
@@ -151,11 +149,11 @@ def _mssql_schema(schema: str) -> str:
 
 @contextmanager
 def _alone(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that writes, while nobody else upgrades this database.
+    """Open a transaction that writes, while no other process upgrades this database.
 
     Raises:
-        StoreUnavailable: Somebody does, for longer than a minute.
-        LedgerError: The lock was refused for good.
+        StoreUnavailable: Another process upgrades for longer than a minute.
+        LedgerError: The lock was refused permanently.
     """
     if engine.dialect.name == "mssql":  # given back when the transaction has ended
         with (
@@ -195,14 +193,13 @@ TABLE_OPTIONS: Final = {
     "mysql_charset": "utf8mb4",
     "mysql_collate": "utf8mb4_bin",
 }
-"""Keys are compared byte by byte, and a table has transactions, whatever the server's defaults."""
+"""Keys are compared byte by byte, and tables have transactions, whatever the server's defaults."""
 
 
 class Repeatable(DefaultImpl):
-    """Steps that are left out when they are done already."""
+    """Steps that are skipped when they are done already."""
 
     def create_table(self, table: Table, **options: Any) -> None:
-        """Create a table with its indexes, or those of its indexes that are missing."""
         if not self._has_table(table):
             super().create_table(table, **options)
             return
@@ -210,14 +207,12 @@ class Repeatable(DefaultImpl):
             self.create_index(index)
 
     def create_index(self, index: Index, **options: Any) -> None:
-        """Create an index that is not there yet."""
         table = index.table
         found = self._look().get_indexes(table.name) if table is not None and self._sees() else []
         if index.name not in {each["name"] for each in found}:
             super().create_index(index, **options)
 
     def add_column(self, table_name: str, column: Column[Any], **options: Any) -> None:
-        """Add a column that is not there yet."""
         found = self._look().get_columns(table_name) if self._sees() else []
         if column.name not in {each["name"] for each in found}:
             super().add_column(table_name, column, **options)
@@ -226,7 +221,7 @@ class Repeatable(DefaultImpl):
         return self._sees() and self._look().has_table(table.name)
 
     def _sees(self) -> bool:
-        """Whether there is a database to look at; for a DBA to read, all is printed."""
+        """Whether there is a database to inspect; a script for a DBA has every step."""
         return not self.as_sql
 
     def _look(self) -> Inspector:
@@ -236,23 +231,18 @@ class Repeatable(DefaultImpl):
 
 
 class RepeatableMySQLImpl(Repeatable, MySQLImpl):
-    """What alembic does on MariaDB and MySQL from here on."""
-
     __dialect__ = "mysql"
 
     def create_table(self, table: Table, **options: Any) -> None:
-        """Create a table as all of them are."""
         for name, value in TABLE_OPTIONS.items():
             table.dialect_kwargs.setdefault(name, value)
         super().create_table(table, **options)
 
 
 class RepeatableOracleImpl(Repeatable, OracleImpl):
-    """What alembic does on Oracle from here on."""
-
     __dialect__ = "oracle"
 
     def _exec(self, construct: Any, *args: Any, **options: Any) -> Any:
-        """Have no row return what it was given: a script has no place for it."""
+        """Inserts return no values: a script has no place for them."""
         is_insert = isinstance(construct, Insert)
         return super()._exec(construct.inline() if is_insert else construct, *args, **options)

@@ -1,8 +1,8 @@
 """Parked rows: they wait in the ledger, in batches of their own, for a destination.
 
 Rules of this file: a parked batch has rows of one source, one run and one destination, and no
-owner; whoever changes it locks it first, whoever moves rows out of a batch under way proves first
-that lane and batch are still theirs; each call is one transaction. Source:
+owner. Changing it begins with locking it. Moving rows out of a batch in progress begins with
+proving the ownership of lane and batch. Each call is one transaction. Source:
 docs/adr/0013-parked-rows.md.
 """
 
@@ -26,17 +26,14 @@ from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
 
 PARKED_ROWS: Final = 250
-"""Rows of a parked batch, which go on together: fresh rows wait for two or three such batches."""
+"""Parked rows are sent together, and new claims wait for two or three such batches."""
 PARKED_BYTES: Final = 8 * 1024 * 1024
-"""Bodies of such a batch; a larger row has one alone."""
+"""Bodies of such a batch; a larger row is alone in its batch."""
 _TRIES: Final = 8
-"""Parked batches that other processes may take first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedRows:
-    """How many rows of one table wait for one destination."""
-
     endpoint: EndpointName
     source: str
     destination: str
@@ -45,8 +42,6 @@ class ParkedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows of a parked destination to take, and for whom."""
-
     run: RunId
     mode: Mode
     lease: Lease
@@ -56,13 +51,11 @@ class Wanted:
 
 
 class SqlParking(LedgerPart):
-    """The parked batches of one ledger."""
-
     def park(self, batch: Batch, rows: Mapping[int, str], lease: Lease) -> Batch:
         """Move *rows* of *batch*, each with its destination, into parked batches.
 
-        Returns the batch, which is smaller by them. Rows that were moved before are left out, so
-        repeating is harmless.
+        Returns the batch without them. Rows that were moved before are left out, so repeating is
+        harmless.
 
         Raises:
             LeaseLost: Nothing was changed.
@@ -90,13 +83,13 @@ class SqlParking(LedgerPart):
         return replace(batch, size=size, body_bytes=body_bytes, fresh=None)
 
     def unpark(self, source: str, destination: str, wanted: Wanted) -> Batch | None:
-        """Claim the soonest of the parked rows for *destination* into the lane; None: none wait.
+        """Claim the soonest parked rows for *destination* into the lane; None: there are none.
 
-        A parked batch whose rows are all wanted becomes the claim's. Of another one, the rows that
-        are wanted move into a batch of their own.
+        A parked batch whose rows are all wanted becomes the claim. Otherwise the wanted rows move
+        into a new batch.
 
         Raises:
-            LeaseLost: The lane is somebody else's. Nothing was changed.
+            LeaseLost: Another process has the lane. Nothing was changed.
         """
         batch = self._tables.batch.c
         which = self._parked(source, is_dispatched=wanted.mode is Mode.DISPATCH)
@@ -117,10 +110,10 @@ class SqlParking(LedgerPart):
         return None
 
     def release(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Claim *batch* whole into its own lane, as it was parked; None: it is parked no more.
+        """Claim the whole of *batch* into its own lane; None: it is no longer parked.
 
         Raises:
-            LeaseLost: The lane is somebody else's. Nothing was changed.
+            LeaseLost: Another process has the lane. Nothing was changed.
         """
         with self._writing(f"taking parked batch {batch.id}") as connection:
             hold_lease(connection, self._tables, lease)
@@ -130,10 +123,7 @@ class SqlParking(LedgerPart):
             return self._take_all(connection, parked, wanted)
 
     def batches(self, lane: Lane | None = None) -> Sequence[Batch]:
-        """Return the parked batches, in order of their id; of one *lane*, if it is given.
-
-        Their lane is the one in which their rows were last under way.
-        """
+        """By id, of one *lane* if it is given: the last in which their rows were in progress."""
         table = self._tables.batch
         query = select_parked(table).order_by(table.c.id)
         if lane is not None:
@@ -141,7 +131,6 @@ class SqlParking(LedgerPart):
         return [batch_of(row) for row in self._read(query, doing="listing parked batches")]
 
     def destinations_of_runs(self, source: str) -> Collection[tuple[RunId, str]]:
-        """Return which runs parked rows of *source* for which destinations."""
         batch = self._tables.batch.c
         query = (
             sa.select(batch.run_id, batch.destination)
@@ -154,9 +143,9 @@ class SqlParking(LedgerPart):
     def rows(
         self, sources: Collection[str], *, is_dispatched: bool | None = None
     ) -> Sequence[ParkedRows]:
-        """Return how many rows of *sources* wait for which destinations; sums batches.
+        """Return the parked rows of *sources* by destination; sums batches.
 
-        *is_dispatched*: only what a dispatcher parked, or only what hand-over did; None: both.
+        *is_dispatched*: only those a dispatcher parked, or only those of hand-over; None: both.
         """
         batch = self._tables.batch.c
         query = parked_rows(self._tables.batch).where(among(batch.source, sources))
@@ -169,10 +158,10 @@ class SqlParking(LedgerPart):
         ]
 
     def take_over(self, sources: Collection[str], mode: Mode) -> int:
-        """Have what the other kind of worker parked be of *mode*; return how many batches.
+        """Change parked batches of the other kind of worker to *mode*; return how many.
 
-        Rows of hand-over are then a dispatcher's, or the other way round: an endpoint whose kind
-        of work is another one now must not leave them behind.
+        An endpoint that changes between hand-over and dispatching must not leave its parked rows
+        behind.
         """
         batch = self._tables.batch
         others = [
@@ -201,7 +190,6 @@ class SqlParking(LedgerPart):
     def _rows(
         self, connection: sa.Connection, batch_id: int, *, only: Collection[int] | None = None
     ) -> Sequence[sa.Row[Any]]:
-        """Return what rows of a batch are worth that share its state, soonest first."""
         row = self._tables.timeout.c
         query = (
             sa.select(row.id, row.row_index, row.due, byte_length(row.body).label("body_bytes"))
@@ -215,7 +203,7 @@ class SqlParking(LedgerPart):
     def _room(
         self, connection: sa.Connection, batch: Batch, destinations: Collection[str]
     ) -> Mapping[str, list[sa.Row[Any]]]:
-        """Return parked batches that rows of *batch* may be added to; they are locked."""
+        """Return parked batches that rows of *batch* may be added to, locked."""
         table, found = self._tables.batch, defaultdict[str, list[sa.Row[Any]]](list)
         which = self._parked(batch.source, is_dispatched=batch.mode is Mode.DISPATCH)
         for some in in_lists(sorted(destinations)):
@@ -242,7 +230,6 @@ class SqlParking(LedgerPart):
         rows: Sequence[sa.Row[Any]],
         room: list[sa.Row[Any]],
     ) -> None:
-        """Move *rows*, soonest first, into batches with *room*, and new ones behind them."""
         left = [*rows]
         while left:
             target = room.pop(0) if room else None
@@ -282,7 +269,6 @@ class SqlParking(LedgerPart):
     def _taken(
         self, connection: sa.Connection, parked: sa.Row[Any], wanted: Wanted
     ) -> Batch | None:
-        """Return what *wanted* gets of a parked batch that is locked; None: nothing."""
         is_all_due = wanted.due_until is None or parked.last_due <= wanted.due_until
         if is_all_due and parked.size <= wanted.most_rows:
             return self._take_all(connection, parked, wanted)
@@ -342,7 +328,7 @@ class SqlParking(LedgerPart):
         return connection.execute(sa.select(table).where(table.c.id == batch_id)).one()
 
     def _next(self, connection: sa.Connection, batch_id: int) -> int:
-        """Return a row index above all that the batch has; some of its rows may have left it."""
+        """Some of the batch's rows may have left it."""
         row = self._tables.timeout.c
         last = connection.scalar(
             sa.select(sa.func.max(row.row_index)).where(row.batch_id == batch_id)
@@ -356,7 +342,6 @@ class SqlParking(LedgerPart):
         rows: Sequence[sa.Row[Any]],
         **values: Any,
     ) -> int:
-        """Write a batch for *rows*, which were claimed as the batch *of* was."""
         written = {
             "endpoint": of.endpoint,
             "source": of.source,
@@ -388,14 +373,13 @@ class SqlParking(LedgerPart):
 
 
 def select_parked(batch: sa.Table) -> sa.Select[Any]:
-    """Return a query for all parked batches, which an index finds."""
+    """Uses an index."""
     return sa.select(batch).where(
         batch.c.destination.is_not(None), batch.c.state == BatchState.PARKED
     )
 
 
 def parked_rows(batch: sa.Table) -> sa.Select[Any]:
-    """Return a query for how many rows wait for which destination."""
     what = (batch.c.endpoint, batch.c.source, batch.c.destination)
     return (
         sa.select(*what, sa.func.sum(batch.c.size).label("rows"))
@@ -415,7 +399,6 @@ def _due(first_due: sa.Column[Any], wanted: Wanted) -> list[sa.ColumnElement[boo
 
 
 def _measured(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
-    """Return what a batch says of *rows*."""
     due = [each.due for each in rows]
     return {
         "size": len(rows),

@@ -1,4 +1,4 @@
-"""Deleting what is settled and long due."""
+"""Deleting rows whose work is complete and whose due time has passed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ _SETTLED: Final = (BatchState.HANDED_OVER, BatchState.DISPATCHED, BatchState.REL
 
 
 class SettledRows(LedgerPart):
-    """Rows of which nothing more is to be done."""
-
     def purge(
         self,
         *,
@@ -36,15 +34,15 @@ class SettledRows(LedgerPart):
         at_most: int | None = None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Delete rows settled and due before *before*, of one run or of all; return how many.
+        """Delete rows of complete batches due before *before*, of one run or all; return how many.
 
-        It ends early when *at_most* rows, or some thousands more, are deleted, or *goes_on*, asked
-        between two transactions, says so.
+        It ends early after *at_most* rows (plus up to one transaction), or when *goes_on*, asked
+        between two transactions, returns False.
 
-        Rows in quarantine stay, and so do the batches themselves, which count them. A row that
-        is not due yet stays however long ago it was settled: its message may still wait in the
-        levels, and only by its row can it be recalled, verified, or told from a leftover copy.
-        What is purged is not recognised should it turn up in the store again.
+        Rows in quarantine stay, and so do the batches, which count them. A row that is not due yet
+        stays, however old its batch is: its message may still be in the levels, and only by its row
+        can it be recalled, verified, or distinguished from a duplicate. A purged row is not
+        recognised should it appear in the store again.
         """
         purged = 0
         while (at_most is None or purged < at_most) and (not purged or goes_on()):
@@ -101,16 +99,11 @@ def count_purged(
     purged: Mapping[int, int],
     left: Mapping[int, int] | None = None,
 ) -> None:
-    """Record how many rows were just deleted of which batches.
+    """Record how many rows were deleted in the same transaction, by batch.
 
-    Batches are changed in the order of their ids, so that two who do this never wait for each
-    other.
-
-    Args:
-        connection: Its transaction has deleted the rows.
-        batch: The ledger's table of batches.
-        purged: Rows that stay in their batch's size, by batch.
-        left: Rows that do not: they had another state, and were counted by it.
+    *purged* rows stay in their batch's size. Those *left* out had another state, by which they were
+    counted. Batches are changed in the order of their ids, so that two processes never wait for
+    each other.
     """
     left = left or {}
     changes = [

@@ -1,4 +1,4 @@
-"""The ledger as people ask about it; nothing here changes it."""
+"""Queries of the ledger for operators; nothing here changes it."""
 
 from __future__ import annotations
 
@@ -46,22 +46,18 @@ from migrator.nservicebus.timeouts import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestRun:
-    """What the latest run of an endpoint worked on."""
-
     endpoint: StoreEndpoint
     options: Mapping[str, Any]
-    """The choices in force, such as ``cutoff_s``."""
 
 
 class LedgerQueries(LedgerPart):
-    """Progress, lanes and history; each answer is read in one go."""
+    """Each answer is read in one transaction."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         super().__init__(engine, tables)
         self._progress = progress_view(tables.names)
 
     def progress(self) -> Progress:
-        """Return the whole ledger at one moment, in database time."""
         with self._reading("reading the progress") as connection:
             prefer_indexes(connection)
             now = connection.execute(select(database_now())).scalar_one()
@@ -76,14 +72,13 @@ class LedgerQueries(LedgerPart):
             )
 
     def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
-        """Return how many rows of *endpoints* are in quarantine."""
         row = self._tables.timeout.c
         return self._count(row.state == RowState.QUARANTINED, row.source, endpoints)
 
     def quarantined_for(
         self, reasons: Collection[str], sources: Collection[str] | None, run: RunId | None
     ) -> Mapping[str, int]:
-        """Return the rows in quarantine for *reasons*, by reason; None: of any source or run."""
+        """None: of any source or run."""
         row, batch = self._tables.timeout.c, self._tables.batch.c
         which = [row.state == RowState.QUARANTINED, row.reason.in_(reasons)]
         which += [] if sources is None else [among(row.source, sources)]
@@ -95,12 +90,10 @@ class LedgerQueries(LedgerPart):
         return {str(reason): int(count) for reason, count in sorted(found)}
 
     def sources(self) -> Sequence[str]:
-        """Return where rows of the ledger came from, sorted."""
         query = select(self._tables.batch.c.source).distinct()
         return sorted(source for (source,) in self._read(query, doing="reading sources"))
 
     def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
-        """Return how many batches of *endpoints* are doubtful."""
         batch = self._tables.batch.c
         return self._count(batch.state == BatchState.DOUBTFUL, batch.source, endpoints)
 
@@ -114,15 +107,11 @@ class LedgerQueries(LedgerPart):
         return int(count)
 
     def held(self) -> Sequence[HeldDestination]:
-        """Return the destinations whose rows are parked, with how many are."""
         with self._reading("reading what is held") as connection:
             return self._held(connection)
 
     def open_batches(self) -> Sequence[Batch]:
-        """Return every batch that is claimed and not settled, of all lanes, oldest first.
-
-        Takes nobody's lane: any of it may change at once. Doubtful ones are not included.
-        """
+        """Return the open batches of all lanes, oldest first, without locks or doubtful ones."""
         table = self._tables.batch
         query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
         return [batch_of(row) for row in self._read(query, doing="listing open batches")]
@@ -149,7 +138,7 @@ class LedgerQueries(LedgerPart):
         return [each for each in found if not each.place.may_be(place)]
 
     def latest_events(self, *, limit: int, without: Collection[str] = ()) -> Sequence[AuditEvent]:
-        """Return the latest events but those of kinds *without*, newest first."""
+        """Newest first, without those of kinds *without*."""
         event = self._tables.event
         query = select(event).order_by(event.c.id.desc()).limit(limit)
         if without:
@@ -157,7 +146,6 @@ class LedgerQueries(LedgerPart):
         return [_event(row) for row in self._read(query, doing="listing the latest events")]
 
     def latest_event(self, kind: str) -> AuditEvent | None:
-        """Return the latest event of *kind*; None: there is none."""
         event = self._tables.event
         query = select(event).where(event.c.kind == kind).order_by(event.c.id.desc()).limit(1)
         return next(map(_event, self._read(query, doing=f"looking for the latest {kind}")), None)
@@ -165,7 +153,6 @@ class LedgerQueries(LedgerPart):
     def latest_event_of_each(
         self, kind: str, endpoints: Collection[EndpointName]
     ) -> Mapping[EndpointName, AuditEvent]:
-        """Return the latest event of *kind* of each of *endpoints* that has one."""
         event = self._tables.event
         latest = (
             select(func.max(event.c.id))
@@ -177,7 +164,7 @@ class LedgerQueries(LedgerPart):
         return {row.endpoint: _event(row) for row in self._read(query, doing=doing)}
 
     def latest_runs(self) -> Sequence[LatestRun]:
-        """Return the latest run of each endpoint, sorted by endpoint; may be empty."""
+        """Return the latest run of each endpoint, sorted by endpoint."""
         run = self._tables.run
         latest = select(func.max(run.c.id)).group_by(run.c.endpoint)
         query = select(run.c.endpoint, run.c.source, run.c.options).where(run.c.id.in_(latest))
@@ -191,7 +178,7 @@ class LedgerQueries(LedgerPart):
         return sorted(found, key=lambda each: each.endpoint.name)
 
     def settled_since(self, since: datetime) -> Mapping[EndpointName, int]:
-        """Return how many rows of each endpoint were handed over or dispatched since then."""
+        """Return how many rows were handed over or dispatched since then, by endpoint."""
         batch = self._tables.batch.c
         query = (
             select(batch.endpoint, func.sum(batch.size))
@@ -202,10 +189,10 @@ class LedgerQueries(LedgerPart):
         return {EndpointName(name): int(rows) for name, rows in self._read(query, doing=doing)}
 
     def settled_lately(self, since: datetime, *, at_most: int) -> Sequence[tuple[datetime, int]]:
-        """Return when batches were handed over or dispatched since then, and with how many rows.
+        """Return when batches were handed over or dispatched since then, and their rows.
 
-        Only the latest *at_most* batches are looked at, by their numbers: there is no index by
-        time, and there may be millions.
+        Only the latest *at_most* batches are read: there is no index by time, and there may be
+        millions.
         """
         batch = self._tables.batch.c
         times = (batch.handed_over_at, batch.dispatched_at)
@@ -276,7 +263,7 @@ class LedgerQueries(LedgerPart):
 def lane_statuses(
     connection: Connection, tables: LedgerTables, now: datetime
 ) -> Sequence[LaneStatus]:
-    """Return who has which lane at *now*, ascending; recall's and scan's if somebody has them."""
+    """Ascending by lane; the lanes of recall and scan only while owned."""
     batch, run = tables.batch.c, tables.run.c
     counting = (
         select(batch.lane, run.options, func.count(), func.min(batch.id))
@@ -317,18 +304,14 @@ def _event(row: Row[Any]) -> AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
-    """Timeouts that were handed over for one destination."""
-
     destination: QueueName
     first_due: datetime
-    """Aware, UTC; of those that were asked for."""
+    """Aware, UTC; of the requested range."""
     last_due: datetime
     rows: int = 0
 
 
 class SqlHandOvers(LedgerPart):
-    """What the ledger knows of timeouts that wait in the delays, or waited there."""
-
     def __init__(self, engine: Engine, tables: LedgerTables, renamed: Mapping[str, str]) -> None:
         super().__init__(engine, tables)
         self._renamed = renamed
@@ -340,20 +323,20 @@ class SqlHandOvers(LedgerPart):
         due_until: datetime | None = None,
         handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
-        """Return what was handed over and is due in a range, by destination, sorted; may be empty.
+        """Return what was handed over and is due in a range, by destination, sorted.
 
-        Names are those that messages went to: a run keeps how it renamed destinations. Of a run
-        that kept nothing, they are those in force now. Rows whose destination stands in their
-        headers only are left out: that would mean to read all of them.
+        Names are those that messages went to: a run records how it renamed destinations, and the
+        present renaming applies to runs that did not. Rows whose destination is only in their
+        headers are left out: finding them would mean reading every row.
 
         Args:
             due_from: Aware, UTC; included.
             due_until: Aware, UTC; not included. None: without end.
-            handed_over_from: Aware, by the ledger's clock; what was handed over before is left
-                out, and not read. None: nothing is.
+            handed_over_from: Aware, by the ledger's clock; earlier hand-overs are not read. None:
+                all.
 
         Raises:
-            StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; nothing was changed.
+            StoreUnavailable, LedgerMissing, LedgerError: It cannot be read.
         """
         check_identity(self._engine, self._tables)
         merged: dict[QueueName, HandedOver] = {}
@@ -377,14 +360,14 @@ class SqlHandOvers(LedgerPart):
         return [merged[name] for name in sorted(merged)]
 
     def renamings(self) -> Mapping[int, Mapping[str, str]]:
-        """Return how runs renamed destinations, of those that recorded it."""
+        """Return how runs renamed destinations; runs that did not record it are left out."""
         run = self._tables.run.c
         query = select(run.id, run.options).where(run.options.like('%"map"%'))
         found = self._read(query, doing="asking what runs renamed")
         return {row.id: json.loads(row.options)["map"] for row in found}
 
     def _of_renamings(self) -> Iterator[tuple[Mapping[str, str], Sequence[ColumnElement[bool]]]]:
-        """Yield how destinations were renamed, and which batches that is true of; the rest last."""
+        """Yield each renaming and the condition of its batches; all other batches last."""
         claimed_by = self._tables.batch.c.run_id
         runs = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
         for run, kept in self.renamings().items():
@@ -402,7 +385,6 @@ class SqlHandOvers(LedgerPart):
         due_until: datetime | None,
         handed_over_from: datetime | None,
     ) -> Sequence[Any]:
-        """Return destinations as their rows have them, with count, first and last due."""
         row, batch = self._tables.timeout.c, self._tables.batch.c
         doing = "asking what was handed over"
         batches = select(batch.id).where(

@@ -1,6 +1,6 @@
-"""What people are told: progress, lanes, quarantine, history and why nothing is claimed, as values.
+"""What operators read of the ledger, as values: progress, lanes, quarantine, history.
 
-The ledger's read side fills them; the command line, metrics and the web page show them.
+``queries`` and ``quarantine`` fill them; the command line, metrics and the web page render them.
 """
 
 from __future__ import annotations
@@ -18,51 +18,43 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointProgress:
-    """How many rows of one endpoint are in which state; rows still in the store not included."""
+    """Rows of one endpoint by state; rows still in the store are not included."""
 
     endpoint: EndpointName
     rows: Mapping[str, int]
     """By effective state: the row's own (``RowState``), else its batch's (``BatchState``)."""
 
     def count(self, state: BatchState | RowState) -> int:
-        """Return how many rows are in *state*."""
         return self.rows.get(state, 0)
 
     @property
     def in_flight(self) -> int:
-        """Claimed and not settled yet; doubtful ones not included."""
+        """Rows in open batches; doubtful ones are not included."""
         return sum(self.rows.get(state, 0) for state in OPEN)
 
     @property
     def handed_over(self) -> int:
-        """Given to the broker, by its own answer."""
         return self.count(BatchState.HANDED_OVER)
 
     @property
     def dispatched(self) -> int:
-        """Sent to its destination when due, and confirmed."""
         return self.count(BatchState.DISPATCHED)
 
     @property
     def parked(self) -> int:
-        """In the ledger until their destination takes messages."""
         return self.count(BatchState.PARKED)
 
     @property
     def quarantined(self) -> int:
-        """Kept aside with a reason."""
         return self.count(RowState.QUARANTINED)
 
     @property
     def doubtful(self) -> int:
-        """In batches of which nobody can tell."""
         return self.count(BatchState.DOUBTFUL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineCount:
-    """How many rows of one endpoint are in quarantine for one reason."""
-
     endpoint: EndpointName
     reason: str
     rows: int
@@ -70,8 +62,6 @@ class QuarantineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulBatch:
-    """A batch an operator has to look at (``migrator db resolve``)."""
-
     batch: BatchId
     endpoint: EndpointName
     lane: Lane
@@ -83,16 +73,13 @@ class DoubtfulBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStatus:
-    """Who works on a lane, and at what."""
-
     lane: Lane
     owner: str | None
-    """None: it was given back."""
     doing: str | None
     until: datetime
     renewed_at: datetime
     is_alive: bool
-    """Somebody has it, and the lease has not run out."""
+    """The lane has an owner, and its lease has not run out."""
     open_batches: int
     serves: str | None = None
     """The table whose dispatcher has this lane; None: a lane of hand-over."""
@@ -100,40 +87,31 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDestination:
-    """A destination that takes no messages now; its rows are parked until it is tried again."""
+    """A destination that takes no messages now; its rows are parked."""
 
     endpoint: EndpointName
     source: str
     destination: str
-    """The queue that messages go to."""
     reason: str
     """A code of ``conversion.Reason``."""
     detail: str
     tries: int
-    """How often it was tried in vain."""
     since: datetime
     next_try_at: datetime
     rows: int = 0
-    """How many are parked, where they were counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """How many rows are parked for one destination."""
-
     endpoint: EndpointName
     destination: str
-    """The queue that messages go to."""
     reason: str
-    """A ``conversion.Reason`` code."""
     detail: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The whole ledger at one moment."""
-
     taken_at: datetime
     """Database time."""
     endpoints: Sequence[EndpointProgress]
@@ -143,7 +121,7 @@ class Progress:
     doubtful: Sequence[DoubtfulBatch]
     """Oldest first."""
     oldest_open_age: timedelta | None
-    """How long ago the oldest batch that is not settled was claimed; None: none is open."""
+    """How long ago the oldest open batch was claimed; None: none is open."""
     lanes: Sequence[LaneStatus]
     """Ascending."""
     held: Sequence[HeldDestination] = ()
@@ -152,17 +130,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineFilter:
-    """Which rows in quarantine; None means any."""
+    """None means any."""
 
     endpoints: Collection[str] | None = None
     reason: str | None = None
     timeout_id: str | None = None
     mode: Mode | None = None
-    """Of the batch the row was claimed with."""
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint that is meant, where no more than one can be; None: any."""
+        """The one endpoint that the filter names; None: any."""
         if self.endpoints is None:
             return None
         (only,) = self.endpoints
@@ -174,8 +151,6 @@ ANY_QUARANTINED: Final = QuarantineFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedRow:
-    """A row in quarantine, without its content."""
-
     key: int
     """Position in the ledger, for paging."""
     endpoint: EndpointName
@@ -192,8 +167,6 @@ class QuarantinedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedTimeout:
-    """A row in quarantine with everything the store had about it."""
-
     row: QuarantinedRow
     saga_id: str | None
     headers_text: str | None
@@ -205,8 +178,6 @@ class QuarantinedTimeout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """One entry of the audit trail."""
-
     id: int
     at: datetime
     kind: str
@@ -218,12 +189,11 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchElsewhere:
-    """An open batch that goes to another place than this process is connected to."""
+    """An open batch for another broker or delays version than this process uses."""
 
     batch: BatchId
     lane: Lane
     place: BrokerPlace
-    """Where its run sends it."""
 
 
 class Signal(StrEnum):

@@ -1,7 +1,7 @@
-"""The least rights in a database, by what a user does there: what ``migrator db grants`` prints.
+"""The least rights in a database, by purpose: what ``migrator db grants`` prints.
 
-Rules of this file: whoever may write may also read; rows of ``event`` are added, never changed and
-never deleted; nothing here allows DDL. Tests run every verb under exactly these rights.
+Rules of this file: a user that may write may also read. Rows of ``event`` are inserted, never
+changed and never deleted. Nothing here allows DDL. Tests run every verb under exactly these rights.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from migrator.ledger.tables import LedgerNames, quoted
 
 
 class Purpose(StrEnum):
-    """What a user of the database does; several can be one user's."""
-
     READ = "read"
-    """``status``, ``preview``, dry runs, lists; all others may do that, too."""
+    """``status``, ``preview``, dry runs, lists; included in all others."""
     VERIFY = "verify"
-    """``verify``, which notes its result; with ``--deep`` it owns a lane meanwhile."""
+    """``verify``, which records its result; with ``--deep`` it owns a lane meanwhile."""
     HAND_OVER = "hand-over"
-    """``run`` of endpoints in mode migrate."""
     DISPATCH = "dispatch"
-    """``run`` of endpoints in mode dispatch or forward."""
     ROLLBACK = "rollback"
     OPERATE = "operate"
-    """``quarantine``, ``db resolve``, ``db purge``, and what ``delays probe`` notes."""
+    """``quarantine``, ``db resolve``, ``db purge``, and what ``delays probe`` records."""
     ADOPT = "adopt"
-    """``db adopt``; only after a database was moved, copied or lost."""
 
 
 _SELECT, _INSERT, _UPDATE, _DELETE = RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -43,7 +38,7 @@ _KEPT: Final = (_INSERT, _UPDATE)
 _NOUNS: Final = ("run", "batch", "timeout", "lease", "held_destination", "event")
 _ONLY_READ: Final = ("ledger", "alembic_version", "progress")
 _COUNTING: Final = frozenset({"run", "batch", "timeout", "event"})
-"""Tables whose key counts up by itself."""
+"""Tables whose key the database generates."""
 _WORK: Final = {
     "run": _KEPT,
     "batch": _KEPT,
@@ -80,12 +75,10 @@ _IN_LEDGER: Final[Mapping[Purpose, Mapping[str, Sequence[str]]]] = {
     },
 }
 _DELETING: Final = {"timeout": (_DELETE,)}
-"""What a daemon that purges needs besides."""
 _CLAIMING_DOCUMENTS: Final = {"batch": (_DELETE,), "timeout": (_DELETE,)}
-"""The same where a claim is written down before it is known what it gets."""
+"""Such a claim is recorded before its outcome is known."""
 
 _LOCK: Final = "lock"
-"""Of a legacy table: its rows are locked; none is ever updated."""
 _IN_LEGACY: Final[Mapping[Purpose, Sequence[str]]] = {
     Purpose.READ: (),
     Purpose.VERIFY: (),
@@ -99,26 +92,21 @@ _IN_LEGACY: Final[Mapping[Purpose, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class GrantedTable:
-    """A legacy table that is worked on."""
-
     schema: str
     name: str
     lock_column: str
-    """Locking rows wants UPDATE on some column, whichever; nothing is ever updated."""
+    """Locking rows needs UPDATE on one column, no matter which; nothing is ever updated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a user is to do."""
-
     purposes: Collection[Purpose]
     purges: bool = False
-    """The daemon deletes settled rows by itself."""
     claims_documents: bool = False
-    """The store is none of SQL."""
+    """The store is not SQL."""
 
     def in_ledger(self) -> Mapping[str, Sequence[str]]:
-        """Return the rights on the ledger's tables and views, in the order of ``RIGHTS``."""
+        """Tables and views to rights, in the order of ``RIGHTS``."""
         found = {noun: {_SELECT} for noun in (*_NOUNS, *_ONLY_READ)}
         of_all = [_IN_LEDGER[purpose] for purpose in self.purposes]
         if Purpose.HAND_OVER in self.purposes or Purpose.DISPATCH in self.purposes:
@@ -130,7 +118,6 @@ class Work:
         return {noun: [each for each in RIGHTS if each in has] for noun, has in found.items()}
 
     def in_legacy(self) -> Sequence[str]:
-        """Return the rights on each legacy table, ``_LOCK`` among them."""
         wanted = {_SELECT, *(each for purpose in self.purposes for each in _IN_LEGACY[purpose])}
         return [each for each in (*RIGHTS, _LOCK) if each in wanted]
 
@@ -138,14 +125,10 @@ class Work:
 def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable], work: Work) -> str:
     """Return GRANTs for *role*: *work* on the ledger and on the *legacy* tables, but no DDL.
 
-    Args:
-        names: How the ledger is called.
-        role: The user; on MariaDB and MySQL ``user@host``, from any host without it.
-        legacy: Each legacy table; endpoints may share one.
-        work: What the user is to do.
+    *role* is ``user@host`` on MariaDB and MySQL, and without a host means any.
 
     Raises:
-        LedgerError: The database has no users to grant anything to.
+        LedgerError: The database has no users.
     """
     if names.dialect == "oracle":
         return _grants_on_oracle(role, legacy, work)
@@ -188,7 +171,7 @@ def _grants(
 
 
 def _grants_on_oracle(role: str, legacy: Sequence[GrantedTable], work: Work) -> str:
-    """Return GRANTs for a user that owns the ledger; its own tables want none."""
+    """The user owns the ledger, so its tables need no GRANTs."""
     spelled: Any = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
     user = quoted(spelled.denormalize_name(role))
     rights = ", ".join(right for right in work.in_legacy() if right != _LOCK)
@@ -206,7 +189,7 @@ def _double_quoted(*names: str) -> str:
 
 
 def _bracketed(*names: str) -> str:
-    """Return a name of SQL Server; sqlcmd takes double quotes for text unless told otherwise."""
+    """Sqlcmd takes double quotes for text by default."""
     return ".".join("[" + name.replace("]", "]]") + "]" for name in names)
 
 

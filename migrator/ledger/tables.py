@@ -1,10 +1,10 @@
 """The ledger's tables as SQLAlchemy Core sees them; names and columns are public.
 
-They are in a schema of their own, or begin with a prefix (``LedgerNames``).
+They are in their own schema, or have a prefix (``LedgerNames``).
 
-Rules of this file: ``alembic/versions`` must lead to exactly these tables (a test compares
-them). A batch carries the state of all its rows; a row has a state of its own only where it
-differs. Source: design section 4.
+Rules of this file: ``alembic/versions`` must lead to exactly these tables (a test compares them). A
+batch carries the state of all its rows; a row has its own state only where it differs. Source:
+design section 4.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from migrator.nservicebus.timeouts import Lane
 DEFAULT_SCHEMA: Final = "migrator"
 PREFIX: Final = "migrator_"
 _KEEPS_ANY_BYTES: Final = frozenset({"postgresql", "sqlite"})
-"""Where text need be none."""
+"""A text column may contain bytes that are not text."""
 _WITH_SCHEMAS: Final = frozenset({"postgresql", "mssql"})
 
 
@@ -45,33 +45,28 @@ class LedgerNames:
     """Schema and prefix of all ledger tables; exactly one of the two is used."""
 
     dialect: str
-    """The kind of database, as SQLAlchemy calls it."""
     schema: str | None
     prefix: str
 
     def table(self, noun: str) -> str:
-        """Return the name of a table, view or index, without its schema."""
         return self.prefix + noun
 
     def path(self, noun: str) -> str:
-        """Return the name with its schema, as ``MetaData`` knows a table."""
         return f"{self.schema}.{self.table(noun)}" if self.schema else self.table(noun)
 
 
 def ledger_names(dialect: str, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
-    """Return how the ledger is named on *dialect*; *schema* counts only where there are any."""
+    """*schema* counts only where the dialect uses one."""
     if dialect in _WITH_SCHEMAS:
         return LedgerNames(dialect=dialect, schema=schema, prefix="")
     return LedgerNames(dialect=dialect, schema=None, prefix=PREFIX)
 
 
 def quoted(name: str) -> str:
-    """Return *name* as SQL text, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def names_for(engine: sa.Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
-    """Return how the ledger is named in the database of *engine*."""
     return ledger_names(engine.dialect.name, schema)
 
 
@@ -79,19 +74,19 @@ BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""
 
 UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL, BatchState.PARKED})
-"""States in which a row is neither where it shall go nor back in its store."""
+"""States in which a row is neither at its destination nor back in its store."""
 
 NO_TOKEN: Final = 0
-"""A token no lease ever has: whoever owns the lane takes the batch over."""
+"""A token no lease ever has: the owner of the lane takes the batch over."""
 
 _LANE: Final = "lane."
 STORE_ID_CHARS: Final = 500
 """MySQL only: its indexes end at 3072 bytes, four of them per character."""
 OPEN_STORE_ID: Final = "open_store_id"
-"""Where there is no index over some rows: what the unique index is made of instead.
+"""The column of the unique index where the dialect has no partial index.
 
-MariaDB and MySQL leave NULL out of it, Oracle a key that is NULL all through. SQL Server does not:
-there, a row that is not open counts by its own id, which is never another's store id.
+MariaDB and MySQL leave NULL out of an index, Oracle a key that is all NULL. SQL Server does not:
+there, a row that is not open has its own id in it, which is never another row's store id.
 """
 OPEN_SOURCE: Final = "open_source"
 """Oracle only."""
@@ -108,15 +103,12 @@ _ID: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # only INTEGER 
 
 
 def _id_column(names: LedgerNames) -> sa.Column[Any]:
-    """Return a key that counts up by itself; Oracle wants to be told so."""
     counting = [sa.Identity()] if names.dialect == "oracle" else []
     return sa.Column("id", _ID, *counting, primary_key=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerTables:
-    """All tables of one ledger."""
-
     names: LedgerNames
     metadata: sa.MetaData
     ledger: sa.Table
@@ -128,15 +120,14 @@ class LedgerTables:
     lease: sa.Table
     """One row per lane, of hand-over or of a dispatcher."""
     held_destination: sa.Table
-    """One row per destination that takes no messages; its rows wait in parked batches."""
     event: sa.Table
 
     def is_open(self, timeout: sa.FromClause, store_id: Any) -> sa.ColumnElement[bool]:
-        """Return the condition under which a timeout called *store_id* may not be claimed again.
+        """Return the condition under which timeout *store_id* may not be claimed again.
 
-        It is what the unique index is made of; literal, so that planners see that it is the same.
-        In other words they do not see it, and that is meant: the index has nearly all rows, and one
-        that has no statistics would read all of it to find those of a batch.
+        It equals the unique index's condition, with literals, so that planners see that it is the
+        same. Other conditions on the state deliberately do not match: the index has nearly all
+        rows, and a planner without statistics would read all of it to find those of one batch.
         """
         if OPEN_STORE_ID in timeout.c:
             return sa.and_(timeout.c[OPEN_STORE_ID] == store_id)
@@ -151,7 +142,6 @@ class LedgerTables:
         return sa.and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))
 
     def shown(self, name: str) -> sa.ColumnElement[Any]:
-        """Return a timeout's text *name* so that it can be read, whatever an endpoint wrote."""
         row = self.timeout.c
         if self.names.dialect not in _KEEPS_ANY_BYTES:
             return row[name]
@@ -159,17 +149,14 @@ class LedgerTables:
         return sa.case((is_odd, shown_text(row[name])), else_=row[name]).label(name)
 
     def lease_name(self, lane: int) -> str:
-        """Return the primary key of a lane's lease: ``lane.0``."""
         return f"{_LANE}{lane}"
 
     def lane_of(self, lease_name: str) -> Lane:
-        """Return the lane whose lease is called *lease_name*."""
         return Lane(int(lease_name.removeprefix(_LANE)))
 
 
 @cache  # nobody changes them
 def build_tables(names: LedgerNames) -> LedgerTables:
-    """Return the tables of a ledger that is called *names*."""
     metadata = sa.MetaData(schema=names.schema)
     columns = {
         "ledger": _ledger(),
@@ -201,12 +188,10 @@ def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
 
 
 def _line(name: str) -> sa.Column[Any]:
-    """Return a column of text that is compared and grouped by, but in no index."""
     return sa.Column(name, LINE, nullable=True)
 
 
 def _key(name: str, *, nullable: bool = False) -> sa.Column[Any]:
-    """Return a column of short text, which is or may be searched for."""
     return sa.Column(name, key_text(), nullable=nullable)
 
 
@@ -304,10 +289,7 @@ def _open_columns(dialect: str) -> list[sa.Column[Any]]:
 
 
 def _open_key(table: sa.Table) -> list[sa.Column[Any]]:
-    """Return what no two open rows have in common; soonest told apart first.
-
-    With the source first, a planner may read all rows of it to find a hundred ids.
-    """
+    """With the source first, a planner may read all rows of it to find a hundred ids."""
     return [
         table.c[OPEN_STORE_ID if OPEN_STORE_ID in table.c else "store_id"],
         table.c[OPEN_SOURCE if OPEN_SOURCE in table.c else "source"],
@@ -345,7 +327,7 @@ def _add_indexes(tables: LedgerTables) -> None:
 
 
 def _only(names: LedgerNames, rows: sa.ColumnElement[bool], *dialects: str) -> dict[str, Any]:
-    """Return what limits an index to *rows* on one of *dialects*; whatever is named is loaded."""
+    """Limit an index to *rows* on *dialects*; SQLAlchemy loads every dialect that is named."""
     return {f"{names.dialect}_where": rows} if names.dialect in dialects else {}
 
 
@@ -391,10 +373,7 @@ def _event(names: LedgerNames) -> _Items:
 
 
 def progress_view(names: LedgerNames) -> sa.Table:
-    """Return the view with one row per endpoint and effective state, and how many rows are in it.
-
-    Fast: it sums batch sizes and corrects them by the rows that differ from their batch.
-    """
+    """One row per endpoint and effective state: batch sizes, corrected by rows that differ."""
     return sa.Table(
         names.table("progress"),
         sa.MetaData(schema=names.schema),
@@ -405,8 +384,6 @@ def progress_view(names: LedgerNames) -> sa.Table:
 
 
 class LedgerPart:
-    """What reads and writes the tables of one ledger; errors of the database become ours."""
-
     def __init__(self, engine: sa.Engine, tables: LedgerTables) -> None:
         self._engine = engine
         self._tables = tables
@@ -420,9 +397,9 @@ class LedgerPart:
     def _read(
         self, query: sa.Select[Any], *, doing: str, by_index: bool = False
     ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Return what *query* finds, tried again a little later while nobody answers.
+        """Return the rows of *query*, repeated a little later while the database is unreachable.
 
-        With *by_index*, it is few of many rows; see ``prefer_indexes``.
+        *by_index*: it finds few of many rows; see ``prefer_indexes``.
         """
 
         def read(connection: sa.Connection) -> Sequence[sa.Row[*tuple[Any, ...]]]:

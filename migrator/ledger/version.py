@@ -1,8 +1,8 @@
-"""Which version the ledger has, and which one this program needs.
+"""The version the ledger has, and the one this program needs.
 
-Every verb that works with the ledger asks this first. Alembic, which only an upgrade needs, would
-take longer to import than the question takes. The scripts are in ``alembic/`` of a source
-checkout, which a wheel carries as ``migrator/_alembic``.
+Every verb that works with the ledger checks this first. Importing Alembic, which only an upgrade
+needs, would take longer than the check. The scripts are in ``alembic/`` of a source checkout; a
+wheel has them as ``migrator/_alembic``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
 VERSION_TABLE: Final = "alembic_version"
-"""Where Alembic writes it; the ledger's prefix or schema comes before it."""
+"""Alembic's table; the ledger's prefix or schema comes before it."""
 _REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator db sql` prints"
 
 
 def current(engine: Engine, tables: LedgerTables) -> str | None:
-    """Return the version the ledger has; None when there is no ledger."""
     doing = "reading the ledger's version"
     with reading(engine, LedgerError, doing=doing) as connection:
         return _current(connection, tables)
@@ -40,10 +39,10 @@ def _current(connection: Connection, tables: LedgerTables) -> str | None:
 
 @cache
 def head() -> str:
-    """Return the version this program needs: scripts are named after theirs, and it rises.
+    """Scripts are named after their versions, in ascending order.
 
-    They are looked at once: an upgrade may replace them under a running daemon, which is still
-    the program it was.
+    Read once: an upgrade may replace the scripts under a running daemon, which still needs its own
+    version.
     """
     found = [path.name.partition("_")[0] for path in script_location().glob("versions/[0-9]*_*.py")]
     if not found:
@@ -52,11 +51,7 @@ def head() -> str:
 
 
 def check_head(engine: Engine, tables: LedgerTables) -> None:
-    """Return when the ledger has exactly the version this program needs.
-
-    Raises:
-        LedgerMissing: No ledger or another version; says what to do. Nothing was changed.
-    """
+    """Raise ``LedgerMissing``, with the remedy, unless the ledger has the version needed."""
     found, needed = current(engine, tables), head()
     if found is None:
         raise LedgerMissing(f"this database has no ledger yet: {_REMEDY}")
@@ -68,11 +63,7 @@ def check_head(engine: Engine, tables: LedgerTables) -> None:
 
 
 def check_upgradable(connection: Connection, tables: LedgerTables) -> None:
-    """Return when an upgrade by this program can lead to the version it needs.
-
-    Raises:
-        LedgerMissing: The ledger is newer than this program.
-    """
+    """Raise ``LedgerMissing`` if the ledger is newer than this program."""
     _refuse_newer(_current(connection, tables), head())
 
 
@@ -85,7 +76,6 @@ def _refuse_newer(found: str | None, needed: str) -> None:
 
 
 def script_location() -> Path:
-    """Return the folder with the migration scripts, of a wheel or of a source checkout."""
     package = Path(__file__).resolve().parents[1]
     shipped = package / "_alembic"
     return shipped if shipped.is_dir() else package.parent / "alembic"

@@ -1,6 +1,6 @@
 """What lanes work with: endpoint, lease and batch as values, the clock, and batches in the ledger.
 
-``Clock`` and ``Batches`` are protocols because tests stop and kill lanes at each step of them.
+``Clock`` and ``Batches`` are protocols because tests stop and kill lanes at each of their steps.
 """
 
 from __future__ import annotations
@@ -18,30 +18,26 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, StoredTimeout
 
 SHARED_LANE: Final = Lane(0)
-"""What waits in it for an owner may be taken by any lane."""
+"""Any lane may take a batch that waits in it for an owner."""
 
 FaultPoint = Callable[[str], None]
-"""Called with the name of each step; tests make it kill the process, otherwise it does nothing."""
+"""Called with the name of each step. Only tests use it, to kill the process there."""
 
 
 class Clock(Protocol):
-    """The time of the legacy database, which all rows' due times refer to."""
-
     def now(self) -> datetime:
         """Return the database's time, carried on by a monotonic clock between samples.
 
         Raises:
-            ClockInDoubt: It jumped, and nobody knows yet which time is right.
+            ClockInDoubt: It jumped, and it is not yet known which time is right.
         """
         ...
 
-    def monotonic_s(self) -> float:
-        """Return seconds of a clock that never jumps; for ages and deadlines."""
-        ...
+    def monotonic_s(self) -> float: ...
 
 
 class Backoff:
-    """When work that failed may be tried again: after twice as long each time, with jitter."""
+    """When failed work may be tried again: after twice as long each time, with jitter."""
 
     def __init__(
         self, *, first_s: float, most_s: float, monotonic_s: Callable[[], float] = time.monotonic
@@ -54,7 +50,6 @@ class Backoff:
         self._ends_s = float("-inf")
 
     def failed(self) -> float:
-        """Note a failure; return how many seconds to wait."""
         now_s = self._monotonic_s()
         if not self._failures:
             self._since_s = now_s
@@ -65,45 +60,39 @@ class Backoff:
         return wait_s
 
     def succeeded(self) -> None:
-        """Begin anew."""
         self._failures = 0
         self._ends_s = float("-inf")
 
     @property
     def is_over(self) -> bool:
-        """Whether it may be tried again."""
         return self._monotonic_s() >= self._ends_s
 
     @property
     def failing_s(self) -> float:
-        """For how long nothing but failures has been seen."""
+        """Seconds since the first failure after the last success."""
         return self._monotonic_s() - self._since_s if self._failures else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEndpoint:
-    """One endpoint's timeouts in the store."""
-
     name: EndpointName
-    """As the operator named it; when merely discovered, as the table shows it (dots are ``_``)."""
+    """As the operator named it; when discovered, as the table shows it (dots are ``_``)."""
     source: str
-    """Where its rows are, unique in the store: for SQL ``schema.table``."""
+    """The place of its rows, unique in the store: for SQL ``schema.table``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A lane held by this process, until the deadline it was last renewed to."""
+    """Owned by this process until the deadline of its last renewal."""
 
     lane: Lane
     owner: str
     token: int
-    """Fencing token: grows with every change of owner; each write names it."""
+    """Fencing token: grows with every change of owner; each write checks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch as the ledger has it."""
-
     id: BatchId
     run: RunId
     endpoint: EndpointName
@@ -116,43 +105,41 @@ class Batch:
     """Rows claimed, quarantined ones included."""
     body_bytes: int
     ledger_id: str | None = None
-    """By which the evidence of a document store is found; None: by the ledger's present id."""
+    """The id under which evidence of a document store is found; None: the ledger's present id."""
 
     fresh: Sequence[StoredTimeout] | None = field(default=None, compare=False, repr=False)
-    """Its rows by row index, where a claim brought them along; not any more once it advanced."""
+    """Its rows by row index, right after a claim; None once it advanced."""
 
     @property
     def current_attempt(self) -> Attempt:
-        """The attempt that is under way or was the last."""
         return Attempt(batch=self.id, number=self.attempt)
 
 
 class Batches(Protocol):
-    """Batches and their rows, as the owner of their lane works on them."""
-
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
         """Return the lane's batches in an ``OPEN`` state, in order of their id.
 
-        Batches put into the lane by others (a quarantine retry) get the lease's token here.
+        Batches that an operator put into the lane (a quarantine retry) get the lease's token here.
         """
         ...
 
     def put_in(self, lease: Lease, *, not_of: Collection[RunId] = ()) -> Sequence[Batch]:
-        """Return claimed batches that wait for a lane to take them; they are the lease's now.
+        """Return claimed batches that waited for any lane; they belong to the lease from now on.
 
-        An operator put them into this lane or the shared one, or a lane passed them on. Those of
-        the runs *not_of* are left. What ``open_batches`` returned is not among them. Looking
-        writes nothing and locks nothing.
+        An operator put them into this lane or the shared one, or another lane passed them on.
+        Batches of the runs *not_of* are left. What ``open_batches`` returned is not among them.
+        When there are none, nothing is written or locked.
 
         Raises:
-            LeaseLost: There are some, and the lane is somebody else's.
+            LeaseLost: There are some, and another process has the lane.
         """
         ...
 
     def pass_on(self, batch: Batch, lease: Lease) -> None:
-        """Leave a claimed batch to whichever lane takes it next, of this process or another.
+        """Leave a claimed batch to the lane that takes it next, of this process or another.
 
-        What its earlier attempts left in the queue of this lane is waste, as they are lower.
+        Messages of its earlier attempts in the queue of this lane are waste, as their attempt is
+        lower.
 
         Raises:
             LeaseLost: Nothing was changed.
@@ -160,20 +147,17 @@ class Batches(Protocol):
         ...
 
     def find(self, batch: BatchId) -> Batch | None:
-        """Return one batch in whatever state, or None when the ledger never had it."""
+        """Return one batch in any state; None: the ledger never had it."""
         ...
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        """Return the rows that share the batch's state (not the quarantined), by row index.
-
-        Reads the ledger; ``readable`` spares that right after a claim.
-        """
+        """Return the rows that share the batch's state (not the quarantined), by row index."""
         ...
 
     def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
-        """Return what ``rows`` would but for rows that cannot be read, and why those cannot.
+        """Return ``rows`` without those that cannot be read, and why those cannot.
 
-        What the claim brought along is not read again.
+        Rows that the claim returned are not read again.
         """
         ...
 
@@ -185,7 +169,7 @@ class Batches(Protocol):
         Raises:
             IllegalTransition: The state table has no such step. Nothing was changed.
             LeaseLost: No row matched. Nothing was changed; stop touching the batch.
-            StoreUnavailable: It may or may not have been recorded; ``find`` tells.
+            StoreUnavailable: It may or may not have been recorded; ``find`` shows which.
         """
         ...
 

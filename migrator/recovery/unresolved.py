@@ -1,4 +1,4 @@
-"""What only an operator can decide: the outcome of a batch that nothing else settles."""
+"""What only an operator may change: the outcome of a doubtful batch, and purging."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ _EVENTS: Final[Mapping[tuple[BatchState, Resolution], Sequence[Event]]] = {
     (BatchState.STAGING, BatchState.CLAIMED): (Event.ABANDON,),
     (BatchState.CLAIMED, BatchState.CLAIMED): (),
 }
-"""What an operator finds out about a batch, as what then happened to it."""
 _MAY_WAIT: Final = OPEN - HALF_DONE
 HalfDoneOutcome = Literal[BatchState.CLAIMED, BatchState.RELEASED]
 _OURS: Final = {BatchState.CLAIMING: Event.ALL_TAKEN, BatchState.RELEASING: Event.ABANDON}
-"""What makes a half-done batch a claimed one."""
 WRITTEN_OFF: Final = "written-off"
-"""The reason of rows whose store was gone before it could be asked what became of them."""
+"""The reason of rows whose store was lost before it could answer whether it has them."""
 
 
 class ReturnOutcome(StrEnum):
-    """What a person may decide about rows that go back to a store that is gone."""
+    """What an operator may decide about rows on their way back to a store that is lost."""
 
     HANDED_OVER = "handed-over"
-    """Of a recall: their messages were never taken from the broker, and come."""
+    """Of a recall: their messages were never taken from the broker, and will be delivered."""
     QUARANTINED = "quarantined"
-    """Out of quarantine: they are in quarantine again, and can be tried."""
+    """Out of quarantine: they are in quarantine again, and can be retried."""
     WRITTEN_OFF = "written-off"
-    """Out of quarantine: they went with their store, and are never sent."""
+    """Out of quarantine: they were lost with their store, and are never sent."""
 
 
 TOWARDS: Final = {
@@ -63,12 +61,11 @@ TOWARDS: Final = {
     ReturnOutcome.QUARANTINED: RowState.RELEASED,
     ReturnOutcome.WRITTEN_OFF: RowState.RELEASED,
 }
-"""What the rows were to become that an outcome is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingBack:
-    """Rows of one batch that are recorded as going back."""
+    """Rows of one batch whose return to the store is recorded but not confirmed."""
 
     batch: BatchId
     endpoint: EndpointName
@@ -79,18 +76,16 @@ class GoingBack:
 
 
 class OperatorActions(LedgerPart):
-    """Decisions of an operator about one ledger."""
-
     def resolve(self, batch: BatchId, outcome: Resolution) -> None:
         """Record what an operator found out about a batch that is doubtful, or waits for a daemon.
 
-        ``claimed`` means that none of it reached its delays: it is handed over again, by the
-        latest run of its endpoint. ``handed_over`` means that all of it did. A batch that waits is
-        open, and no process has its lane: its broker may be gone.
+        ``claimed``: none of it reached its delays, so it is handed over again by the latest run of
+        its endpoint. ``handed_over``: all of it did. A batch that waits is open and its lane has no
+        owner, for example because its broker is gone.
 
         Raises:
-            LedgerError: There is no such batch, or a process works on it, or it is settled, or
-                *outcome* is none that it can have. Nothing was changed.
+            LedgerError: There is no such batch, or a process works on it, or it is complete, or
+            *outcome* does not apply to its state. Nothing was changed.
         """
         with self._writing(f"resolving batch {batch}") as connection:
             found = self._locked(connection, batch, {BatchState.DOUBTFUL})
@@ -105,7 +100,6 @@ class OperatorActions(LedgerPart):
             self._step(connection, found, *events)
 
     def _waiting(self, connection: sa.Connection, batch: BatchId) -> sa.Row[Any]:
-        """Return an open batch that no process works on."""
         table = self._tables.batch
         query = sa.select(table.c.state, table.c.lane, table.c.lease_token)
         seen = connection.execute(query.where(table.c.id == batch)).first()
@@ -129,13 +123,14 @@ class OperatorActions(LedgerPart):
     ) -> int:
         """Record what an operator decided about a half-done batch whose store is gone.
 
-        ``claimed``: all of it is ours, and is handed over by the lane's owner. ``released``: none
-        of it is; its rows say ``written-off``, with the *evidence*, and are kept until they are
-        purged. *event* is executed in the same transaction. Return how many rows it was.
+        ``claimed``: the ledger has all of it, and the lane's owner hands it over. ``released``: the
+        ledger has none of it; its rows get the reason ``written-off`` with the *evidence*, and are
+        kept until they are purged. *event* is executed in the same transaction. Return the number
+        of rows.
 
         Raises:
-            LedgerError: There is no such batch, or it is not half-done, or a process holds its
-                lane and may still ask the store. Nothing was changed.
+            LedgerError: There is no such batch, or it is not half-done, or its lane has an owner
+            that may still ask the store. Nothing was changed.
         """
         with self._writing(f"closing batch {batch}") as connection:
             self._demand_no_owner(connection, batch)
@@ -157,10 +152,10 @@ class OperatorActions(LedgerPart):
         return connection.execute(for_update(query, table)).first()
 
     def _step(self, connection: sa.Connection, batch: sa.Row[Any], *events: Event) -> None:
-        """Record what happens to a batch, and leave it to whoever takes its lane.
+        """Record *events*, and leave the batch to the next owner of its lane.
 
-        One that is to be handed over again is left to any lane, as a batch of its endpoint's
-        latest run, whose map, broker and delays apply.
+        A batch to be handed over again goes to any lane, as one of its endpoint's latest run, whose
+        map, broker and delays apply.
         """
         table, state = self._tables.batch, BatchState(batch.state)
         for event in events:
@@ -179,17 +174,13 @@ class OperatorActions(LedgerPart):
         connection.execute(sa.update(table).where(table.c.id == batch.id).values(values))
 
     def _demand_no_owner(self, connection: sa.Connection, batch: BatchId) -> None:
-        """Return when nobody has the lane of *batch*, and keep it from being taken.
-
-        The lane is locked before the batch, as by whoever takes it.
-        """
+        """Keep the lane from being taken. It is locked before the batch, as in a takeover."""
         table = self._tables.batch.c
         lane = connection.scalar(sa.select(table.lane).where(table.id == batch))
         if lane is not None and (owner := self._owner(connection, lane)):
             raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
 
     def _owner(self, connection: sa.Connection, lane: Lane) -> str | None:
-        """Return who holds *lane*, and keep it from being taken by another, if it ever was."""
         lease = self._tables.lease
         is_its = lease.c.name == self._tables.lease_name(lane)
         connection.execute(for_update(sa.select(lease.c.name).where(is_its), lease))
@@ -205,7 +196,6 @@ class OperatorActions(LedgerPart):
     # ── rows that go back one by one ────────────────────────────────────────────────────────
 
     def going_back(self, batch: BatchId | None = None) -> Sequence[GoingBack]:
-        """Return the rows that go back, by batch; of one *batch*, if it is given."""
         row, of = self._tables.timeout.c, self._tables.batch.c
         only = [] if batch is None else [row.batch_id == batch]
         query = (
@@ -232,7 +222,6 @@ class OperatorActions(LedgerPart):
             ]
 
     def ids_going_back(self, going: GoingBack) -> Sequence[TimeoutId]:
-        """Return the ids of the rows that *going* counts."""
         row = self._tables.timeout.c
         query = sa.select(row.store_id).where(*self._is(going)).order_by(row.row_index)
         return [row.store_id for row in self._read(query, doing="reading rows that go back")]
@@ -240,13 +229,13 @@ class OperatorActions(LedgerPart):
     def close_going_back(
         self, going: GoingBack, outcome: ReturnOutcome, *, evidence: str, event: sa.Executable
     ) -> int:
-        """Record *outcome* of the rows that *going* counts; return how many it was.
+        """Record *outcome* of the rows that *going* counts; return how many.
 
-        What is written off says so, with the *evidence*, and is kept until it is purged. *event*
-        is executed in the same transaction.
+        Rows written off record the *evidence*, and are kept until they are purged. *event* is
+        executed in the same transaction.
 
         Raises:
-            LedgerError: They go back no more, or a recall is under way. Nothing was changed.
+            LedgerError: Their number has changed, or a recall runs. Nothing was changed.
         """
         row = self._tables.timeout
         values: dict[str, Any] = {"going_back": None}
@@ -269,10 +258,7 @@ class OperatorActions(LedgerPart):
         return [row.batch_id == going.batch, row.going_back == going.towards]
 
     def _ever_claimed_documents(self, connection: sa.Connection) -> bool:
-        """Return False where all rows came from tables: they go back in one transaction.
-
-        Else all rows are looked at, and few ledgers that are as large as that ever need it.
-        """
+        """Rows of tables go back in one transaction. Otherwise all rows must be read."""
         batch = self._tables.batch.c
         query = sa.select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
         return connection.scalar(query) is not None
