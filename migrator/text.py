@@ -1,6 +1,6 @@
-"""How numbers, sizes and spans of time are written wherever people read them; pure.
+"""How numbers, sizes and spans of time are written for people; pure.
 
-Rule of this file: what is not known is never written as 0.
+Rule of this file: an unknown number is never written as 0.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ _SPANS: Final = (
 )
 _SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _FEW: Final = 10
-"""Below this a decimal is shown."""
 
 
 def grouped(number: int | None) -> str:
-    """Return *number* in groups of three digits: ``57 833``; None: ``not known``."""
+    """Return ``57 833``; None: ``not known``."""
     return NOT_KNOWN if number is None else f"{number:,}".replace(",", " ")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return *number* with its noun: ``1 timeout``, ``12 timeouts``; *plural*: not with an s."""
+    """Return ``1 timeout``, ``12 timeouts``; *plural*: unless it takes an s."""
     return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def span_text(seconds: int) -> str:
-    """Return a span for a table, as its two largest units: ``8s``, ``17m 4s``, ``1553d 10h``."""
+    """Return the two largest units, for a table: ``8s``, ``17m 4s``, ``1553d 10h``."""
     parts: list[str] = []
     for size, unit in _UNITS:
         count, seconds = divmod(seconds, size)
@@ -45,7 +44,7 @@ def span_text(seconds: int) -> str:
 
 
 def span_words(seconds: float) -> str:
-    """Return about how long a span is, for a sentence: ``10 seconds``, ``1.5 hours``."""
+    """Return an approximate span, for a sentence: ``10 seconds``, ``1.5 hours``."""
     for size, unit in _SPANS:
         number = _short(seconds / size)
         if seconds >= size:
@@ -54,7 +53,7 @@ def span_words(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return an estimate for a sentence: ``about 10 seconds``, ``less than a second``."""
+    """Return ``about 10 seconds`` or ``less than a second``."""
     words = span_words(seconds)
     return words if seconds < 1 else f"about {words}"
 
@@ -66,13 +65,13 @@ def listed(names: Sequence[str], most: int, *, between: str = ", ") -> str:
 
 
 def rate_words(per_s: float) -> str:
-    """Return how many messages go each second: ``2 000 messages/s``, ``0.5 messages/s``."""
+    """Return ``2 000 messages/s``, ``0.5 messages/s``."""
     number = _short(per_s)
     return f"{number} message{'' if number == '1' else 's'}/s"
 
 
 def size_words(size: int) -> str:
-    """Return about how much *size* bytes are: ``12 bytes``, ``1.5 MiB``."""
+    """Return ``12 bytes``, ``1.5 MiB``."""
     for unit, name in _SIZES:
         if size >= unit:
             return f"{_short(size / unit)} {name}"
@@ -80,10 +79,10 @@ def size_words(size: int) -> str:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Return *text* with each character that a terminal may act on escaped, as in Python.
+    """Return *text* with each character escaped, as in Python, that a terminal may act on.
 
-    So is what nobody sees or what turns the direction of writing, and half a character, which
-    cannot be written at all; those of *keep* are not.
+    Invisible characters, those that change the direction of writing, and half a surrogate pair are
+    escaped as well; those of *keep* are not.
     """
     if text.isprintable():
         return text
@@ -94,7 +93,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def is_visible(character: str) -> bool:
-    """Return whether *character* is one that people see, or a space of any width."""
+    """True for characters that people see, and for spaces of any width."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

@@ -14,7 +14,7 @@ def tls_context(
     """Return a context that trusts *ca_file*, or the system's authorities.
 
     Raises:
-        ConfigError: A file of the settings' *section* cannot be used; says which.
+        ConfigError: A file of the settings' *section* cannot be used; the text names it.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file)
@@ -31,5 +31,5 @@ def tls_context(
 
 
 def unused_tls_context() -> ssl.SSLContext:
-    """Return a context that trusts no one, for ``http:``; loading what is trusted takes 50 ms."""
+    """Return a context that trusts no one, for ``http:``; loading the authorities takes 50 ms."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,7 +1,7 @@
-"""Opening the database, and the two kinds of transaction there are.
+"""Opening the database, and the two kinds of transaction.
 
-Rules of this file: every session works in UTC, waits for locks only for a while, and never
-weakens durability; a transaction either reads or writes, and says so when it begins.
+Rules of this file: every session works in UTC, waits for locks for a limited time, and never
+weakens durability. A transaction either reads or writes, and declares which when it begins.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ T = TypeVar("T")
 
 LOCK_TIMEOUT: Final = PATIENCE.lock
 ISOLATION: Final = "READ COMMITTED"
-"""Whatever a database or user has by default. Higher up, a claim on PostgreSQL fails for each row
-that somebody else removed since it began, and says that the database cannot be reached; MariaDB and
-MySQL lock gaps between rows, and a claim would wait for another.
+"""Independent of the default of database and user. With a higher level, a claim on PostgreSQL fails
+for each row that another session removed since it began, and reports that the database cannot be
+reached. MariaDB and MySQL lock gaps between rows, and claims would wait for each other.
 """
 CONTENT_HASH: Final = "migrator_content_hash"
-"""SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
+"""SQLite only: the function (headers, body) -> hash, as it has no SHA-256."""
 BODY_HASH: Final = "migrator_body_hash"
 """SQLite only: the function (body) -> hex SHA-256."""
 _WRITES: Final = "migrator_writes"
 _RETURNED_S: Final = "migrator_returned_s"
 _FRESH_S: Final = 1.0
-"""So long after it was used, a connection is taken to be alive."""
+"""A connection that was used less than this ago is assumed to be alive."""
 _EXAMPLE: Final = (
     "postgresql+psycopg://user@host/database, mysql+pymysql://user@host/database or sqlite:///file"
 )
@@ -69,13 +69,12 @@ _POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
 def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
     """Return an engine for the database at *url*; nothing is connected yet.
 
-    It keeps up to *kept_open* connections for the next who wants one, 5 unless told otherwise,
-    and has at most 10 more at a time.
-    Pass it on to everything that works on this database, and ``dispose`` it at the end.
-    Parameters never show up in its logs or errors.
+    Its pool keeps up to *kept_open* idle connections (5 by default) and opens at most 10 more. Use
+    one engine for everything that works on this database, and ``dispose`` it at the end. Parameters
+    never appear in its logs or errors.
 
     Raises:
-        ConfigError: It is no database URL, or none for a database and driver we have.
+        ConfigError: *url* is no database URL, or its database or driver is not supported.
     """
     try:
         return _engine(with_driver(make_url(url)), kept_open)
@@ -105,10 +104,10 @@ def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
 
 
 def _ping_when_rested(engine: sa.Engine) -> None:
-    """Have a connection asked whether it is alive before it is used, unless it just was.
+    """Check a connection before it is used, unless it was used within the last second.
 
-    A lane takes one for every statement; asking each time doubled the round trips. One that broke
-    within the second fails the statement, as one does that breaks under it.
+    A lane takes one for every statement, and checking each time doubled the round trips. A
+    connection that broke within the second fails the statement, as one does that breaks during it.
     """
 
     @sa.event.listens_for(engine, "checkin")
@@ -138,7 +137,7 @@ def reading(
 ) -> Iterator[sa.Connection]:
     """Open a transaction that only reads; it is rolled back at the end.
 
-    Errors of the database become ours where *failed* and *doing* are given; see ``translating``.
+    With *failed*, errors of the database are translated; see ``translating``.
     """
     with _told(failed, doing), engine.connect() as connection:
         yield connection
@@ -150,7 +149,7 @@ def writing(
 ) -> Iterator[sa.Connection]:
     """Open a transaction that writes; committed at the end, rolled back by any exception.
 
-    Errors of the database, also of the commit, become ours as with ``reading``.
+    Errors of the database, also of the commit, are translated as by ``reading``.
     """
     with (
         _told(failed, doing),
@@ -167,7 +166,7 @@ def retrying_read(
     failed: type[MigratorError],
     doing: str,
 ) -> T:
-    """Return what *work* reads, tried again a little later while the database is unavailable."""
+    """Return what *work* reads, repeated a little later while the database is unavailable."""
 
     def attempt() -> T:
         with reading(engine, failed, doing=doing) as connection:
@@ -184,7 +183,7 @@ def _told(failed: type[MigratorError] | None, doing: str) -> AbstractContextMana
 def writing_once(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a connection for one single writing statement, which is committed when it returns.
 
-    One round trip where a transaction takes three: a lane does this twice a batch, and waits.
+    One round trip where a transaction takes three: a lane does this twice per batch, and waits.
     """
     if engine.dialect.name != "postgresql":
         with writing(engine) as connection:
@@ -234,15 +233,16 @@ def _is_busy(exc: BaseException) -> bool:
     reraise=True,
 )
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Let readers and a writer go on beside each other; a new file is changed to that once.
+    """Let readers and a writer work concurrently; a new file is switched to that once.
 
-    For that lock SQLite itself waits for nobody: of two who open a new file at once, one failed.
+    SQLite does not wait for the lock that this takes: of two processes that open a new file at
+    once, one failed.
     """
     connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
-    """Take transactions out of the driver's hands (SQLAlchemy's documented recipe)."""
+    """SQLAlchemy manages the transactions instead of the driver (its documented recipe)."""
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -273,7 +273,6 @@ def _body_hash(body: bytes | None) -> str:
 
 
 def _without_driver(url: URL, why: ImportError) -> ConfigError:
-    """Return what to do about a driver that cannot be imported."""
     extra = _EXTRAS.get(url.drivername)
     if extra is None:
         return ConfigError(
@@ -285,14 +284,14 @@ def _without_driver(url: URL, why: ImportError) -> ConfigError:
 
 
 def with_driver(url: URL) -> URL:
-    """Return *url* with the one driver that is used; MariaDB is called as MySQL is."""
+    """Return *url* with the driver that is used; MariaDB is called as MySQL is."""
     name = re.sub("^mariadb", "mysql", url.drivername)
     return url.set(drivername=_DRIVERS.get(name, name))
 
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mssql": "mssql+pyodbc", "oracle": "oracle+oracledb"}
 _EXTRAS: Final = {driver: kind for kind, driver in _DRIVERS.items()}
-"""Which extra of the distribution brings a driver; the others come with it anyway."""
+"""The extra of the distribution that installs a driver; the others are always installed."""
 _CONNECT_ARGUMENTS: Final = {
     "postgresql": _postgresql_arguments,
     "mssql": mssql.connect_arguments,
@@ -306,4 +305,3 @@ _PREPARE: Final = {
     "oracle": oracle.prepare,
     "sqlite": _prepare_sqlite,
 }
-"""By kind of database; what is not here is not in this version."""

@@ -1,7 +1,7 @@
-"""The one place where driver errors become ours.
+"""The one place that translates driver errors into ``MigratorError``.
 
-Rules of this file: what went wrong is told with the database's primary message only (its detail
-may quote a row), never with parameters or a URL; the cause stays attached.
+Rules of this file: a message contains the database's primary message only (its detail may quote a
+row), never parameters or a URL. The cause stays attached.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _ROW_MYSQL: Final = frozenset(
 )
 _ROW_SQLITE: Final = re.compile("Could not decode to UTF-8|user-defined function raised")
 _ROW_ORACLE: Final = re.compile(r"ORA-(20\d{3}|0140[01]|01438|01461|01722|12899|29275|22290)")
-"""What a trigger raises, and values that are too long, too large or no text."""
+"""What a trigger raises, and values that are too long, too large or not text."""
 _LOCKED_STATES: Final = ("57014", "55P03")
 _LOCK_TIMEOUT_MYSQL: Final = 1205
 _TURNED_AWAY: Final = re.compile(
     r"FATAL:.*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied"
     r"|not permitted to log in|not currently accepting connections)|no password supplied"
 )
-"""psycopg gives no SQLSTATE when connecting fails; in another language it counts as passing."""
+"""psycopg has no SQLSTATE for a failed connect; in another language it counts as passing."""
 _RETRY_ATTEMPTS: Final = 3
 _RETRY_MAX_WAIT_S: Final = 1.0
 
@@ -71,7 +71,7 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
     """Turn database errors of the block into ``StoreUnavailable`` or *failed*.
 
     Args:
-        failed: Raised when the database answered and said no.
+        failed: Raised when the database answered with a refusal.
         doing: What was attempted, for the message: ``claiming from public.Sales_TimeoutData``.
     """
     try:
@@ -94,10 +94,10 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
 
 
 def retrying(work: Callable[[], T]) -> T:
-    """Return what *work* returns; try again a little later while the database is unavailable.
+    """Return what *work* returns, repeated a little later while the database is unavailable.
 
-    Only for calls that are safe to repeat. At most three attempts, at most 2 s of waiting. What was
-    locked has been waited for already.
+    Only for calls that are safe to repeat. At most three attempts and 2 s of waiting. A lock
+    timeout is not repeated: it has waited already.
     """
     attempts = Retrying(
         retry=retry_if_exception(_is_worth_another_try),
@@ -115,8 +115,8 @@ def _is_worth_another_try(exc: BaseException) -> bool:
 def is_locked(exc: DBAPIError) -> bool:
     """Return True when a lock took longer than the session allows, and all is rolled back.
 
-    On PostgreSQL the statement itself, too: elsewhere that limit may end a commit, whose outcome is
-    not known then. SQLite locks whole files: there, that is no matter of one table.
+    On PostgreSQL also for a statement timeout. Elsewhere that limit may end a commit, whose outcome
+    is then unknown. SQLite locks whole files, so that concerns more than one table.
     """
     code = _mysql_code(exc)
     if code is not None:
@@ -152,10 +152,10 @@ def is_passing(exc: DBAPIError) -> bool:
 
 
 def is_of_row(error: BaseException) -> bool:
-    """Return True when *error* may be of what is in one row, so that others go on without it.
+    """Return True when *error* may concern the content of one row, so that others can continue.
 
-    False: the database, a table or a right is away, or memory. What is raised beside the database
-    while rows are read (a date that is none, bytes that are no text) is of a row.
+    False: the database, a table or a right is missing, or memory. Errors that other code raises
+    while rows are read (an invalid date, bytes that are not text) concern a row.
     """
     if isinstance(error, MigratorError):
         cause = error.__cause__
@@ -177,9 +177,9 @@ def is_of_row(error: BaseException) -> bool:
 def in_halves(
     keys: Sequence[K], read: Callable[[Sequence[K]], Sequence[T]]
 ) -> tuple[list[T], dict[K, Exception]]:
-    """Return what *read* finds of *keys*, and for which of them it raises what is of a row.
+    """Return what *read* finds of *keys*, and the keys for which it raises an error of a row.
 
-    Of halves of halves, in the order of *keys*: of a thousand, one that raises costs twenty reads.
+    By halves of halves, in the order of *keys*: of a thousand, one that raises costs twenty reads.
     """
     found, odd, parts = list[T](), dict[K, Exception](), [keys] if keys else []
     while parts:
@@ -197,7 +197,6 @@ def in_halves(
 
 
 def sqlstate(exc: DBAPIError) -> str | None:
-    """Return the five-character SQLSTATE of *exc*, or None when the driver has none."""
     return getattr(exc.orig, "sqlstate", None)
 
 

@@ -1,14 +1,13 @@
-"""Sessions on SQL Server, so that they do what the rest of the program takes for granted.
+"""Sessions on SQL Server, set up as the rest of the program expects.
 
-Rules of this file: every lock is asked for by a hint, so the database may have
-READ_COMMITTED_SNAPSHOT on or off; the first error rolls a whole transaction back; there is no
-session time zone, so the ledger's times are UTC without saying so.
+Rules of this file: every lock is requested by a hint, so the database may have
+READ_COMMITTED_SNAPSHOT on or off. The first error rolls a whole transaction back. There is no
+session time zone, so the ledger's times are UTC implicitly.
 
-Compiled, parsed, read, and run on a T-SQL server of another maker with FreeTDS, not yet on SQL
-Server (``docs/how-to/sql-server.md``).
-Source: SQL Server documentation, "SET XACT_ABORT", "SET LOCK_TIMEOUT", "CREATE INDEX"
-("Required SET options"), "Table hints"; SQLAlchemy
-documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
+The SQL is compiled, parsed, and run on a T-SQL server of another vendor with FreeTDS, not yet on
+SQL Server (``docs/how-to/sql-server.md``).
+Source: SQL Server documentation, "SET XACT_ABORT", "SET LOCK_TIMEOUT", "CREATE INDEX" ("Required
+SET options"), "Table hints"; SQLAlchemy documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from migrator.database.sessions import (
 from migrator.errors import StoreError
 
 _OLDEST_MAJOR: Final = 13
-"""SQL Server 2016: the first with index keys of 1700 bytes; the ledger's are up to 1510."""
+"""SQL Server 2016: the first with index keys of 1700 bytes; the ledger's have up to 1510."""
 _HOSTED: Final = frozenset({5, 8, 11, 12})
-"""Editions of Azure and Fabric: always the newest engine, whatever number they tell."""
+"""Editions of Azure and Fabric: always the newest engine, whatever number they report."""
 _VERSION: Final = (
     "SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS int), "
     "CAST(SERVERPROPERTY('EngineEdition') AS int)"
@@ -52,8 +51,8 @@ SESSION: Final = (
     "ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON; "
     "SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
 )
-"""What every session begins with. The ledger's indexes need it: no row can be written without, and
-a server or DSN may set them off. With NOCOUNT nobody would be told how many rows were changed.
+"""The ledger's indexes require these options, which a server or DSN may have turned off. NOCOUNT
+would hide the number of changed rows.
 """
 _PASSING_STATES: Final = ("08", "40001", "HYT")
 """Connection exceptions, deadlock, timeouts of a login, a statement or a lock."""
@@ -76,10 +75,10 @@ _PASSING: Final = frozenset(
         3903,  # the transaction is gone that was to be rolled back: a driver lost why, see adapt
     }
 )
-"""On premises, 4060 may also be a name that is wrong; then it is said so again and again.
+"""On premises, 4060 may also be a wrong name, which is then reported again and again.
 
 Source: Microsoft's documentation, "Troubleshoot connectivity issues and other errors" (Azure SQL
-Database, list of transient fault error codes); what its own clients try again.
+Database, list of transient fault error codes); the errors that its own clients retry.
 """
 _NO_TRANSACTION: Final = 3903
 _NUMBER: Final = re.compile(r"\((-?\d+)\)(?= \(SQL|; \[|$)")
@@ -87,24 +86,23 @@ _NUMBER: Final = re.compile(r"\((-?\d+)\)(?= \(SQL|; \[|$)")
 _QUOTED_ROW: Final = re.compile(
     r"(Truncated value: |duplicate key value is |converting the \S+ value )('.*'|\(.*\))"
 )
-"""Where a message of the server quotes what is in a row."""
+"""Where a message of the server quotes values of a row."""
 
 
 class Locking:
-    """Refuses to leave out a lock in silence, as SQLAlchemy does for SQL Server.
+    """Refuses to omit a lock silently, as SQLAlchemy does for SQL Server.
 
-    Laid over SQLAlchemy's compiler, which only those import who work with SQL Server.
+    A mixin for SQLAlchemy's compiler, which only programs that work with SQL Server import.
     """
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        """Return nothing, for there is no such clause; the hint must be there."""
+        """There is no such clause; the hint must be there."""
         if not any("UPDLOCK" in hint for hint in select._hints.values()):
             raise CompileError("FOR UPDATE has no hint for SQL Server; use portable.for_update")
         return ""
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Return what the driver is told, as far as *url* does not say it."""
     said = {name.casefold() for name in url.query}
     if "odbc_connect" in said:
         return {"timeout": CONNECT_TIMEOUT_S}
@@ -113,11 +111,12 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def adapt(dialect: Any) -> None:
-    """Have a dialect of SQLAlchemy write statements as this file wants them.
+    """Configure a dialect of SQLAlchemy for this file's rules.
 
-    All text is NVARCHAR, as a value and written out (``N'…'``): of what SQLAlchemy would bind as
-    VARCHAR, letters outside the database's code page become question marks. Only what is compared
-    with a column that is VARCHAR itself stays so, or else its index would not be searched.
+    All text is NVARCHAR, as a parameter and as a literal (``N'…'``). SQLAlchemy would bind some of
+    it as VARCHAR, whose letters outside the database's code page become question marks. Only what
+    is compared with a VARCHAR column stays VARCHAR, because its index would not be searched
+    otherwise.
     """
     compiler, types = dialect.statement_compiler, dialect.colspecs
     dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
@@ -128,7 +127,7 @@ def adapt(dialect: Any) -> None:
     rollback = dialect.do_rollback
 
     def do_rollback(connection: Any) -> None:
-        """Roll back; what an error has already rolled back is no error, which would hide it."""
+        """Ignore that an error has rolled back already; that would hide the error."""
         try:
             rollback(connection)
         except dialect.loaded_dbapi.Error as exc:
@@ -139,10 +138,10 @@ def adapt(dialect: Any) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Give every new session its patience, and have it roll back whole transactions.
+    """Give every new session its options and timeouts.
 
     Raises, when connecting:
-        StoreError: The server is older than the oldest that can hold the ledger.
+        StoreError: The server is too old for the ledger.
     """
     dialect: Any = engine.dialect
     # the driver manager would hand a session on with our settings, or give us one without
@@ -161,24 +160,19 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Have *connection* be patient in another way, until it is given back."""
+    """Change the timeouts of *connection* until it returns to the pool."""
     with as_of_statement(connection):
         be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
-    """Have the server and the driver of a session give up after *patience*."""
     connection.timeout = max(int(patience.statement.total_seconds()), 1)
     with closing(connection.cursor()) as cursor:
         cursor.execute(f"SET LOCK_TIMEOUT {milliseconds(patience.lock)}")
 
 
 def check_version(major: int | None, edition: int) -> None:
-    """Return when a server with this *major* version and *edition* is new enough.
-
-    Raises:
-        StoreError: It is not.
-    """
+    """Raise ``StoreError`` if a server with this *major* version and *edition* is too old."""
     if edition not in _HOSTED and (major or 0) < _OLDEST_MAJOR:
         raise StoreError("the database is older than SQL Server 2016, the oldest supported version")
 
@@ -191,14 +185,14 @@ def state_of(exc: DBAPIError) -> str | None:
 
 
 def is_passing(exc: DBAPIError) -> bool:
-    """Return True when the same call may succeed later; of an error of pyodbc."""
+    """Return True when the same call may succeed later."""
     if not _PASSING.isdisjoint(_numbers(exc.orig)):
         return True
     return (state_of(exc) or "").startswith(_PASSING_STATES)
 
 
 def is_lock_timeout(error: BaseException | None) -> bool:
-    """Return whether somebody held a lock for longer than a session of ours waits."""
+    """Return True when another session held a lock longer than the session's lock timeout."""
     if not isinstance(error, DBAPIError) or state_of(error) is None:
         return False
     return _LOCK_TIMEOUT in _numbers(error.orig)
@@ -211,7 +205,7 @@ def _numbers(error: BaseException | None) -> Sequence[int]:
 
 
 def foreign_driver(connection: sa.Connection) -> str | None:
-    """Return the name of the ODBC driver, should it not be Microsoft's; None: it is."""
+    """Return the name of the ODBC driver unless it is Microsoft's."""
     driver: Any = connection.connection.driver_connection
     name = str(driver.getinfo(_DRIVER_NAME))
     return None if "msodbcsql" in name.casefold() else name
@@ -223,5 +217,5 @@ def length(text: str) -> int:
 
 
 def without_rows(message: str) -> str:
-    """Return *message* without what it quotes of a row."""
+    """Return *message* without the values of a row that it quotes."""
     return _QUOTED_ROW.sub(r"\1…", message)

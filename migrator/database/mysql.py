@@ -1,7 +1,7 @@
-"""Sessions on MariaDB and MySQL, so that they do what the rest of the program takes for granted.
+"""Sessions on MariaDB and MySQL, set up as the rest of the program expects.
 
-Rules of this file: what a server does not have is left out here and said in
-``docs/how-to/mysql.md``, never imitated; nothing depends on the server's own defaults.
+Rules of this file: what a server lacks is left out here and documented in ``docs/how-to/mysql.md``,
+never imitated. Nothing depends on the server's own defaults.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from migrator.database.sessions import (
 from migrator.errors import StoreError
 
 _MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES"
-"""What does not fit is refused, not cut; names are quoted as everywhere else.
+"""A value that does not fit is refused, not truncated; names are quoted as everywhere else.
 
-Without ``NO_ZERO_DATE``: it would forbid to give back a row as it was.
+Without ``NO_ZERO_DATE``: it would forbid giving back a row as it was.
 """
 _OLDEST_MARIADB: Final = (10, 6)
 _OLDEST_MYSQL: Final = (8, 0)
-"""Both: the first with ``SKIP LOCKED``, and with DDL statements that are done or not."""
+"""Both: the first with ``SKIP LOCKED`` and atomic DDL statements."""
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)+")
 _ALWAYS: Final[Mapping[str, object]] = {
     "time_zone": "'+00:00'",
@@ -47,15 +47,15 @@ _ALWAYS: Final[Mapping[str, object]] = {
         "if(locate('hypergraph_optimizer=on', @@optimizer_switch), 'hypergraph_optimizer=off', '')"
     ),
 }
-"""Against defaults that whoever runs a server may have changed."""
+"""Against defaults that an administrator may have changed."""
 _DURABILITY: Final = sa.text("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog")
 _FLUSHED_TWICE: Final = 3
 _WRITES: Final = "SET SESSION TRANSACTION READ WRITE"
 _READS_ONLY: Final = "migrator_reads_only"
 _SHORTEST_S: Final = 0.001
-"""0 would be no limit."""
+"""0 would mean no limit."""
 _UNANSWERED_S: Final = 15
-"""So much longer than the server the driver waits for an answer."""
+"""How much longer the driver waits for an answer than the server's own limit."""
 _KEEPALIVE: Final[Mapping[str, int]] = {
     "TCP_KEEPIDLE": 10,  # s
     "TCP_KEEPINTVL": 5,  # s
@@ -65,9 +65,9 @@ _KEEPALIVE: Final[Mapping[str, int]] = {
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Return what the driver is told: as far as *url* does not say it, but for two things.
+    """Return the driver's arguments that *url* does not have, and two that always apply.
 
-    With another character set, text would be cut or refused on its way; with another mode, too.
+    With another character set or mode, text would be truncated or refused.
     """
     wanted: Mapping[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT_S,
@@ -82,10 +82,10 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Give every new session UTC and the usual patience.
+    """Give every new session UTC and the default timeouts.
 
     Raises, when connecting:
-        StoreError: The server is older than the oldest that can do what a claim needs.
+        StoreError: The server is too old for claims.
     """
 
     @sa.event.listens_for(engine, "do_connect")
@@ -121,30 +121,30 @@ def _restore(connection: Any) -> None:
 
 
 def read_only(engine: sa.Engine) -> sa.Engine:
-    """Return *engine* with transactions that see one moment and cannot write."""
+    """Return *engine* with transactions that read a snapshot and cannot write."""
     return engine.execution_options(isolation_level="REPEATABLE READ", **{_READS_ONLY: True})
 
 
 def lock_table(connection: sa.Connection, quoted_name: str) -> None:
-    """Keep everybody else out of a table until *connection* is given back.
+    """Lock a table against all other sessions until *connection* returns to the pool.
 
-    Ends the transaction that is open; from here on only that table can be reached.
+    Ends the open transaction; from here on only that table can be used.
     """
     changed(connection)
     connection.exec_driver_sql(f"LOCK TABLES {quoted_name.replace('%', '%%')} WRITE")
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Have *connection* be patient in another way, until it is given back."""
+    """Change the timeouts of *connection* until it returns to the pool."""
     with as_of_statement(connection):
         be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
-    """Have the server and the driver of a session give up after *patience*.
+    """Set the timeouts of a session in the server and in the driver.
 
-    MySQL ends only statements that read; one that writes is bounded by its waits for locks. It
-    ends no idle transaction but with the whole idle session; the pool finds out.
+    MySQL limits only statements that read; one that writes is limited by its waits for locks. An
+    idle transaction ends only with the whole idle session; the pool notices that.
     """
     statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
     is_mariadb = is_of_mariadb(str(connection.get_server_info()))
@@ -163,16 +163,16 @@ def be_patient(connection: Any, patience: Patience) -> None:
 
 
 def forgets(connection: sa.Connection) -> str | None:
-    """Return how the server may forget what it has committed, which no session can forbid it."""
+    """Return how the server may lose committed transactions, which no session can prevent."""
     flushed, has_log, synced = connection.execute(_DURABILITY).one()
     return how_it_forgets(flushed=flushed, has_binary_log=bool(has_log), synced=synced)
 
 
 def how_it_forgets(*, flushed: int, has_binary_log: bool, synced: int) -> str | None:
-    """Return which of a server's settings lets it forget, and its value; None: none does.
+    """Return the setting, with its value, by which a server may lose commits; None: there is none.
 
-    Beside a binary log, InnoDB forces a commit to disk only as prepared, and rolls back what it
-    does not find in that log after a failure; MariaDB's 3 forces the commit there, too.
+    With a binary log, InnoDB forces a commit to disk only as prepared, and after a failure rolls
+    back what it does not find in that log. MariaDB's 3 forces the commit there, too.
     Source: MySQL reference manual, "sync_binlog"; MariaDB, "innodb_flush_log_at_trx_commit".
     """
     if flushed not in (1, _FLUSHED_TWICE):
@@ -183,11 +183,7 @@ def how_it_forgets(*, flushed: int, has_binary_log: bool, synced: int) -> str | 
 
 
 def check_version(version: str) -> None:
-    """Return when the server that tells *version* of itself is new enough.
-
-    Raises:
-        StoreError: It is not.
-    """
+    """Raise ``StoreError`` if the server that reports *version* is too old."""
     is_mariadb, oldest = is_of_mariadb(version), _OLDEST_MYSQL
     if is_mariadb:
         oldest, version = _OLDEST_MARIADB, version.removeprefix("5.5.5-")  # for old replicas
@@ -199,7 +195,6 @@ def check_version(version: str) -> None:
 
 
 def is_of_mariadb(version: str) -> bool:
-    """Return whether *version* is how a MariaDB server calls itself."""
     return "mariadb" in version.lower()
 
 
@@ -213,7 +208,7 @@ def _chosen(settings: Mapping[str, object]) -> str:
 
 
 def _steady_socket(connection: Any) -> socket.socket:
-    """Return a connected socket that finds out within about 30 s that the other side is gone."""
+    """Return a connected socket that detects within about 30 s that the peer is gone."""
     try:
         found = socket.create_connection(
             (connection.host, connection.port), connection.connect_timeout

@@ -1,10 +1,10 @@
-"""Sessions on Oracle, so that they do what the rest of the program takes for granted.
+"""Sessions on Oracle, set up as the rest of the program expects.
 
-Rules of this file: an empty text is NULL there, so none is written into a column that is never
-NULL; whatever reads ``FOR UPDATE`` waits only for a while; a limit without an order is ROWNUM,
-which goes with everything, and FETCH FIRST does not.
+Rules of this file: an empty text is NULL, so none is written into a NOT NULL column. A ``FOR
+UPDATE`` waits for a limited time. A limit without an order is written as ROWNUM, because FETCH
+FIRST cannot be combined with everything.
 
-Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/oracle.md``).
+The SQL is compiled and parsed, but not yet run on a server (``docs/how-to/oracle.md``).
 Source: Oracle documentation, SELECT ("for_update_clause", "Restrictions on the
 row_limiting_clause"), ALTER SESSION; python-oracledb documentation, ``Connection.call_timeout``.
 """
@@ -30,7 +30,7 @@ from migrator.database.sessions import (
 from migrator.errors import StoreError
 
 LOCK_WAIT_S: Final = 5
-"""How long a locking read waits; what only writes waits as long as any call may take."""
+"""Of a locking read; a write waits as long as any call may take."""
 _OLDEST: Final = (12, 2)
 """The first with names of 128 bytes."""
 _CHARACTER_SETS: Final = frozenset({"AL32UTF8", "UTF8"})
@@ -42,7 +42,7 @@ SESSION: Final = (
     "NLS_NUMERIC_CHARACTERS = '.,' NLS_CALENDAR = 'GREGORIAN'"
 )
 _MORE_RESERVED_WORDS: Final = frozenset({"row", "rows", "session", "share", "user", "values"})
-"""SQLAlchemy's list lacks some of "Oracle SQL reserved words" (SQL Language Reference)."""
+"""Missing from SQLAlchemy's list of "Oracle SQL reserved words" (SQL Language Reference)."""
 _PASSING: Final = frozenset(
     {
         *(54, 60, 30006, 8177, 1555),  # locked, deadlock, lock timeout, changed meanwhile
@@ -62,13 +62,12 @@ _LOCKED: Final = frozenset({"ORA-00054", "ORA-30006"})
 
 
 class Waiting:
-    """Has locking reads wait for a while only, and writes a limit without an order as ROWNUM.
+    """Limits the wait of locking reads, and writes a limit without an order as ROWNUM.
 
-    Laid over SQLAlchemy's compiler, which only those import who work with Oracle.
+    A mixin for SQLAlchemy's compiler, which only programs that work with Oracle import.
     """
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        """Return FOR UPDATE, with the longest wait where it would wait for ever."""
         wanted = select._for_update_arg
         if select._limit_clause is not None:
             raise CompileError("ORA-02014: FOR UPDATE with a limit; use portable.first_for_update")
@@ -77,7 +76,7 @@ class Waiting:
         return f"{clause} WAIT {LOCK_WAIT_S}" if waits else clause
 
     def visit_select(self, select_stmt: Any, *args: Any, **kw: Any) -> Any:
-        """Write the statement; a correlated subquery with FETCH FIRST may not see its parent."""
+        """A correlated subquery with FETCH FIRST may not see its parent."""
         limit = select_stmt._limit_clause
         is_ordered = len(select_stmt._order_by_clauses) or len(select_stmt._group_by_clauses)
         if limit is not None and not is_ordered and not select_stmt._distinct:
@@ -86,7 +85,6 @@ class Waiting:
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Return what the driver is told, as far as *url* does not say it."""
     wanted = {
         "program": APPLICATION_NAME,
         "tcp_connect_timeout": float(CONNECT_TIMEOUT_S),
@@ -96,7 +94,6 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def adapt(dialect: Any) -> None:
-    """Have a dialect of SQLAlchemy write statements as this file wants them."""
     compiler = dialect.statement_compiler
     dialect.statement_compiler = type("WaitingCompiler", (Waiting, compiler), {})
     preparer = dialect.identifier_preparer
@@ -104,7 +101,7 @@ def adapt(dialect: Any) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Give every new session UTC, an order byte by byte, and patience.
+    """Give every new session UTC, binary sort order, and timeouts.
 
     Raises, when connecting:
         StoreError: The server is too old, or has a character set that is not Unicode.
@@ -124,32 +121,24 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Have *connection* be patient in another way, until it is given back."""
+    """Change the timeouts of *connection* until it returns to the pool."""
     be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
-    """Have the driver of a session give up a call after *patience*; it knows no other limit."""
+    """Limit every call of a session; the driver has no other timeout."""
     connection.call_timeout = milliseconds(patience.statement)
 
 
 def check_version(version: str) -> None:
-    """Return when a server of *version*, ``19.3.0.0.0``, is new enough.
-
-    Raises:
-        StoreError: It is not.
-    """
+    """Raise ``StoreError`` if *version*, such as ``19.3.0.0.0``, is too old."""
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < _OLDEST:
         raise StoreError(f"the database is Oracle {version}; 12.2 or newer is needed")
 
 
 def check_character_set(name: str) -> None:
-    """Return when the database can keep every text.
-
-    Raises:
-        StoreError: A destination in NVARCHAR2 might become another one in the ledger.
-    """
+    """Raise ``StoreError`` if the ledger could not store every destination of an NVARCHAR2 column."""
     if name not in _CHARACTER_SETS:
         raise StoreError(f"the database's character set is {name}; AL32UTF8 is needed")
 
@@ -162,12 +151,11 @@ def code_of(exc: DBAPIError) -> str | None:
 
 
 def is_lock_timeout(exc: DBAPIError) -> bool:
-    """Return whether a lock took longer than it may; of an error of python-oracledb."""
     return code_of(exc) in _LOCKED
 
 
 def is_passing(exc: DBAPIError) -> bool:
-    """Return True when the same call may succeed later; of an error of python-oracledb."""
+    """Return True when the same call may succeed later."""
     code = code_of(exc) or ""
     ora = re.fullmatch(r"ORA-0*(\d+)", code)
     return code in _PASSING_DRIVER or (ora is not None and int(ora.group(1)) in _PASSING)

@@ -1,8 +1,8 @@
-"""Ways to say in SQL what every kind of database understands.
+"""SQL that every kind of database understands.
 
-Rules of this file: a lock that was asked for is never left out in silence (SQLAlchemy does so for
-SQL Server); a condition is selected as a number, because SQL Server and Oracle before 23ai have no
-boolean columns; what PostgreSQL gets is what it got before.
+Rules of this file: a requested lock is never left out silently (SQLAlchemy does so for SQL Server).
+A condition is selected as a number, because SQL Server and Oracle before 23ai have no boolean
+columns.
 
 Source: SQLAlchemy documentation, ``Select.with_for_update``; SQL Server documentation, "Table
 hints"; Oracle documentation, SELECT, "Restrictions on the row_limiting_clause".
@@ -34,30 +34,27 @@ _MOST_LOCKED: Final = {"mssql": 2000}
 def locked_at_once(rows: int, dialect: str) -> int:
     """Return how many of *rows* one transaction may change: all, but few on SQL Server.
 
-    From 5000 locks on, that server locks a whole table, and every lane would wait. The ledger's is
-    made with LOCK_ESCALATION = DISABLE, which its documentation promises for most cases only.
+    From 5000 locks on, that server locks a whole table, and every lane would wait. The ledger's
+    tables have LOCK_ESCALATION = DISABLE, which its documentation promises for most cases only.
     """
     return min(rows, _MOST_LOCKED.get(dialect, rows))
 
 
 def prefer_indexes(connection: sa.Connection) -> None:
-    """Have this transaction look rows up by their index, whatever statistics say.
+    """Have this transaction find rows by index, whatever the statistics say.
 
-    Those of PostgreSQL are old where a table has just been filled, and it may read all of one, or
-    of another index, for each batch.
+    PostgreSQL's are out of date after a table was filled, and it may read a whole table or another
+    index for each batch.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(_BY_INDEX)
 
 
 def for_update(query: S, table: sa.FromClause, *, shared: bool = False) -> S:
-    """Return *query* so that the rows of *table* it finds stay as they are until the end.
+    """Return *query* with a lock on the rows of *table*, not on those of joined tables.
 
-    Args:
-        query: Reads *table*, perhaps joined with others, whose rows are not locked.
-        table: Whose rows.
-        shared: Only keep the key from changing, where a database can tell that from other
-            changes (PostgreSQL); elsewhere the lock is exclusive, and so merely waits longer.
+    *shared*: only keep the key from changing, where the database distinguishes that (PostgreSQL).
+    Elsewhere the lock is exclusive, and only waits longer.
     """
     # Oracle wants a column, the others make a table of it
     column = next(iter(table.primary_key))
@@ -67,15 +64,14 @@ def for_update(query: S, table: sa.FromClause, *, shared: bool = False) -> S:
 
 
 def row_by_row(change: C, *, past_locked: bool = False) -> C:
-    """Return *change*, which locks rows and no pages on SQL Server.
+    """Return *change* with row locks instead of page locks on SQL Server.
 
-    Claims read past locked rows, not past locked pages.
+    Claims read past locked rows, not past locked pages. The table may have no other hint that names
+    an index or forces a seek.
 
-    Args:
-        change: Its table takes no hint that names an index or forces a seek.
-        past_locked: Pass over rows that others have locked: all that are meant are locked by this
-            transaction already, in the index by which they are found as well, and the caller counts
-            them. Should the server read the whole table, it waits for nobody's.
+    *past_locked*: skip rows that other transactions have locked. This transaction must have locked
+    all intended rows already, in the index that finds them, and the caller counts them. Should the
+    server read the whole table, it waits for no other transaction.
     """
     hint = "ROWLOCK, READPAST, READCOMMITTEDLOCK" if past_locked else "ROWLOCK"
     return change.with_hint(f"WITH ({hint})", dialect_name="mssql")
@@ -84,8 +80,8 @@ def row_by_row(change: C, *, past_locked: bool = False) -> C:
 def first_for_update(query: S, table: sa.Table, *, at_most: int, dialect: str) -> S:
     """Return *query* so that it locks and returns its first *at_most* rows.
 
-    Oracle refuses FETCH FIRST together with FOR UPDATE (ORA-02014): there, the rows are chosen by
-    a subquery, and those that no longer meet the conditions once they are locked are left out.
+    Oracle refuses FETCH FIRST together with FOR UPDATE (ORA-02014). There a subquery chooses the
+    rows, and those that no longer meet the conditions once they are locked are left out.
     """
     if dialect != "oracle":
         return for_update(query.limit(at_most), table)
@@ -94,7 +90,7 @@ def first_for_update(query: S, table: sa.Table, *, at_most: int, dialect: str) -
 
 
 def flag(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
-    """Return 1 where *condition* holds, else 0, to be selected or compared."""
+    """Return 1 where *condition* holds, else 0."""
     if isinstance(condition, True_ | False_):  # which Oracle cannot tell from a number
         return sa.literal_column("1" if isinstance(condition, True_) else "0")
     one: sa.ColumnElement[int] = sa.literal_column("1")
@@ -104,8 +100,8 @@ def flag(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
 def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement[bool]:
     """Return the condition that *column* is one of *names*, however many there are.
 
-    Beyond ``MOST_IN_LIST`` they are several lists, and no parameters: SQLite takes 32 766 of
-    those in a statement, PostgreSQL 65 535, SQL Server 2100.
+    Beyond ``MOST_IN_LIST`` they are several lists of literals. Statements have limits for
+    parameters: 32 766 on SQLite, 65 535 on PostgreSQL, 2100 on SQL Server.
     """
     wanted = sorted(names)
     if len(wanted) <= MOST_IN_LIST:
@@ -131,7 +127,7 @@ def pair_in(
     *,
     dialect: str,
 ) -> sa.ColumnElement[bool]:
-    """Return the condition under which both columns together are one of *keys*.
+    """Return the condition that both columns together are one of *keys*.
 
     SQL Server compares no pairs: there, the second column is compared for each value of the first.
     """

@@ -1,8 +1,8 @@
 """How far the replicas of a PostgreSQL database are behind, as the primary sees them.
 
-Rules of this file: a replica that has applied all there is is not behind, however long ago that
-was; one that stands still is behind by how long ago we saw what it has not applied, because the
-primary's own figure only moves when the replica answers.
+Rules of this file: a replica that has applied everything is not behind, however long ago it did.
+The lag of a replica that stands still is the time since the program first saw what it has not
+applied. The primary's own figure only changes when the replica answers.
 
 Source: PostgreSQL documentation, ``pg_stat_replication``.
 """
@@ -31,20 +31,20 @@ _MOST_SAMPLES: Final = 10_000
 
 
 class ReplicaLag:
-    """Asks the primary, again and again; one thread at a time."""
+    """For one thread at a time."""
 
     def __init__(self, engine: sa.Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._monotonic = monotonic
         self._written: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)
-        """When we saw how much was written, as far as a replica has not applied it."""
+        """Time and position of samples that a replica has not applied yet."""
 
     def worst_s(self) -> tuple[float, str]:
         """Return how many seconds the slowest replica is behind, and its name.
 
         Raises:
-            StoreError: It is no PostgreSQL primary, no replica is connected, or we may not know.
-            StoreUnavailable: The database cannot be asked.
+            StoreError: It is no PostgreSQL primary, no replica is connected, or a right is missing.
+            StoreUnavailable: The database cannot be reached.
         """
         if self._engine.dialect.name != "postgresql":
             raise StoreError("only PostgreSQL reports how far its replicas are behind")
@@ -64,7 +64,6 @@ class ReplicaLag:
         return max(lags)
 
     def _lag_s(self, applied: object, told_s: object, now_s: float) -> float:
-        """Return how long ago we first saw something written that is not *applied*."""
         position = int(str(applied)) if applied is not None else 0
         missing = [at_s for at_s, written in self._written if written > position]
         if not missing:

@@ -1,7 +1,7 @@
-"""How long sessions wait on any server, and what they are again when they are given back.
+"""How long sessions wait on any server, and how they are reset when they return to the pool.
 
-Rules of this file: a session that was told to be patient in another way is told the usual one again
-before somebody else gets it, or it is closed.
+Rules of this file: a session whose timeouts were changed gets the default ones again before it is
+reused, or it is closed.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ _CHANGED: Final = "migrator_session_changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """What a session waits for, and for how long."""
+    """How long a session waits."""
 
     lock: timedelta = timedelta(seconds=5)
-    """For a row or a table that somebody else holds. MariaDB and MySQL count whole seconds: less
-    than one is no wait at all on MariaDB, and one second on MySQL."""
+    """For a row or a table that another session has locked. MariaDB and MySQL count whole seconds:
+    less than one means no wait on MariaDB, and one second on MySQL.
+    """
     statement: timedelta = timedelta(seconds=60)
     idle: timedelta = timedelta(seconds=15)
-    """A transaction in which nothing is said: a stopped process must not keep its locks."""
+    """A transaction without statements: a stopped process must not keep its locks."""
 
 
 PATIENCE: Final = Patience()
-"""The usual one."""
 LONG_STATEMENT: Final = timedelta(minutes=10)
-"""Of what goes through a whole table."""
+"""Of a statement that reads a whole table."""
 
 
 def milliseconds(span: timedelta) -> int:
-    """Return *span* in whole milliseconds, one at least: 0 would be no limit."""
+    """Return *span* in whole milliseconds, at least one: 0 would mean no limit."""
     return max(span // timedelta(milliseconds=1), 1)
 
 
 def changed(connection: sa.Connection) -> Any:
-    """Return the driver's connection, to be told something that ends when it is given back."""
+    """Return the driver's connection, whose settings are reset when it returns to the pool."""
     connection.info[_CHANGED] = True
     return connection.connection.driver_connection
 
 
 @contextmanager
 def as_of_statement(connection: sa.Connection) -> Iterator[None]:
-    """Turn errors of the driver, told something beside SQLAlchemy, into what a statement raises."""
+    """Turn errors of the driver, called without SQLAlchemy, into what a statement raises."""
     base = connection.dialect.loaded_dbapi.Error
     try:
         yield
@@ -63,7 +63,7 @@ def as_of_statement(connection: sa.Connection) -> Iterator[None]:
 
 
 def restoring(engine: sa.Engine, restore: Callable[[Any], None]) -> None:
-    """Have *restore* make a driver's connection what it was, once it was ``changed``."""
+    """Call *restore* with each connection that was ``changed`` when it returns to the pool."""
 
     @sa.event.listens_for(engine, "checkin")
     def _forget(connection: Any, record: ConnectionPoolEntry) -> None:

@@ -1,12 +1,12 @@
 """Times, hashes and GUIDs as every dialect stores them.
 
 Rules of this file: Python sees aware UTC datetimes only; a naive one is refused, never guessed.
-What a server calls in its own way is imported where that server is meant: all of SQLAlchemy's
-dialects together take a tenth of a short verb's start.
+SQLAlchemy's dialects are imported where they are used: all of them together take a tenth of a short
+verb's start.
 
-GUIDs are in columns of sixteen bytes, the first three groups of which are little-endian: what
-``Guid.ToByteArray`` returns, so ``RAW(16)`` and ``BINARY(16)`` do not begin with the GUID's own
-text. Python sees lower-case text with hyphens; statements that move rows have the database convert.
+GUIDs are in columns of sixteen bytes, the first three groups of which are little-endian, as by
+``Guid.ToByteArray``. So ``RAW(16)`` and ``BINARY(16)`` do not begin with the GUID's own text.
+Python sees lower-case text with hyphens; the database converts in statements that move rows.
 Source: reference ``legacy-stores.md`` 2.1.
 """
 
@@ -29,13 +29,13 @@ _TEXT_FORMAT_CHARS: Final = 26
 _FRACTION_DIGITS: Final = 6
 _WITHOUT_ZONE: Final = frozenset({"sqlite", "mysql", "mssql", "oracle"})
 _NO_TIME: Final = "0000-00-00"
-"""MySQL may hold a date that is none; its driver gives it back as text."""
+"""MySQL may contain this invalid date, which its driver returns as text."""
 
 _BINARY_ORDER: Final = "Latin1_General_100_BIN2"
-"""SQL Server compares without case by default; names of queues differ by it."""
+"""SQL Server ignores case by default, by which names of queues differ."""
 
 KEY_CHARS: Final = 255
-"""The longest text of a column that is searched for, where the database wants to know it."""
+"""The longest text of an indexed column, where the database needs a limit."""
 
 
 class LongText(TypeDecorator[str]):
@@ -45,7 +45,6 @@ class LongText(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         found: TypeEngine[Any] = sa.Text()
         if dialect.name == "mysql":
             from sqlalchemy.dialects.mysql import LONGTEXT
@@ -57,7 +56,7 @@ class LongText(TypeDecorator[str]):
 
 
 class KeyText(TypeDecorator[str]):
-    """Text that is in an index: most databases want to know its longest."""
+    """Indexed text; most databases need its longest length."""
 
     impl = sa.Text
     cache_ok = True
@@ -67,7 +66,6 @@ class KeyText(TypeDecorator[str]):
         self.chars = chars
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         found: TypeEngine[Any] = sa.Text()
         if dialect.name == "mysql":
             found = sa.VARCHAR(self.chars)
@@ -79,10 +77,10 @@ class KeyText(TypeDecorator[str]):
 
 
 class AsciiText(TypeDecorator[str]):
-    """Short text of ASCII alone: VARCHAR, on SQL Server also for values.
+    """Short ASCII text: VARCHAR, on SQL Server also as a parameter.
 
-    There a value of NVARCHAR has the server convert the column, where its collation is one of
-    ``SQL_…``: it looks at each row to find one, and waits for whoever holds any of them.
+    With an NVARCHAR parameter and a ``SQL_…`` collation, the server converts the column: it reads
+    every row to find one, and waits for every lock on them.
     """
 
     impl = sa.String
@@ -93,18 +91,16 @@ class AsciiText(TypeDecorator[str]):
         self.chars = chars
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         # as it is: what ``type_descriptor`` makes of VARCHAR is bound like any other text
         return sa.VARCHAR(self.chars) if dialect.name == "mssql" else sa.String(self.chars)
 
 
 class Line(LongText):
-    """Text of a row that is compared and grouped by: Oracle does neither with a CLOB."""
+    """Text of a row that is compared and grouped by, which Oracle cannot do with a CLOB."""
 
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         if dialect.name == "oracle":
             return dialect.type_descriptor(_varchar2(1024))
         return super().load_dialect_impl(dialect)
@@ -117,7 +113,6 @@ class LongBytes(TypeDecorator[bytes]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         found: TypeEngine[Any] = sa.LargeBinary()
         if dialect.name == "mysql":
             from sqlalchemy.dialects.mysql import LONGBLOB
@@ -136,7 +131,6 @@ BYTES: Final = LongBytes()
 
 
 def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
-    """Return the type of text that is in an index."""
     return KeyText(chars)
 
 
@@ -147,7 +141,7 @@ def _varchar2(chars: int) -> TypeEngine[Any]:
 
 
 def _date_time(dialect: str, *, with_zone: bool) -> TypeEngine[Any]:
-    """Return the type of a moment to the microsecond; with a zone where there is such a type."""
+    """To the microsecond; with a zone where the dialect has such a type."""
     if dialect == "mysql":
         from sqlalchemy.dialects.mysql import DATETIME
 
@@ -170,12 +164,12 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware UTC datetime; ISO text on SQLite, which has no type of its own for it.
+    """An aware UTC datetime; ISO text on SQLite, which has no such type.
 
-    MariaDB, MySQL, SQL Server and Oracle keep it without a zone. ``with_zone=False`` is for legacy
-    columns that hold UTC without saying so.
+    MariaDB, MySQL, SQL Server and Oracle store it without a zone. ``with_zone=False`` is for legacy
+    columns with implicit UTC.
 
-    *fraction_digits* tells what a legacy column keeps of a second; nothing is rounded here.
+    *fraction_digits* is what a legacy column keeps of a second; nothing is rounded here.
     """
 
     impl = sa.DateTime
@@ -187,11 +181,9 @@ class UtcDateTime(TypeDecorator[datetime]):
         self.fraction_digits = fraction_digits
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         return dialect.type_descriptor(_date_time(dialect.name, with_zone=self.with_zone))
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
-        """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
         utc = _in_utc(value)
@@ -201,7 +193,6 @@ class UtcDateTime(TypeDecorator[datetime]):
         return utc if has_zone else utc.replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
-        """Return what the driver read as an aware datetime in UTC."""
         if value is None or (isinstance(value, str) and value.startswith(_NO_TIME)):
             return None
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -211,9 +202,9 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class ColumnTime(TypeDecorator[datetime]):
-    """UTC in a legacy column of SQL Server or Oracle, compared as what the column is.
+    """UTC in a legacy column of SQL Server or Oracle, compared in the column's own type.
 
-    Both would otherwise convert the column, row by row, and walk no index. A moment is rounded as
+    Both would otherwise convert the column, row by row, and use no index. A moment is rounded as
     the column rounds it: to 1/300 s by ``datetime``, down to whole seconds by ``DATE``.
     Source: SQL Server documentation, "Data type precedence", "datetime"; Oracle documentation,
     "Data conversion".
@@ -224,7 +215,7 @@ class ColumnTime(TypeDecorator[datetime]):
     EARLIEST: Final = datetime(1753, 1, 1)  # noqa: DTZ001 - as the column keeps it, in UTC
     """``datetime`` begins here, and so does the timeout manager's search (reference 1.4)."""
     LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 997_000)  # noqa: DTZ001 - the same
-    """Of ``datetime``, and so ``DateTime.MaxValue`` there: a moment later does not fit."""
+    """Of ``datetime``, and so ``DateTime.MaxValue`` there."""
 
     def __init__(self, found: TypeEngine[Any]) -> None:
         super().__init__()
@@ -232,11 +223,9 @@ class ColumnTime(TypeDecorator[datetime]):
         self.kind: str = found.__visit_name__
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column's own type."""
         return dialect.type_descriptor(self.found)
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
-        """Return *value* as the driver takes it; refuse a naive one."""
         if value is None:
             return None
         naive, kind = max(_in_utc(value).replace(tzinfo=None), self.EARLIEST), self.kind
@@ -245,29 +234,26 @@ class ColumnTime(TypeDecorator[datetime]):
         return min(naive, self.LATEST) if kind == "DATETIME" else naive
 
     def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
-        """Return the parameter as what the column is."""
         return sa.cast(bindvalue, self.found)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
-        """Return what the driver read as an aware datetime in UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 class HashedBody(TypeDecorator[str]):
-    """The hex SHA-256 of a body, made while it is read; NULL counts as empty."""
+    """The hex SHA-256 of a body, computed while it is read; NULL counts as empty."""
 
     impl = sa.LargeBinary
     cache_ok = True
 
     def process_result_value(self, value: bytes | None, dialect: sa.Dialect) -> str:
-        """Return the hash."""
         return hashlib.sha256(value or b"").hexdigest()
 
 
 def rounded_up(moment: datetime, step: timedelta) -> datetime:
-    """Return *moment*, or the next one that is a whole number of *step* within its second.
+    """Round *moment* up to a whole number of *step* within its second.
 
-    At the end of the calendar there is no next one: there, the last one is returned.
+    At the end of the calendar, round down.
     """
     past = timedelta(microseconds=moment.microsecond) % step
     try:
@@ -277,9 +263,9 @@ def rounded_up(moment: datetime, step: timedelta) -> datetime:
 
 
 def spelled(kind: type[FunctionElement[Any]], **templates: str) -> None:
-    """Have *kind* written as the template of a dialect, or else as ``default``.
+    """Compile *kind* to the template of the dialect, or to ``default``.
 
-    ``{0}`` stands for its argument; a dialect without a template does not compile.
+    ``{0}`` is its argument; a dialect without a template does not compile.
     """
 
     @compiles(kind)
@@ -312,7 +298,7 @@ spelled(
 class byte_length(FunctionElement[int]):
     """Bytes of a text or blob, 0 for NULL; where possible without reading it.
 
-    Of a text, as the database keeps it: SQL Server, and Oracle in a CLOB, take two per character.
+    Of text, as the database stores it: SQL Server, and Oracle in a CLOB, take two per character.
     """
 
     type = sa.Integer()
@@ -341,9 +327,9 @@ SHOWN_TEXT: Final = "migrator_shown_text"
 
 
 class shown_text(FunctionElement[str]):
-    """A text that can be read, whatever bytes the database keeps for it.
+    """A text in readable form, whatever bytes the database has in it.
 
-    Bytes that are no text are escaped; only SQLite, and PostgreSQL with SQL_ASCII, keep any.
+    Bytes that are not text are escaped; only SQLite, and PostgreSQL with SQL_ASCII, store any.
     """
 
     type = sa.Text()
@@ -360,7 +346,7 @@ spelled(
 
 
 class utf8_length(FunctionElement[int]):
-    """Bytes that a text of ASCII takes in UTF-8, 0 for NULL; of other text about as many."""
+    """Bytes of an ASCII text in UTF-8, 0 for NULL; approximate for other text."""
 
     type = sa.Integer()
     inherit_cache = True
@@ -376,8 +362,6 @@ spelled(
 
 
 class minute_of(FunctionElement[datetime]):
-    """The beginning of the minute that a moment is in."""
-
     type = UtcDateTime()
     inherit_cache = True
 
@@ -394,8 +378,6 @@ spelled(
 
 
 class second_of(FunctionElement[datetime]):
-    """The beginning of the second that a moment is in."""
-
     type = UtcDateTime()
     inherit_cache = True
 
@@ -411,7 +393,7 @@ spelled(
 
 
 class exactly(FunctionElement[str]):
-    """A text, to be compared letter by letter, whatever a legacy column's collation says."""
+    """A text compared letter by letter, whatever the collation of a legacy column."""
 
     type = sa.Text()
     inherit_cache = True
@@ -426,7 +408,7 @@ spelled(
 
 
 class uuid_as_text(FunctionElement[str]):
-    """A row's id or a saga's, as text: a GUID is written in lower case, with hyphens."""
+    """A row's or saga's id as text: a GUID in lower case, with hyphens."""
 
     type = sa.String()
     inherit_cache = True
@@ -468,7 +450,6 @@ class GuidBytes(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the column type of *dialect*."""
         found: TypeEngine[Any] = sa.LargeBinary()
         if dialect.name == "mysql":
             found = sa.BINARY(_SIZE)
@@ -479,11 +460,9 @@ class GuidBytes(TypeDecorator[str]):
         return dialect.type_descriptor(found)
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> bytes | None:
-        """Return the bytes of the GUID *value*."""
         return guid_bytes(value)
 
     def process_result_value(self, value: bytes | None, dialect: sa.Dialect) -> str | None:
-        """Return the GUID that the driver read."""
         return guid_text(value)
 
 
@@ -495,7 +474,6 @@ def guid_text(value: bytes | None) -> str | None:
 
 
 def guid_bytes(value: str | None) -> bytes | None:
-    """Return what ``guid_text`` was made of."""
     if value is None:
         return None
     try:

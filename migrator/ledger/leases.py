@@ -207,9 +207,7 @@ class SqlLeases(LedgerPart):
         return dict(self.holders()).get(lane)
 
     def dispatcher_lane(self, endpoint: StoreEndpoint) -> Lane:
-        """Return the lane of the endpoint's dispatcher; it never changes, and no other source has
-        it.
-        """
+        """Return the lane of the endpoint's dispatcher; it serves this source for ever."""
         doing = f"finding the lane of the dispatcher of {endpoint.name}"
         for _ in range(_TRIES):
             with translating(LedgerError, doing=doing):

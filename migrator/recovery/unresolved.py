@@ -1,4 +1,4 @@
-"""What only an operator may change: the outcome of a doubtful batch, and purging."""
+"""What only an operator may decide: the outcome of a batch that no process can complete."""
 
 from __future__ import annotations
 
