@@ -2,44 +2,45 @@
 
 The tree::
 
-    MigratorError                 1  a bug, or a failure nobody foresaw
+    MigratorError                 1  a bug, or an unforeseen failure
     ├── ConfigError               2  settings or arguments are wrong; nothing was started
     │   └── DriverMissing            a package that one kind of store needs is not installed
     ├── PreflightRefused          3  a check refused; nothing was changed
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
-    │   ├── LedgerAdopted            it got another id while this process worked: start it again
+    │   ├── LedgerAdopted            its id changed while this process worked: start it again
     │   │   └── LedgerBehind      6  the database lacks what this process committed
-    │   ├── DatabaseFailedOver       another server has taken over, which may lack what came last
+    │   ├── DatabaseFailedOver       another server has taken over, and may lack the last commits
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
-    ├── LimitPassed               3  a critical limit was passed; what was claimed is finished
+    ├── LimitPassed               3  a critical limit was passed; claimed batches are finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
     │   │   ├── StoreLocked          another transaction kept a table or a row for too long
-    │   │   └── ClockInDoubt         its clock jumped; nothing is claimed or handed over
-    │   ├── SourceGone               a place that timeouts came from is not there any more
+    │   │   └── ClockInDoubt         its clock jumped; claiming and hand-over paused
+    │   ├── SourceGone               a place that timeouts came from does not exist any more
     │   └── RowRefused               it does not take this row, and never will
     ├── LedgerError               4  the ledger did not do what was asked
     │   └── LeaseLost                another owner has this lane now; stop touching its batches
     ├── TargetError               4  the broker did not do what was asked; state is known
     │   ├── TargetUnavailable        it cannot be reached now; trying again is safe
     │   │   └── LaneGuarded              another connection still has a lane's queues
-    │   ├── AccessRefused            it answered, and said no
-    │   ├── MessageTooLarge           it takes no body as large as one of ours
-    │   ├── DeliveryLimitNear        a message has come back so often that it must be left alone
+    │   ├── AccessRefused            it answered with a refusal
+    │   ├── MessageTooLarge           it takes no body of that size
+    │   ├── DeliveryLimitNear        a message was redelivered so often that it must be left alone
     │   └── EntityMismatch           an entity exists with other arguments
     ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
-    ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
-    │   └── ReceiptMissing           the receipt of a commit did not come; other batches can go on
+    ├── HandOverDoubtful          6  it is unknown whether a batch was handed over
+    │   └── ReceiptMissing           the receipt of a commit did not come; other batches can
+    continue
     ├── Interrupted             143  a signal ended the work before it was done
     ├── IllegalTransition         1  the state table does not know this step
     └── NotChecked                1  a question of a check has no answer; it becomes a finding
 
 Three kinds for a caller: *refused* (nothing changed), *failed* (known state, safe to retry),
-*doubtful* (ask the broker or a person). What cannot be told is doubtful.
-Messages are lower case, name the object, say what is true now and what to do next; they never
-carry a password or a message body.
+*doubtful* (ask the broker or a person). An unknown outcome is doubtful.
+Messages are lower case, name the object, state what is true now and what to do next. They never
+contain a password or a message body.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ DISTRIBUTION: Final = "nservicebus-timeout-migrator"
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller (design section 11)."""
+    """Source: design section 11."""
 
     DONE = 0
     BUG = 1
@@ -65,15 +66,15 @@ class ExitCode(IntEnum):
     DOUBTFUL = 6
     PARTIAL = 7
     INTERRUPTED = 143
-    """128 + SIGTERM, as shells have it: ``--once`` was stopped before it was done."""
+    """128 + SIGTERM, as shells do: ``--once`` was stopped before it was done."""
 
 
 class MigratorError(Exception):
-    """Base of every error migrator raises on purpose."""
+    """Base of every error that migrator raises on purpose."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
     remedy: str | None = None
-    """What to do, where the message names several things to do; None: the message says it."""
+    """What to do, where the message names several things; None: the message says it."""
 
 
 class ConfigError(MigratorError):
@@ -83,8 +84,6 @@ class ConfigError(MigratorError):
 
 
 class DriverMissing(ConfigError):
-    """A package that one kind of store needs is not installed."""
-
     def __init__(self, wanted_by: str, package: str, *, extra: str) -> None:
         super().__init__(
             f"{wanted_by} needs {package}, which is not installed: "
@@ -99,7 +98,7 @@ class PreflightRefused(MigratorError):
 
 
 class LedgerMissing(PreflightRefused):
-    """The ledger does not exist or has not the version this program needs."""
+    """The ledger is missing, or at a schema version this release does not support."""
 
 
 class LedgerCloned(PreflightRefused):
@@ -107,17 +106,17 @@ class LedgerCloned(PreflightRefused):
 
 
 class LedgerAdopted(PreflightRefused):
-    """Somebody adopted the ledger meanwhile: this process works for the id it had before."""
+    """The ledger was adopted: this process works for its former id."""
 
 
 class LedgerBehind(LedgerAdopted):
-    """The database lacks what this process committed, which touches nothing any more and ends."""
+    """The database lacks what this process committed, which stops all its work and ends."""
 
     exit_code = ExitCode.DOUBTFUL
 
 
 class DatabaseFailedOver(PreflightRefused):
-    """Another server has taken over from the ledger's, and may lack what was committed last."""
+    """Another server has taken over, and may lack what was committed last."""
 
 
 class UnknownEndpoint(PreflightRefused):
@@ -131,7 +130,7 @@ class UnknownEndpoint(PreflightRefused):
 
 
 class LimitPassed(MigratorError):
-    """A critical limit was passed. What was claimed is finished, and nothing more is."""
+    """A critical limit was passed. Claimed batches are finished; claiming has ended."""
 
     exit_code = ExitCode.PREFLIGHT_REFUSED
 
@@ -141,7 +140,7 @@ class StoreError(MigratorError):
 
     exit_code = ExitCode.UNREACHABLE
     is_of_source: ClassVar[bool] = True
-    """It is a matter of the one table that was asked; False: of the whole database."""
+    """It concerns the one table that was asked; False: the whole database."""
 
 
 class StoreUnavailable(StoreError):
@@ -157,7 +156,7 @@ class StoreLocked(StoreUnavailable):
 
 
 class ClockInDoubt(StoreUnavailable):
-    """The database's clock jumped. Nothing that depends on the time is done until it is known."""
+    """The database's clock jumped. Work that depends on the time waits."""
 
     def __init__(self, text: str, *, earliest: datetime) -> None:
         self.earliest = earliest
@@ -165,7 +164,7 @@ class ClockInDoubt(StoreUnavailable):
 
 
 class SourceGone(StoreError):
-    """The place a batch came from does not exist, by the store's own answer. Nothing changed."""
+    """The place a batch came from does not exist, by the store's own answer."""
 
 
 class SourceElsewhere(SourceGone):
@@ -173,7 +172,7 @@ class SourceElsewhere(SourceGone):
 
 
 class SomeGone(SourceGone):
-    """Rows could not go back to some places, which are gone; to all others they did."""
+    """Some rows could not go back, because their places are gone; all others did."""
 
     def __init__(self, gone: Sequence[SourceGone], *, back: int) -> None:
         super().__init__("; ".join(str(each) for each in gone))
@@ -195,11 +194,11 @@ class LedgerError(MigratorError):
 
 
 class LeaseLost(LedgerError):
-    """Another owner holds the lane. Whoever sees this stops touching the lane's batches."""
+    """Another owner has the lane. The receiver of this error stops touching the lane's batches."""
 
 
 class TargetError(MigratorError):
-    """The broker did not do what was asked. What is where is known."""
+    """The broker did not do what was asked. The state is known."""
 
     exit_code = ExitCode.UNREACHABLE
 
@@ -209,27 +208,26 @@ class TargetUnavailable(TargetError):
 
 
 class LaneGuarded(TargetUnavailable):
-    """Another connection holds a lane on the broker. Nothing was sent; other lanes are free."""
+    """Another connection owns a lane on the broker. Nothing was sent; other lanes are free."""
 
 
 class AccessRefused(TargetError):
-    """The broker answered and refused: wrong user, password, virtual host or permission."""
+    """The broker answered with a refusal: wrong user, password, virtual host or permission."""
 
 
 class MessageTooLarge(TargetError):
-    """The broker takes no body as large as one of ours; it says how large one may be."""
+    """The broker takes no body of that size; it reports its limit."""
 
     def __init__(self, message: str, limit_bytes: int) -> None:
         super().__init__(message, limit_bytes)
         self.limit_bytes = limit_bytes
 
     def __str__(self) -> str:
-        """Return the message alone."""
         return str(self.args[0])
 
 
 class DeliveryLimitNear(TargetError):
-    """A message has come back to its queue so often that holding it again would move it on."""
+    """A message was redelivered so often that one more redelivery could dead-letter it."""
 
 
 class EntityMismatch(TargetError):
@@ -237,7 +235,7 @@ class EntityMismatch(TargetError):
 
 
 class CommandRefused(MigratorError):
-    """A running daemon refused a command, and says why. Nothing was changed."""
+    """A running daemon refused a command, with the reason. Nothing was changed."""
 
     exit_code = ExitCode.PREFLIGHT_REFUSED
 
@@ -249,7 +247,7 @@ class DaemonUnavailable(MigratorError):
 
 
 class HandOverDoubtful(MigratorError):
-    """Nobody can tell from here whether a batch was handed over. It is left untouched."""
+    """It is unknown whether a batch was handed over; it is left unchanged."""
 
     exit_code = ExitCode.DOUBTFUL
 
@@ -257,12 +255,12 @@ class HandOverDoubtful(MigratorError):
 class ReceiptMissing(HandOverDoubtful):
     """The receipt of a commit did not come before its deadline; its batch is doubtful.
 
-    Nothing contradicts the ledger, so other batches can go on, over a new link.
+    Nothing contradicts the ledger, so other batches can continue, over a new link.
     """
 
 
 class Interrupted(MigratorError):
-    """A signal ended the work before it was done. Calling again goes on."""
+    """A signal ended the work before it was done. The same call continues it."""
 
     exit_code = ExitCode.INTERRUPTED
 
@@ -272,4 +270,4 @@ class IllegalTransition(MigratorError):
 
 
 class NotChecked(MigratorError):
-    """There is no answer, and it says why; never to be read as "fine"."""
+    """A check's question has no answer; the text says why. Never to be read as "fine"."""

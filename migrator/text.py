@@ -59,7 +59,6 @@ def about(seconds: float) -> str:
 
 
 def listed(names: Sequence[str], most: int, *, between: str = ", ") -> str:
-    """Return the first *most* of *names*, and how many there are besides: ``a, b and 3 more``."""
     left = len(names) - most
     return between.join(names[:most]) + (f" and {grouped(left)} more" if left > 0 else "")
 
@@ -93,7 +92,6 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def is_visible(character: str) -> bool:
-    """True for characters that people see, and for spaces of any width."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

@@ -137,7 +137,9 @@ def checks() -> str:
 
 def _check_row(name: str) -> tuple[str, str, str, str]:
     check = {**CHECKS, **DELAY_CHECKS}[name]
-    question, _, answer, *_ = (inspect.getdoc(check) or "").splitlines()
+    question, answer, *_ = (
+        " ".join(p.split()) for p in (inspect.getdoc(check) or "").split("\n\n")
+    )
     used = _names_used(check)
     worst = ", ".join(level for level in ("refused", "warning") if level in used)
     return f"`{name}`", f"{question} {answer}", worst, word(words.CHECKS, name)

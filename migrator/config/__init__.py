@@ -1,11 +1,10 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
 ``settings`` has the sections, from ``servers`` and ``work``, with the types of ``values``.
-``sources`` merges the sources; ``loading`` reports every problem at once, and tells what is in
+``sources`` merges the sources. ``loading`` reports every problem at once, and lists the settings in
 force. Start with ``load``. No capability or platform imports settings: they get plain values.
 
-What is taken from here is imported when it is asked for: the models take longer than a verb that
-only asks a daemon.
+Imports are lazy: the models take longer to import than a verb that only asks a daemon.
 """
 
 from importlib import import_module

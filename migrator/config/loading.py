@@ -1,4 +1,4 @@
-"""Make settings of what the sources say, or report every problem; and tell what is in force.
+"""Validate the merged sources, report every problem, and list the settings in force.
 
 A value has a path, its keys from the top: ``("store", "url")``; see ``sources``.
 """
@@ -64,7 +64,7 @@ def _variables() -> Mapping[Path, bool]:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the names of ``MIGRATOR_*`` variables that set nothing we know, sorted."""
+    """Return the names of ``MIGRATOR_*`` variables that are no setting, sorted."""
     ours = {name.upper() for name in environ if name.upper().startswith(PREFIX)}
     unknown = ours - {variable(path) for path in _variables()}
     return sorted(name for name in unknown if not _NOT_SETTINGS.fullmatch(name))
@@ -72,11 +72,9 @@ def _unknown_variables(environ: Mapping[str, str]) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """The settings in force and where each value came from."""
-
     settings: Settings
     origins: Mapping[Path, Origin]
-    """By path; a path that is not here has its default."""
+    """By path; a missing path has its default."""
     file: FilePath | None
 
     def origin(self, path: Sequence[str | int]) -> Origin:
@@ -93,7 +91,7 @@ def load(
     """Return the settings of all sources together.
 
     Args:
-        file: The TOML file; None: ``$MIGRATOR_CONFIG``, else ``migrator.toml`` if there is one.
+        file: The TOML file; None: ``$MIGRATOR_CONFIG``, else ``migrator.toml`` if it exists.
         options: Command options that were given.
         environ: The environment; None: the process's own.
 
@@ -182,8 +180,6 @@ Plain = str | int | bool | None | dict[str, str] | list[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One setting in force."""
-
     key: str
     """``store.url``; of an endpoint ``endpoints[0].name``."""
     value: Plain

@@ -1,4 +1,4 @@
-"""Secrets in settings: where they are read from, whom we trust, and how none gets out again."""
+"""Secrets in settings: where they are read from, which files are trusted, how they are masked."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ _USER: Final = (
     r"((?:(?<!\w)|(?<=\w{40}))\w{1,40}://[^\s:@/]{0,255}):(?=[^@]{0,1024}@)(?=%s{0,1024}@)"
     r"(?:(?:(?!,\s{0,9}\w{1,40}://)%s){0,1024}@|%s{0,1024}@)"
 )
-"""Up to the last ``@`` before the next address: a password may hold ``@``, ``/`` and ``:`` by
-mistake. Without one there, what looks like an address is a part of the password.
+"""Up to the last ``@`` before the next address: a password may contain ``@``, ``/`` and ``:`` by
+mistake. Without an ``@``, what looks like the next address is part of the password.
 
-Every repetition here has an end, so that a long text takes no longer than its length. Most of what
+Every repetition is limited, so that the time is linear in the length of the text. Most of what
 looks like an address ends at the first lookahead: no ``@`` follows.
 """
 _USER_INFO: Final = re.compile(_USER % (r"\S", r"\S", r"\S"))
 _USER_INFO_OF_ADDRESS: Final = re.compile(_USER % (".", ".", "."))
 _KEY: Final = r"\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token)"
 _EQUALS: Final = r"(\s{0,9}=\s{0,9}|%3D)"
-"""After ``%3D`` the rest of a URL's parameter: what is quoted there is not taken apart."""
+"""After ``%3D`` the rest of a URL's parameter: quotes in it are not parsed."""
 _QUOTED: Final = (
     r"'(?:[^'\\]|\\.|''){0,1024}'|\"(?:[^\"\\]|\\.|\"\"){0,1024}\"|\{(?:[^}]|\}\}){0,1024}\}"
 )
 _WORD: Final = r"[^;&\s]+"
 _NEXT: Final = r"\s{0,9}[;&]\s{0,9}[\w .-]{1,40}(?:=|%3D)"
-"""Where the next pair begins; keys between ``;`` may hold blanks: ``User Id``."""
+"""Where the next pair begins; keys between ``;`` may contain blanks: ``User Id``."""
 _REST: Final = rf"(?:(?!{_NEXT}|\s{{1,9}}\w{{1,40}}\s{{0,9}}=)[^\r\n]){{1,1024}}"
-"""Up to the next pair or the end of the line: a password may hold blanks and ``;`` by mistake."""
+"""Up to the next pair or the end of the line: a password may contain blanks and ``;`` by mistake.
+"""
 _PAIR: Final = re.compile(
     rf"({_KEY}){_EQUALS}({_QUOTED}|{_REST}(?={_NEXT})"
     rf"|{_WORD}(?:;(?![\w .-]{{1,40}}(?:=|%3D)){_WORD}){{0,99}})",
     re.IGNORECASE,
 )
-"""In any text: how far the password goes is not known, unless another pair follows."""
+"""In any text: the end of the password is unknown, unless another pair follows."""
 _PAIR_OF_LIST: Final = re.compile(rf"(;\s{{0,9}}{_KEY}){_EQUALS}({_QUOTED}|{_REST})", re.IGNORECASE)
 _PAIR_OF_ADDRESS: Final = re.compile(rf"({_KEY}){_EQUALS}({_QUOTED}|{_REST})", re.IGNORECASE)
 _AZURE: Final = re.compile(
@@ -57,17 +58,17 @@ _LARGEST_FILE_BYTES: Final = 64 * 1024
 _SHORTEST_KNOWN: Final = 8
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS: Final = 40
-"""On the way to a file; the kernel follows as many."""
+"""On the path to a file; the kernel follows as many."""
 _OF_CONTAINERS: Final = Path("/run/secrets")
-"""What a container runtime puts there is for this container alone."""
+"""A container runtime writes here for this container alone."""
 
 
 _known = set[str]()
-"""Passwords and tokens of the settings that were read by this process."""
+"""Passwords and tokens that this process read from the settings."""
 
 
 def mask(text: str) -> str:
-    """Return *text* with everything replaced that looks like a password, or is one of ours."""
+    """Mask everything that looks like a password, or is one of the settings'."""
     for secret in _known:
         if secret in text:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
@@ -75,7 +76,7 @@ def mask(text: str) -> str:
 
 
 def mask_addresses(text: str) -> str:
-    """Return *text* with everything replaced that looks like a password."""
+    """Mask everything that looks like a password."""
     text = _USER_INFO.sub(rf"\1:{MASK}@", text)
     for pattern in (_PAIR_OF_LIST, _PAIR, _AZURE):
         text = pattern.sub(rf"\1\2{MASK}", text)
@@ -83,9 +84,9 @@ def mask_addresses(text: str) -> str:
 
 
 def mask_address(address: str) -> str:
-    """Return *address*, which is nothing else, with everything replaced that is a password.
+    """Mask every password in *address*, which is nothing else.
 
-    One that holds blanks or ``;`` by mistake is replaced to its end.
+    One that contains blanks or ``;`` by mistake is masked to its end.
     """
     address = _USER_INFO_OF_ADDRESS.sub(rf"\1:{MASK}@", address)
     return _AZURE.sub(rf"\1\2{MASK}", _PAIR_OF_ADDRESS.sub(rf"\1\2{MASK}", address))
@@ -101,9 +102,9 @@ _PLAIN_PAIRS: Final = re.compile(
 
 
 def show_address(address: str) -> str:
-    """Return *address* with its secrets masked; all of it, where nobody knows which part they are.
+    """Mask the secrets of *address*; all of it, where it is unclear which part they are.
 
-    What has no password stays as it is: scheme or key, host and user.
+    An address without a password stays as it is: scheme or key, host and user.
     """
     shown = mask_address(address)
     is_known = _PLAIN_URL.fullmatch(address) or _PLAIN_PAIRS.fullmatch(address)
@@ -111,14 +112,14 @@ def show_address(address: str) -> str:
 
 
 def remember(*secrets: str) -> None:
-    """Have ``mask`` know these; not short ones, which would hide too much else."""
+    """Have ``mask`` know these; short ones are left out, as they would hide too much else."""
     _known.update(each for each in secrets if len(each) >= _SHORTEST_KNOWN)
 
 
 def passwords_in(address: str) -> Sequence[str]:
-    """Return the passwords in *address*, as they are written there and as they are meant.
+    """Return the passwords in *address*, as written and as decoded.
 
-    None that is also its user, host or database: these stay readable.
+    A password that is also the user, host or database is left out: these stay readable.
     """
     found = [
         match[0].removeprefix(match[1]).strip(":@")
@@ -139,10 +140,10 @@ def passwords_in(address: str) -> Sequence[str]:
 
 
 def required_secret(value: SecretStr | None, *, key: str, option: str | None = None) -> str:
-    """Return the secret in plain text, for whoever connects with it.
+    """Return the secret in plain text, for a client that connects with it.
 
     Raises:
-        ConfigError: It is not set; names every way to set it.
+        ConfigError: It is not set; the text names every way to set it.
     """
     if value is None or not value.get_secret_value():
         variable = "MIGRATOR_" + key.upper().replace(".", "__")
@@ -156,8 +157,8 @@ def required_secret(value: SecretStr | None, *, key: str, option: str | None = N
 def secret_path(name: str, *, beside: Path | None, environ: Mapping[str, str]) -> Path:
     """Return the file that *name* means.
 
-    A bare name is a systemd credential where there are such; any other relative path starts at
-    the settings file's folder, so that the daemon may be started from anywhere.
+    A bare name is a systemd credential where there are any. Another relative path starts at the
+    settings file's folder, so that the daemon may be started from anywhere.
     """
     credentials = environ.get("CREDENTIALS_DIRECTORY")
     if credentials and Path(name).name == name:
@@ -169,8 +170,8 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
     """Return the text of a secret file without its line end; several lines only if *may_be_list*.
 
     Raises:
-        ValueError: The file cannot be read, is empty, or any user of the machine can read it, too;
-            says which, never what is in it.
+        ValueError: The file cannot be read, is empty, or any user of the machine can read it. The
+        text says which, never the content.
     """
     try:
         with path.open("rb") as file:
@@ -188,10 +189,10 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
 
 
 def closed_key(path: Path) -> Path:
-    """Return *path*, a key that somebody else reads; if it cannot be looked at, they tell.
+    """Return *path*, a key that a library reads; a path that cannot be inspected is left to it.
 
     Raises:
-        ValueError: Any user of the machine can read it, too.
+        ValueError: Any user of the machine can read it.
     """
     with suppress(OSError):
         if _others_can_read(path, path.stat()):
@@ -206,7 +207,7 @@ def _open_to_all(path: Path) -> str:
 def _others_can_read(path: Path, found: os.stat_result) -> bool:
     """Return whether users can read the file who are neither its owner nor of its group.
 
-    Those of a container are for its own user, whatever their mode.
+    Files of a container are for its own user, whatever their mode.
     """
     if not found.st_mode & stat.S_IROTH:
         return False
@@ -217,20 +218,21 @@ def _others_can_read(path: Path, found: os.stat_result) -> bool:
 
 
 class UntrustedError(ValueError):
-    """What a path leads to may be another user's will; says why."""
+    """Another user may control what a path leads to."""
 
 
 def open_trusted(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open the file that *path* leads to, if only root or this user can have put it there.
 
-    The handle is what was looked at: whoever uses it, and not the path, cannot be given another
-    file. The way to it is walked from the root, and every link on it: each folder is root's or
-    ours, and nobody else may write to it, except to a sticky one in which the next step is root's
-    or ours. Of a group, only our own may write the file, and only root's its folders.
+    The handle is what was checked: reading it, not the path, cannot be redirected to another file.
+    The path and every link on it are walked from the root. Each folder belongs to root or this
+    user, and no other user may write to it, except to a sticky one in which the next step belongs
+    to root or this user. Of a group, only this process's own may write the file, and only root's
+    its folders.
 
     Raises:
         UntrustedError: Another user can have put it there, or can change it.
-        OSError: It is not there, or cannot be opened.
+        OSError: It does not exist, or cannot be opened.
     """
     folder, name = walk(path, _demand_trusted)
     try:
@@ -249,11 +251,11 @@ def open_trusted(path: Path, flags: int = os.O_RDONLY) -> int:
 def walk(path: Path, check: Callable[[Step], None]) -> tuple[int, str]:
     """Return a handle of the folder that *path* leads to, and the last name, which is no link.
 
-    Each step is taken from the handle of the folder before, once *check* has let it pass: nobody
-    can exchange a part of the way meanwhile. The last name need not exist.
+    Each step starts from the handle of the folder before, after *check* accepted it, so that no
+    part of the path can be exchanged meanwhile. The last name need not exist.
 
     Raises:
-        OSError: A folder is not there, or cannot be entered.
+        OSError: A folder does not exist, or cannot be entered.
     """
     names = [*reversed((Path.cwd() / path).parts[1:])]
     at, links = Path("/"), 0
@@ -296,22 +298,18 @@ def _linked(name: str, folder: int, links: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step on the way to a file."""
-
     path: Path
     folder: os.stat_result
-    """Of the folder it is taken from."""
+    """Of the folder it starts from."""
     found: os.stat_result
     """Of a file, a folder or a link."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether root or this user has put it there."""
         return _is_ours(self.found)
 
     @property
     def is_link(self) -> bool:
-        """Whether it leads elsewhere."""
         return stat.S_ISLNK(self.found.st_mode)
 
 

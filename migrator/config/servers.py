@@ -46,8 +46,6 @@ _COLUMNS: Final = ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "
 
 
 class StoreKind(StrEnum):
-    """Kinds of legacy stores this version can read."""
-
     SQL = "sql"
     NHIBERNATE = "nhibernate"
     AZURE = "azure"
@@ -55,13 +53,11 @@ class StoreKind(StrEnum):
 
     @property
     def has_own_ledger(self) -> bool:
-        """Whether the ledger is in a database of its own: the store is none."""
+        """The ledger is in its own database, because the store is not SQL."""
         return self not in (StoreKind.SQL, StoreKind.NHIBERNATE)
 
 
 class Bodies(StrEnum):
-    """What becomes of a claimed timeout's blob in Azure Storage."""
-
     REMOVE = "remove"
     KEEP = "keep"
 
@@ -102,7 +98,7 @@ class NHibernate(Section):
 
 
 class RavenVersion(StrEnum):
-    """What form of requests the server takes; ``auto``: it is asked."""
+    """The form of requests; ``auto``: ask the server."""
 
     AUTO = "auto"
     CLASSIC = "3.5"
@@ -173,7 +169,7 @@ class Store(Section):
 
     @property
     def local_zone(self) -> str | None:
-        """The zone of due columns; None: they hold UTC."""
+        """None: due columns are in UTC."""
         return None if self.time_zone == UTC_NAME else self.time_zone
 
     @model_validator(mode="after")
@@ -209,7 +205,7 @@ class Tls(ClientTls):
 
 
 _BETWEEN: Final = re.compile(r"[\r\n]+|,\s*(?=(?:amqps?|https?)://|host\s*=)", re.IGNORECASE)
-"""A comma may stand in a password; one that separates has an address behind it."""
+"""A comma may be part of a password; a separating one is followed by an address."""
 
 
 def _one_per_line(value: object) -> object:
@@ -223,7 +219,7 @@ def _one_per_line(value: object) -> object:
 
 
 Addresses = Annotated[SecretStr, BeforeValidator(_one_per_line)]
-"""One address, or several: a list in the file, one per line, or with commas between."""
+"""One address, or several: a list in the file, one per line, or separated by commas."""
 
 
 class Broker(Section):

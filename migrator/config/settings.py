@@ -82,7 +82,6 @@ class Web(Section):
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Return host and port of ``listen``; None: no HTTP."""
         return None if self.listen is None else _address(self.listen)
 
     @model_validator(mode="after")
@@ -106,7 +105,7 @@ class Web(Section):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach, or be, *host*; of other names nobody knows."""
+    """Return whether only this machine can reach, or be, *host*; False for unknown names."""
     if host == "localhost":
         return True
     try:
@@ -141,21 +140,16 @@ class Hooks(Section):
 
     @property
     def programs(self) -> Mapping[str, Path]:
-        """The program of each event that has one."""
         return {name: value for name, value in self if isinstance(value, Path)}
 
 
 class LogFormat(StrEnum):
-    """How log lines look; ``auto`` is text on a terminal and JSON elsewhere."""
-
     AUTO = "auto"
     JSON = "json"
     TEXT = "text"
 
 
 class LogLevel(StrEnum):
-    """The least important kind of log line that is written."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -172,7 +166,7 @@ class Log(Section):
 
 
 class Settings(Section):
-    """All settings; built by ``load`` only, which merges the sources itself."""
+    """All settings; only ``load`` builds them, because it merges the sources."""
 
     store: Store = DEFAULTS
     broker: Broker = DEFAULTS
@@ -187,11 +181,10 @@ class Settings(Section):
     log: Log = DEFAULTS
 
     def endpoint(self, name: str) -> Endpoint:
-        """Return what is set for the endpoint called *name*, or the defaults."""
         return next((e for e in self.endpoints if e.name == name), Endpoint(name=name))
 
     def sends_near_due(self, name: str) -> bool:
-        """Return whether migrator itself sends what *name* has that is due before the cutoff."""
+        """Return whether migrator itself sends rows of *name* that are due before the cutoff."""
         is_wished = self.handover.near_due is NearDue.DISPATCH
         return is_wished or self.endpoint(name).mode is not EndpointMode.MIGRATE
 

@@ -1,8 +1,8 @@
-"""Where settings come from, and which source wins; whether they are right is told by the models.
+"""Where settings come from, and which source wins; the models validate them.
 
-A value has a path, its keys from the top: ``("store", "url")``. Tables are taken apart down to
-single values, so that sources can be laid over each other key by key; lists stay whole. This file
-imports no model: whoever only has to know which daemon to ask waits for none.
+A value has a path, its keys from the top: ``("store", "url")``. Tables are split into single
+values, so that sources can be merged key by key; lists stay whole. This file imports no model,
+because they take long to import and a verb that only asks a daemon needs none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEDGER_PLACE: Final = (
     ("store", "ledger_schema"),
     ("ledger", "url"),
 )
-"""What says where the ledger is."""
+"""What determines where the ledger is."""
 AUTO: Final = "auto"
 """Of ``web.socket``: at the usual place."""
 _LISTS: Final = (("broker", "url"), ("broker", "management_url"))
@@ -53,7 +53,7 @@ Path = tuple[str, ...]
 
 
 class Rank(IntEnum):
-    """Which source wins."""
+    """The highest wins."""
 
     DEFAULT = 0
     FILE = 1
@@ -63,24 +63,18 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from, for people."""
-
     rank: Rank
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A raw value and its origin."""
-
     value: object
     origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A command option that was given."""
-
     path: Path
     value: object
     name: str
@@ -92,7 +86,7 @@ DEFAULT: Final = Origin(Rank.DEFAULT, "default")
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """Return *path* as people write it: ``store.url``, ``endpoints[0].name``."""
+    """Return *path* as operators write it: ``store.url``, ``endpoints[0].name``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -100,7 +94,6 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def variable(path: Path) -> str:
-    """Return the name of the environment variable that sets the value at *path*."""
     return PREFIX + _DELIMITER.join(path).upper()
 
 
@@ -108,7 +101,7 @@ def from_file(file: FilePath) -> Flat:
     """Return the values of a TOML file.
 
     Raises:
-        ValueError: It cannot be read or is not TOML; says why.
+        ValueError: It cannot be read or is not TOML; the text says why.
     """
     try:
         return _from_toml(file, file.read_bytes())
@@ -129,7 +122,7 @@ def _from_toml(file: FilePath, raw: bytes) -> Flat:
 
 
 def from_options(options: Sequence[Option]) -> Flat:
-    """Return the values of command options; mappings are laid over those of other sources."""
+    """Mappings are merged with those of other sources."""
     return {
         path: sourced
         for each in options
@@ -140,9 +133,9 @@ def from_options(options: Sequence[Option]) -> Flat:
 
 
 def variables_of(values: Mapping[Path, bool]) -> Mapping[Path, bool]:
-    """Return the path of all that a variable can set, and whether it is JSON there.
+    """Return the path of everything that a variable can set, and whether its text is JSON.
 
-    *values* are single ones, with the same; a whole section is JSON.
+    *values* are the single ones, in the same form; a whole section is JSON.
     """
     sections = {path[:size] for path in values for size in range(1, len(path))}
     return {**values, **dict.fromkeys(sections, True)}
@@ -151,8 +144,8 @@ def variables_of(values: Mapping[Path, bool]) -> Mapping[Path, bool]:
 def from_environment(environ: Mapping[str, str], variables: Mapping[Path, bool]) -> Flat:
     """Return the values of those of *variables* that are set; see ``variables_of``.
 
-    A list, a table or a whole section is JSON; what is none is left to the models to refuse. A more
-    exact variable wins.
+    A list, a table or a whole section is JSON; the models refuse what is not. A more exact variable
+    wins.
     """
     ours = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
     values: dict[Path, Sourced] = {}
@@ -168,8 +161,6 @@ def from_environment(environ: Mapping[str, str], variables: Mapping[Path, bool])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What all sources say together, as they say it."""
-
     values: Flat
     problems: Sequence[str]
     """Of secrets in files."""
@@ -183,10 +174,10 @@ def merged(
     environ: Mapping[str, str],
     variables: Mapping[Path, bool],
 ) -> Merged:
-    """Lay all sources over each other, and read secrets from their files; see ``loading.load``.
+    """Merge all sources, and read secrets from their files; see ``loading.load``.
 
     Raises:
-        ConfigError: The file cannot be read, is no TOML, or was not named and may be of others.
+        ConfigError: The file cannot be read, is not TOML, or was not named and is not trusted.
     """
     if file is None and (named := environ.get(f"{PREFIX}CONFIG")):
         file = FilePath(named)
@@ -217,7 +208,7 @@ def peek(
 ) -> Mapping[Path, object] | None:
     """Return what is set at *paths*, unchecked and without defaults.
 
-    None: a source cannot be read; ``loading.load`` tells why.
+    None: a source cannot be read; ``loading.load`` reports why.
     """
     environ = os.environ if environ is None else environ
     files = [(*path[:-1], f"{path[-1]}_file") for path in paths if path in SECRETS]
@@ -234,8 +225,8 @@ def peek(
 def ledger_place(given: Mapping[Path, object]) -> str:
     """Return the same text for the same ledger, from what is *given* at ``LEDGER_PLACE``.
 
-    Another way to write the same address is another text: then nothing is known. It tells nobody
-    the address, and holds no password.
+    Different spellings of one address give different texts. The text contains neither the address
+    nor a password.
     """
     defaults = {("store", "kind"): "sql", ("store", "ledger_schema"): "migrator"}
     texts = [mask_address(str(given.get(path) or defaults.get(path, ""))) for path in LEDGER_PLACE]
@@ -253,7 +244,6 @@ def _flat(value: object, origin: Origin, path: Path = ()) -> Iterator[tuple[Path
 
 
 def nested(flat: Flat) -> dict[str, object]:
-    """Return the values as nested tables, as the models take them."""
     tables: dict[str, Any] = {}
     for path, sourced in sorted(flat.items(), key=lambda item: len(item[0])):
         table = tables
@@ -267,10 +257,10 @@ def nested(flat: Flat) -> dict[str, object]:
 
 
 def _read_default_file() -> bytes | None:
-    """Return what is in the file of the current folder that nobody named; None: there is none.
+    """Return the content of the file in the current folder that was not named; None: there is none.
 
-    It may name programs and servers: it counts only if nobody else can have put it there. Root
-    takes none but from /etc, whoever it belongs to: folders of others are where root often is.
+    It may name programs and servers, so it counts only if no other user can have put it there. Root
+    uses one from /etc only, whoever owns it: root often works in folders of other users.
 
     Raises:
         ConfigError: It does not count, or cannot be read.
@@ -296,7 +286,7 @@ def _read_default_file() -> bytes | None:
 def _resolve_secrets(
     values: dict[Path, Sourced], *, beside: FilePath | None, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Read ``…_file`` keys into *values*; a plain value from a stronger source makes them moot."""
+    """Read ``…_file`` keys into *values*, unless a stronger source has the plain value."""
     for path in SECRETS:
         file_path = (*path[:-1], f"{path[-1]}_file")
         named, plain = values.get(file_path), values.get(path)

@@ -1,6 +1,6 @@
 """What one setting can be: durations, sizes, time zones, maintenance windows.
 
-A window goes by the local clock and belongs to the day on which it begins, so ``Fri 22:00-06:00``
+A window follows the local clock and belongs to the day on which it begins, so ``Fri 22:00-06:00``
 ends on Saturday. Source: docs/throttling.md.
 """
 
@@ -32,7 +32,7 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 _LONGEST: Final = timedelta(days=36_500)
-"""A hundred years: from now on or back, that is a time that there is, on every kind of clock."""
+"""A hundred years, which every kind of clock can add to and subtract from the present."""
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KiB|MiB|GiB|)")
 _SIZE_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _DAY: Final = "|".join(DAYS)
@@ -44,9 +44,9 @@ _MINUTES: Final = 24 * 60
 
 
 class Section(BaseModel):
-    """Frozen, and without keys nobody knows; defaults are checked like given values.
+    """Frozen, without unknown keys; defaults are checked like given values.
 
-    The string below a key is what ``config`` and the reference say of it: its meaning.
+    The string below a key is its meaning in ``config`` and in the reference.
     """
 
     model_config = ConfigDict(
@@ -59,15 +59,15 @@ class Section(BaseModel):
 
 
 DEFAULTS: Final[Any] = Field(default={})
-"""A section of which nothing is given: it is made with those around it."""
+"""A section that is not given is built with its parent."""
 
 
 @cache
 def meanings(section: type) -> Mapping[str, str]:
-    """Return what each field of *section* means, by its name in Python, in one line each.
+    """Return the meaning of each field of *section*, by its name in Python, in one line each.
 
-    Read from the source when somebody wants to know: pydantic's ``use_attribute_docstrings`` does
-    it for every class at every start, which takes as long as all else that it does.
+    Read from the source on demand: pydantic's ``use_attribute_docstrings`` does it for every class
+    at every start, which takes as long as all else that it does.
     """
     found: dict[str, str] = {}
     for each in reversed(section.__mro__):
@@ -78,7 +78,6 @@ def meanings(section: type) -> Mapping[str, str]:
 
 
 def _strings_below(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield each field of a class that has a string below it, and that string."""
     for above, below in pairwise(tree.body):
         match above, below:
             case (
@@ -92,7 +91,7 @@ def parse_duration(text: str) -> timedelta:
     """Return the duration that *text* names: numbers with units, one after the other.
 
     Raises:
-        ValueError: Anything else; a bare number too, because its unit would be a guess.
+        ValueError: Anything else, also a bare number, because its unit would be a guess.
     """
     compact = "".join(text.split())
     parts = _PART.findall(compact)
@@ -117,7 +116,7 @@ def build_duration(span: timedelta) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes that *text* names: a number, or one with KiB, MiB or GiB.
+    """Return the bytes that *text* names: a number, or one with KiB, MiB or GiB.
 
     Raises:
         ValueError: Anything else.
@@ -130,19 +129,17 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """From one time of day to another, on some days."""
-
     text: str
-    """As an operator wrote it."""
+    """As the operator wrote it."""
     days: frozenset[int]
-    """0: Monday; those on which it begins."""
+    """Those on which it begins; 0: Monday."""
     start: int
     """Minute of the day; included."""
     end: int
     """Minute of the day; not included; below *start*: of the next day."""
 
     def is_open(self, local: datetime) -> bool:
-        """Return whether *local*, a time of the wanted zone, lies in it."""
+        """*local* is a time of the configured zone."""
         minute, day = local.hour * 60 + local.minute, local.weekday()
         if self.start < self.end:
             return day in self.days and self.start <= minute < self.end
@@ -177,7 +174,7 @@ def _minute(text: str) -> int:
 
 
 def find_zone(name: str) -> tzinfo:
-    """Return the time zone of that name; UTC is known on machines that know no other zone.
+    """UTC works on machines that know no other zone.
 
     Raises:
         ValueError: This machine does not know it.
@@ -199,7 +196,7 @@ def _as_duration(value: object) -> object:
 
 
 def checked(check: Callable[[Any], object]) -> AfterValidator:
-    """Return the rule that *check* takes a value, if there is one, or raises ``ValueError``."""
+    """Return a validator that calls *check* unless the value is None."""
 
     def validate(value: Any) -> Any:
         if value is not None:
@@ -210,7 +207,7 @@ def checked(check: Callable[[Any], object]) -> AfterValidator:
 
 
 def demand(is_fine: Callable[[Any], object], text: str) -> AfterValidator:
-    """Return the rule that a value, if there is one, passes *is_fine*; *text* is the complaint."""
+    """Refuse a value with *text*, unless it passes *is_fine* or is None."""
 
     def check(value: Any) -> None:
         if not is_fine(value):
@@ -220,17 +217,15 @@ def demand(is_fine: Callable[[Any], object], text: str) -> AfterValidator:
 
 
 def at_most(longest: timedelta) -> AfterValidator:
-    """Return the rule that a duration is not longer than *longest*."""
     return demand(lambda span: span <= longest, f"must be at most {build_duration(longest)}")
 
 
 def longer_than(shortest: timedelta) -> AfterValidator:
-    """Return the rule that a duration is longer than *shortest*."""
     return demand(lambda span: span > shortest, f"must be longer than {build_duration(shortest)}")
 
 
 EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
-"""In a file or a variable, an empty text says that nothing is set."""
+"""In a file or a variable, an empty text means "not set"."""
 SAME_FILE: Final = demand(
     lambda file: not isinstance(file, Path) or file.is_absolute(),
     "must be an absolute path, so that every process uses the same file",
@@ -238,9 +233,8 @@ SAME_FILE: Final = demand(
 Duration = Annotated[timedelta, BeforeValidator(_as_duration)]
 SomeTime = Annotated[Duration, longer_than(timedelta(0))]
 MaybeTime = Annotated[SomeTime | None, EMPTY_IS_NONE]
-"""A duration; empty: none."""
 Size = Annotated[
     int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value)
 ]
 ZoneName = Annotated[str, checked(find_zone)]
-"""An IANA name of a time zone that this machine knows."""
+"""An IANA name that this machine knows."""

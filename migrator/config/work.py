@@ -35,9 +35,9 @@ from migrator.delays.routing import LONGEST_DELAY, parse_levels, probe_delay_s
 from migrator.ledger.states import Mode
 
 HEARTBEAT: Final = timedelta(seconds=5)
-"""AMQP heartbeat of our connections."""
+"""AMQP heartbeat of migrator's connections."""
 _SHORTEST_LEASE: Final = 3 * HEARTBEAT
-"""A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
+"""A broker closes a silent connection after two to three heartbeats; a lease must last longer."""
 _AFTER_THE_BROKER: Final = demand(
     lambda span: span >= timedelta(minutes=7),
     "must be at least 7m: after a node failure the broker itself tries again after 3 minutes, at "
@@ -58,17 +58,16 @@ MAX_BATCH_ROWS: Final = 10_000
 """Three batches must fit a consumer's prefetch, which has 16 bits."""
 _AT_MOST_A_MINUTE: Final = at_most(timedelta(minutes=1))
 _NARROWEST: Final = timedelta(minutes=1)
-"""Between cutoff and horizon: polls before the cutoff are up to 10 s apart, and a row that passes
-it between two of them stays with the timeout manager."""
+"""Between cutoff and horizon. Polls before the cutoff are up to 10 s apart, and a row that passes
+it between two of them stays with the timeout manager.
+"""
 _LONGEST_POLL_PAUSE: Final = timedelta(seconds=1.5)
-"""Of rows due at once: less than the two seconds of docs/promise.md, with the time to send them."""
+"""Less than the two seconds of docs/promise.md, with the time to send rows due at once."""
 _MAX_RETRIES: Final = 10
-"""Each delay is a queue of its own."""
+"""Each delay is its own queue."""
 
 
 class EndpointMode(StrEnum):
-    """What migrator does for an endpoint."""
-
     MIGRATE = "migrate"
     """Move its rows into the native delays."""
     DISPATCH = "dispatch"
@@ -98,12 +97,11 @@ class Endpoint(Section):
 
     @property
     def input_queue(self) -> str:
-        """The queue after which its satellites are named."""
         return self.queue or self.name
 
     @property
     def has_place(self) -> bool:
-        """Whether it says where its own table is."""
+        """It names its own table."""
         return any(each is not None for each in (self.table, self.table_prefix, self.schema_name))
 
     @model_validator(mode="after")
@@ -114,21 +112,19 @@ class Endpoint(Section):
 
 
 class NearDue(StrEnum):
-    """Who sends rows that are due too soon to be moved."""
-
     LEAVE = "leave"
-    """The endpoint's own timeout manager."""
+    """Rows due soon are sent by the endpoint's own timeout manager."""
     DISPATCH = "dispatch"
-    """Our dispatcher."""
+    """Rows due soon are sent by migrator's dispatcher."""
 
 
 class HandOverPace(StrEnum):
-    """What the speed of hand-over keeps to."""
+    """What limits the speed of hand-over."""
 
     LEVELS = "levels"
-    """What the delay levels let go of, so that nobody's timeouts are late."""
+    """The release rate of the delay levels, so that no other sender's timeouts are late."""
     FULL = "full"
-    """Nothing: as fast as it goes, for a maintenance window."""
+    """Nothing, for a maintenance window."""
 
 
 class HandOver(Section):
@@ -214,7 +210,7 @@ class HandOver(Section):
 
 
 class OnCritical(StrEnum):
-    """What a dispatcher does once an outage has lasted too long."""
+    """What a dispatcher does after an outage longer than ``critical_after``."""
 
     KEEP_TRYING = "keep-trying"
     EXIT = "exit"
@@ -313,12 +309,10 @@ class Throttle(Section):
 
     @property
     def open_windows(self) -> Sequence[Window]:
-        """The windows, parsed."""
         return [parse_window(text) for text in self.windows]
 
     @property
     def zone(self) -> tzinfo:
-        """The time zone of the windows."""
         return find_zone(self.time_zone)
 
     @model_validator(mode="after")
@@ -357,7 +351,6 @@ class Probe(Section):
 
     @property
     def probed_levels(self) -> Sequence[int]:
-        """The levels, lowest first."""
         return parse_levels(self.levels)
 
     @model_validator(mode="after")

@@ -35,18 +35,14 @@ T = TypeVar("T")
 
 LOCK_TIMEOUT: Final = PATIENCE.lock
 ISOLATION: Final = "READ COMMITTED"
-"""Independent of the default of database and user. With a higher level, a claim on PostgreSQL fails
-for each row that another session removed since it began, and reports that the database cannot be
-reached. MariaDB and MySQL lock gaps between rows, and claims would wait for each other.
+"""At a higher level, a claim on PostgreSQL fails for each row that another session has removed.
+MariaDB and MySQL lock gaps between rows, and claims would wait for each other.
 """
 CONTENT_HASH: Final = "migrator_content_hash"
-"""SQLite only: the function (headers, body) -> hash, as it has no SHA-256."""
 BODY_HASH: Final = "migrator_body_hash"
-"""SQLite only: the function (body) -> hex SHA-256."""
 _WRITES: Final = "migrator_writes"
 _RETURNED_S: Final = "migrator_returned_s"
 _FRESH_S: Final = 1.0
-"""A connection that was used less than this ago is assumed to be alive."""
 _EXAMPLE: Final = (
     "postgresql+psycopg://user@host/database, mysql+pymysql://user@host/database or sqlite:///file"
 )
@@ -69,9 +65,8 @@ _POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
 def open_engine(url: str | URL, *, kept_open: int | None = None) -> sa.Engine:
     """Return an engine for the database at *url*; nothing is connected yet.
 
-    Its pool keeps up to *kept_open* idle connections (5 by default) and opens at most 10 more. Use
-    one engine for everything that works on this database, and ``dispose`` it at the end. Parameters
-    never appear in its logs or errors.
+    Its pool keeps up to *kept_open* idle connections (5 by default) and opens at most 10 more.
+    ``dispose`` it at the end. Parameters never appear in its logs or errors.
 
     Raises:
         ConfigError: *url* is no database URL, or its database or driver is not supported.
@@ -104,10 +99,9 @@ def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
 
 
 def _ping_when_rested(engine: sa.Engine) -> None:
-    """Check a connection before it is used, unless it was used within the last second.
+    """Check a connection before use, unless it was used within the last second.
 
-    A lane takes one for every statement, and checking each time doubled the round trips. A
-    connection that broke within the second fails the statement, as one does that breaks during it.
+    A lane takes one for every statement, and checking each time doubled the round trips.
     """
 
     @sa.event.listens_for(engine, "checkin")
@@ -166,7 +160,6 @@ def retrying_read(
     failed: type[MigratorError],
     doing: str,
 ) -> T:
-    """Return what *work* reads, repeated a little later while the database is unavailable."""
 
     def attempt() -> T:
         with reading(engine, failed, doing=doing) as connection:
@@ -183,7 +176,7 @@ def _told(failed: type[MigratorError] | None, doing: str) -> AbstractContextMana
 def writing_once(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a connection for one single writing statement, which is committed when it returns.
 
-    One round trip where a transaction takes three: a lane does this twice per batch, and waits.
+    One round trip instead of three: a lane does this twice per batch.
     """
     if engine.dialect.name != "postgresql":
         with writing(engine) as connection:
@@ -233,11 +226,7 @@ def _is_busy(exc: BaseException) -> bool:
     reraise=True,
 )
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Let readers and a writer work concurrently; a new file is switched to that once.
-
-    SQLite does not wait for the lock that this takes: of two processes that open a new file at
-    once, one failed.
-    """
+    """SQLite does not wait for this lock on a new file: of two processes, one failed."""
     connection.execute("PRAGMA journal_mode = WAL")
 
 
@@ -284,14 +273,12 @@ def _without_driver(url: URL, why: ImportError) -> ConfigError:
 
 
 def with_driver(url: URL) -> URL:
-    """Return *url* with the driver that is used; MariaDB is called as MySQL is."""
     name = re.sub("^mariadb", "mysql", url.drivername)
     return url.set(drivername=_DRIVERS.get(name, name))
 
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mssql": "mssql+pyodbc", "oracle": "oracle+oracledb"}
 _EXTRAS: Final = {driver: kind for kind, driver in _DRIVERS.items()}
-"""The extra of the distribution that installs a driver; the others are always installed."""
 _CONNECT_ARGUMENTS: Final = {
     "postgresql": _postgresql_arguments,
     "mssql": mssql.connect_arguments,

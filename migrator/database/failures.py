@@ -48,13 +48,11 @@ _PASSING_MYSQL: Final = frozenset(
 )
 """Numbers of MariaDB and MySQL below 2000 and above 3000, and of the driver between."""
 _ROW_STATES: Final = frozenset({"22", "23", "38", "39", "44", "P0"})
-"""Of SQLSTATEs: data, constraints, and what functions and triggers raise."""
 _ROW_MYSQL: Final = frozenset(
     {1267, 1300, 1366, 1442, 1644, 1690, 3140, 3141, 3819, 4025}  # text, a trigger, JSON, a check
 )
 _ROW_SQLITE: Final = re.compile("Could not decode to UTF-8|user-defined function raised")
 _ROW_ORACLE: Final = re.compile(r"ORA-(20\d{3}|0140[01]|01438|01461|01722|12899|29275|22290)")
-"""What a trigger raises, and values that are too long, too large or not text."""
 _LOCKED_STATES: Final = ("57014", "55P03")
 _LOCK_TIMEOUT_MYSQL: Final = 1205
 _TURNED_AWAY: Final = re.compile(
@@ -68,11 +66,9 @@ _RETRY_MAX_WAIT_S: Final = 1.0
 
 @contextmanager
 def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
-    """Turn database errors of the block into ``StoreUnavailable`` or *failed*.
+    """Turn database errors of the block into ``StoreUnavailable``, or *failed* if it refused.
 
-    Args:
-        failed: Raised when the database answered with a refusal.
-        doing: What was attempted, for the message: ``claiming from public.Sales_TimeoutData``.
+    *doing*: what was attempted, for the message: ``claiming from public.Sales_TimeoutData``.
     """
     try:
         yield
@@ -115,8 +111,8 @@ def _is_worth_another_try(exc: BaseException) -> bool:
 def is_locked(exc: DBAPIError) -> bool:
     """Return True when a lock took longer than the session allows, and all is rolled back.
 
-    On PostgreSQL also for a statement timeout. Elsewhere that limit may end a commit, whose outcome
-    is then unknown. SQLite locks whole files, so that concerns more than one table.
+    On PostgreSQL also for a statement timeout; elsewhere that may end a commit, whose outcome is
+    then unknown. SQLite locks whole files, which concerns more than one table.
     """
     code = _mysql_code(exc)
     if code is not None:
@@ -154,8 +150,7 @@ def is_passing(exc: DBAPIError) -> bool:
 def is_of_row(error: BaseException) -> bool:
     """Return True when *error* may concern the content of one row, so that others can continue.
 
-    False: the database, a table or a right is missing, or memory. Errors that other code raises
-    while rows are read (an invalid date, bytes that are not text) concern a row.
+    Errors that other code raises while rows are read (an invalid date, no text) concern a row.
     """
     if isinstance(error, MigratorError):
         cause = error.__cause__
@@ -179,7 +174,7 @@ def in_halves(
 ) -> tuple[list[T], dict[K, Exception]]:
     """Return what *read* finds of *keys*, and the keys for which it raises an error of a row.
 
-    By halves of halves, in the order of *keys*: of a thousand, one that raises costs twenty reads.
+    In the order of *keys*: of a thousand, one that raises costs twenty reads.
     """
     found, odd, parts = list[T](), dict[K, Exception](), [keys] if keys else []
     while parts:
@@ -201,7 +196,6 @@ def sqlstate(exc: DBAPIError) -> str | None:
 
 
 def _mysql_code(exc: DBAPIError) -> int | None:
-    """Return the number of an error of MariaDB, MySQL or their driver; None: of neither."""
     arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
     is_numbered = len(arguments) == 2 and isinstance(arguments[0], int)
     return (arguments[0] or None) if is_numbered else None

@@ -51,9 +51,7 @@ SESSION: Final = (
     "ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON; "
     "SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
 )
-"""The ledger's indexes require these options, which a server or DSN may have turned off. NOCOUNT
-would hide the number of changed rows.
-"""
+"""The ledger's indexes require these options; NOCOUNT would hide the number of changed rows."""
 _PASSING_STATES: Final = ("08", "40001", "HYT")
 """Connection exceptions, deadlock, timeouts of a login, a statement or a lock."""
 _LOCK_TIMEOUT: Final = 1222
@@ -90,13 +88,9 @@ _QUOTED_ROW: Final = re.compile(
 
 
 class Locking:
-    """Refuses to omit a lock silently, as SQLAlchemy does for SQL Server.
-
-    A mixin for SQLAlchemy's compiler, which only programs that work with SQL Server import.
-    """
+    """A mixin for SQLAlchemy's compiler, which otherwise omits locks on SQL Server silently."""
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        """There is no such clause; the hint must be there."""
         if not any("UPDLOCK" in hint for hint in select._hints.values()):
             raise CompileError("FOR UPDATE has no hint for SQL Server; use portable.for_update")
         return ""
@@ -113,10 +107,9 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 def adapt(dialect: Any) -> None:
     """Configure a dialect of SQLAlchemy for this file's rules.
 
-    All text is NVARCHAR, as a parameter and as a literal (``N'…'``). SQLAlchemy would bind some of
-    it as VARCHAR, whose letters outside the database's code page become question marks. Only what
-    is compared with a VARCHAR column stays VARCHAR, because its index would not be searched
-    otherwise.
+    All text is NVARCHAR, as a parameter and as a literal: as VARCHAR, letters outside the
+    database's code page become question marks. Only what is compared with a VARCHAR column stays
+    VARCHAR, because its index would not be searched otherwise.
     """
     compiler, types = dialect.statement_compiler, dialect.colspecs
     dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
@@ -138,11 +131,7 @@ def adapt(dialect: Any) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Give every new session its options and timeouts.
-
-    Raises, when connecting:
-        StoreError: The server is too old for the ledger.
-    """
+    """Set up new sessions; connecting raises ``StoreError`` if the server is too old."""
     dialect: Any = engine.dialect
     # the driver manager would hand a session on with our settings, or give us one without
     dialect.loaded_dbapi.pooling = False
@@ -160,7 +149,6 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Change the timeouts of *connection* until it returns to the pool."""
     with as_of_statement(connection):
         be_patient(changed(connection), patience)
 
@@ -172,50 +160,44 @@ def be_patient(connection: Any, patience: Patience) -> None:
 
 
 def check_version(major: int | None, edition: int) -> None:
-    """Raise ``StoreError`` if a server with this *major* version and *edition* is too old."""
     if edition not in _HOSTED and (major or 0) < _OLDEST_MAJOR:
         raise StoreError("the database is older than SQL Server 2016, the oldest supported version")
 
 
 def state_of(exc: DBAPIError) -> str | None:
-    """Return the SQLSTATE of an error of pyodbc; None: it is of another driver."""
+    """Return the SQLSTATE of an error of pyodbc; None: another driver's error."""
     arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
     is_odbc = type(exc.orig).__module__ == "pyodbc" and len(arguments) > 1
     return str(arguments[0]) if is_odbc else None
 
 
 def is_passing(exc: DBAPIError) -> bool:
-    """Return True when the same call may succeed later."""
     if not _PASSING.isdisjoint(_numbers(exc.orig)):
         return True
     return (state_of(exc) or "").startswith(_PASSING_STATES)
 
 
 def is_lock_timeout(error: BaseException | None) -> bool:
-    """Return True when another session held a lock longer than the session's lock timeout."""
     if not isinstance(error, DBAPIError) or state_of(error) is None:
         return False
     return _LOCK_TIMEOUT in _numbers(error.orig)
 
 
 def _numbers(error: BaseException | None) -> Sequence[int]:
-    """Return the server's numbers in an error of pyodbc, whose last argument is the text."""
     text = str(error.args[-1]) if error is not None and error.args else ""
     return [int(found) for found in _NUMBER.findall(text)]
 
 
 def foreign_driver(connection: sa.Connection) -> str | None:
-    """Return the name of the ODBC driver unless it is Microsoft's."""
     driver: Any = connection.connection.driver_connection
     name = str(driver.getinfo(_DRIVER_NAME))
     return None if "msodbcsql" in name.casefold() else name
 
 
 def length(text: str) -> int:
-    """Return how many characters *text* has for NVARCHAR: a pair of UTF-16 counts as two."""
+    """Return the length of *text* in NVARCHAR: a pair of UTF-16 counts as two."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def without_rows(message: str) -> str:
-    """Return *message* without the values of a row that it quotes."""
     return _QUOTED_ROW.sub(r"\1…", message)

@@ -53,7 +53,6 @@ _FLUSHED_TWICE: Final = 3
 _WRITES: Final = "SET SESSION TRANSACTION READ WRITE"
 _READS_ONLY: Final = "migrator_reads_only"
 _SHORTEST_S: Final = 0.001
-"""0 would mean no limit."""
 _UNANSWERED_S: Final = 15
 """How much longer the driver waits for an answer than the server's own limit."""
 _KEEPALIVE: Final[Mapping[str, int]] = {
@@ -82,11 +81,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Give every new session UTC and the default timeouts.
-
-    Raises, when connecting:
-        StoreError: The server is too old for claims.
-    """
+    """Set up new sessions; connecting raises ``StoreError`` if the server is too old for claims."""
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: Dialect, _record: object, _args: object, known: dict[str, Any]) -> Any:
@@ -121,7 +116,6 @@ def _restore(connection: Any) -> None:
 
 
 def read_only(engine: sa.Engine) -> sa.Engine:
-    """Return *engine* with transactions that read a snapshot and cannot write."""
     return engine.execution_options(isolation_level="REPEATABLE READ", **{_READS_ONLY: True})
 
 
@@ -135,16 +129,14 @@ def lock_table(connection: sa.Connection, quoted_name: str) -> None:
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Change the timeouts of *connection* until it returns to the pool."""
     with as_of_statement(connection):
         be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
-    """Set the timeouts of a session in the server and in the driver.
+    """MySQL limits only statements that read; a write is limited by its waits for locks.
 
-    MySQL limits only statements that read; one that writes is limited by its waits for locks. An
-    idle transaction ends only with the whole idle session; the pool notices that.
+    An idle transaction ends only with the idle session, which the pool notices.
     """
     statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
     is_mariadb = is_of_mariadb(str(connection.get_server_info()))
@@ -163,7 +155,7 @@ def be_patient(connection: Any, patience: Patience) -> None:
 
 
 def forgets(connection: sa.Connection) -> str | None:
-    """Return how the server may lose committed transactions, which no session can prevent."""
+    """Return how the server may lose committed transactions; no session can prevent it."""
     flushed, has_log, synced = connection.execute(_DURABILITY).one()
     return how_it_forgets(flushed=flushed, has_binary_log=bool(has_log), synced=synced)
 
@@ -183,7 +175,6 @@ def how_it_forgets(*, flushed: int, has_binary_log: bool, synced: int) -> str | 
 
 
 def check_version(version: str) -> None:
-    """Raise ``StoreError`` if the server that reports *version* is too old."""
     is_mariadb, oldest = is_of_mariadb(version), _OLDEST_MYSQL
     if is_mariadb:
         oldest, version = _OLDEST_MARIADB, version.removeprefix("5.5.5-")  # for old replicas
@@ -208,7 +199,7 @@ def _chosen(settings: Mapping[str, object]) -> str:
 
 
 def _steady_socket(connection: Any) -> socket.socket:
-    """Return a connected socket that detects within about 30 s that the peer is gone."""
+    """It detects within about 30 s that the peer is gone."""
     try:
         found = socket.create_connection(
             (connection.host, connection.port), connection.connect_timeout

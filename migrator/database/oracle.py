@@ -42,7 +42,6 @@ SESSION: Final = (
     "NLS_NUMERIC_CHARACTERS = '.,' NLS_CALENDAR = 'GREGORIAN'"
 )
 _MORE_RESERVED_WORDS: Final = frozenset({"row", "rows", "session", "share", "user", "values"})
-"""Missing from SQLAlchemy's list of "Oracle SQL reserved words" (SQL Language Reference)."""
 _PASSING: Final = frozenset(
     {
         *(54, 60, 30006, 8177, 1555),  # locked, deadlock, lock timeout, changed meanwhile
@@ -57,15 +56,11 @@ _PASSING: Final = frozenset(
 _PASSING_DRIVER: Final = frozenset(
     {"DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005"}
 )
-"""Not connected, cut off, timed out, refused, unknown to the listener, cannot connect."""
 _LOCKED: Final = frozenset({"ORA-00054", "ORA-30006"})
 
 
 class Waiting:
-    """Limits the wait of locking reads, and writes a limit without an order as ROWNUM.
-
-    A mixin for SQLAlchemy's compiler, which only programs that work with Oracle import.
-    """
+    """A mixin for SQLAlchemy's compiler: limited lock waits; limits without order as ROWNUM."""
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         wanted = select._for_update_arg
@@ -103,8 +98,7 @@ def adapt(dialect: Any) -> None:
 def prepare(engine: sa.Engine) -> None:
     """Give every new session UTC, binary sort order, and timeouts.
 
-    Raises, when connecting:
-        StoreError: The server is too old, or has a character set that is not Unicode.
+    Connecting raises ``StoreError`` if the server is too old or its character set is not Unicode.
     """
     adapt(engine.dialect)
 
@@ -121,30 +115,28 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def for_now(connection: sa.Connection, patience: Patience) -> None:
-    """Change the timeouts of *connection* until it returns to the pool."""
     be_patient(changed(connection), patience)
 
 
 def be_patient(connection: Any, patience: Patience) -> None:
-    """Limit every call of a session; the driver has no other timeout."""
+    """The driver has no other timeout."""
     connection.call_timeout = milliseconds(patience.statement)
 
 
 def check_version(version: str) -> None:
-    """Raise ``StoreError`` if *version*, such as ``19.3.0.0.0``, is too old."""
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < _OLDEST:
         raise StoreError(f"the database is Oracle {version}; 12.2 or newer is needed")
 
 
 def check_character_set(name: str) -> None:
-    """Raise ``StoreError`` if the ledger could not store every destination of an NVARCHAR2 column."""
+    """Raise ``StoreError`` if the ledger could not store each destination of NVARCHAR2."""
     if name not in _CHARACTER_SETS:
         raise StoreError(f"the database's character set is {name}; AL32UTF8 is needed")
 
 
 def code_of(exc: DBAPIError) -> str | None:
-    """Return ``ORA-00060`` or ``DPY-4011``; None: the error is of another driver."""
+    """Return ``ORA-00060`` or ``DPY-4011``; None: another driver's error."""
     arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
     found = getattr(arguments[0], "full_code", None) if arguments else None
     return str(found) if found else None
@@ -155,7 +147,6 @@ def is_lock_timeout(exc: DBAPIError) -> bool:
 
 
 def is_passing(exc: DBAPIError) -> bool:
-    """Return True when the same call may succeed later."""
     code = code_of(exc) or ""
     ora = re.fullmatch(r"ORA-0*(\d+)", code)
     return code in _PASSING_DRIVER or (ora is not None and int(ora.group(1)) in _PASSING)

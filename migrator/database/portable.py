@@ -34,18 +34,14 @@ _MOST_LOCKED: Final = {"mssql": 2000}
 def locked_at_once(rows: int, dialect: str) -> int:
     """Return how many of *rows* one transaction may change: all, but few on SQL Server.
 
-    From 5000 locks on, that server locks a whole table, and every lane would wait. The ledger's
-    tables have LOCK_ESCALATION = DISABLE, which its documentation promises for most cases only.
+    From 5000 locks on, that server locks a whole table, and every lane waits. LOCK_ESCALATION =
+    DISABLE, which the ledger's tables have, prevents that in most cases only.
     """
     return min(rows, _MOST_LOCKED.get(dialect, rows))
 
 
 def prefer_indexes(connection: sa.Connection) -> None:
-    """Have this transaction find rows by index, whatever the statistics say.
-
-    PostgreSQL's are out of date after a table was filled, and it may read a whole table or another
-    index for each batch.
-    """
+    """PostgreSQL's statistics are old after a table was filled; it may then read a whole table."""
     if connection.dialect.name == "postgresql":
         connection.execute(_BY_INDEX)
 
@@ -64,14 +60,11 @@ def for_update(query: S, table: sa.FromClause, *, shared: bool = False) -> S:
 
 
 def row_by_row(change: C, *, past_locked: bool = False) -> C:
-    """Return *change* with row locks instead of page locks on SQL Server.
-
-    Claims read past locked rows, not past locked pages. The table may have no other hint that names
-    an index or forces a seek.
+    """Return *change* with row locks on SQL Server: claims skip locked rows, not locked pages.
 
     *past_locked*: skip rows that other transactions have locked. This transaction must have locked
-    all intended rows already, in the index that finds them, and the caller counts them. Should the
-    server read the whole table, it waits for no other transaction.
+    all intended rows already, in the index that finds them, and the caller counts them. The table
+    may have no hint that names an index or forces a seek.
     """
     hint = "ROWLOCK, READPAST, READCOMMITTEDLOCK" if past_locked else "ROWLOCK"
     return change.with_hint(f"WITH ({hint})", dialect_name="mssql")
@@ -90,7 +83,6 @@ def first_for_update(query: S, table: sa.Table, *, at_most: int, dialect: str) -
 
 
 def flag(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
-    """Return 1 where *condition* holds, else 0."""
     if isinstance(condition, True_ | False_):  # which Oracle cannot tell from a number
         return sa.literal_column("1" if isinstance(condition, True_) else "0")
     one: sa.ColumnElement[int] = sa.literal_column("1")
@@ -100,8 +92,7 @@ def flag(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
 def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement[bool]:
     """Return the condition that *column* is one of *names*, however many there are.
 
-    Beyond ``MOST_IN_LIST`` they are several lists of literals. Statements have limits for
-    parameters: 32 766 on SQLite, 65 535 on PostgreSQL, 2100 on SQL Server.
+    Beyond ``MOST_IN_LIST`` they are several lists of literals: parameters are limited, too.
     """
     wanted = sorted(names)
     if len(wanted) <= MOST_IN_LIST:
@@ -110,7 +101,6 @@ def among(column: sa.ColumnElement[V], names: Collection[V]) -> sa.ColumnElement
 
 
 def in_lists(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield *values* in parts that one ``IN`` takes."""
     return (values[start : start + MOST_IN_LIST] for start in range(0, len(values), MOST_IN_LIST))
 
 
@@ -127,10 +117,6 @@ def pair_in(
     *,
     dialect: str,
 ) -> sa.ColumnElement[bool]:
-    """Return the condition that both columns together are one of *keys*.
-
-    SQL Server compares no pairs: there, the second column is compared for each value of the first.
-    """
     if dialect != "mssql":
         return sa.tuple_(first, second).in_(sorted(keys))
     of_first = defaultdict[int, list[int]](list)

@@ -44,7 +44,6 @@ class ReplicaLag:
 
         Raises:
             StoreError: It is no PostgreSQL primary, no replica is connected, or a right is missing.
-            StoreUnavailable: The database cannot be reached.
         """
         if self._engine.dialect.name != "postgresql":
             raise StoreError("only PostgreSQL reports how far its replicas are behind")

@@ -23,12 +23,8 @@ _CHANGED: Final = "migrator_session_changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a session waits."""
-
     lock: timedelta = timedelta(seconds=5)
-    """For a row or a table that another session has locked. MariaDB and MySQL count whole seconds:
-    less than one means no wait on MariaDB, and one second on MySQL.
-    """
+    """MariaDB and MySQL count whole seconds: less is no wait on MariaDB, and 1 s on MySQL."""
     statement: timedelta = timedelta(seconds=60)
     idle: timedelta = timedelta(seconds=15)
     """A transaction without statements: a stopped process must not keep its locks."""
@@ -52,7 +48,7 @@ def changed(connection: sa.Connection) -> Any:
 
 @contextmanager
 def as_of_statement(connection: sa.Connection) -> Iterator[None]:
-    """Turn errors of the driver, called without SQLAlchemy, into what a statement raises."""
+    """Turn errors of the driver, called directly, into what a statement raises."""
     base = connection.dialect.loaded_dbapi.Error
     try:
         yield

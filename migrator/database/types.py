@@ -39,8 +39,6 @@ KEY_CHARS: Final = 255
 
 
 class LongText(TypeDecorator[str]):
-    """Text of any length; MySQL's ``TEXT`` ends at 64 KiB."""
-
     impl = sa.Text
     cache_ok = True
 
@@ -56,8 +54,6 @@ class LongText(TypeDecorator[str]):
 
 
 class KeyText(TypeDecorator[str]):
-    """Indexed text; most databases need its longest length."""
-
     impl = sa.Text
     cache_ok = True
 
@@ -96,7 +92,7 @@ class AsciiText(TypeDecorator[str]):
 
 
 class Line(LongText):
-    """Text of a row that is compared and grouped by, which Oracle cannot do with a CLOB."""
+    """Text that is compared and grouped by, which Oracle cannot do with a CLOB."""
 
     cache_ok = True
 
@@ -107,8 +103,6 @@ class Line(LongText):
 
 
 class LongBytes(TypeDecorator[bytes]):
-    """Bytes of any length; MySQL's ``BLOB`` ends at 64 KiB."""
-
     impl = sa.LargeBinary
     cache_ok = True
 
@@ -141,7 +135,6 @@ def _varchar2(chars: int) -> TypeEngine[Any]:
 
 
 def _date_time(dialect: str, *, with_zone: bool) -> TypeEngine[Any]:
-    """To the microsecond; with a zone where the dialect has such a type."""
     if dialect == "mysql":
         from sqlalchemy.dialects.mysql import DATETIME
 
@@ -164,12 +157,10 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware UTC datetime; ISO text on SQLite, which has no such type.
+    """An aware UTC datetime; ISO text on SQLite, without a zone on other servers than PostgreSQL.
 
-    MariaDB, MySQL, SQL Server and Oracle store it without a zone. ``with_zone=False`` is for legacy
-    columns with implicit UTC.
-
-    *fraction_digits* is what a legacy column keeps of a second; nothing is rounded here.
+    ``with_zone=False``: a legacy column of PostgreSQL with implicit UTC. *fraction_digits* is what
+    a legacy column keeps of a second; nothing is rounded here.
     """
 
     impl = sa.DateTime
@@ -241,8 +232,6 @@ class ColumnTime(TypeDecorator[datetime]):
 
 
 class HashedBody(TypeDecorator[str]):
-    """The hex SHA-256 of a body, computed while it is read; NULL counts as empty."""
-
     impl = sa.LargeBinary
     cache_ok = True
 
@@ -251,10 +240,7 @@ class HashedBody(TypeDecorator[str]):
 
 
 def rounded_up(moment: datetime, step: timedelta) -> datetime:
-    """Round *moment* up to a whole number of *step* within its second.
-
-    At the end of the calendar, round down.
-    """
+    """Round *moment* up to a whole number of *step*; down at the end of the calendar."""
     past = timedelta(microseconds=moment.microsecond) % step
     try:
         return moment + (step - past) if past else moment
@@ -296,10 +282,7 @@ spelled(
 
 
 class byte_length(FunctionElement[int]):
-    """Bytes of a text or blob, 0 for NULL; where possible without reading it.
-
-    Of text, as the database stores it: SQL Server, and Oracle in a CLOB, take two per character.
-    """
+    """0 for NULL; two per character of text on SQL Server, and of a CLOB on Oracle."""
 
     type = sa.Integer()
     inherit_cache = True
@@ -323,15 +306,9 @@ def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: An
 
 
 SHOWN_TEXT: Final = "migrator_shown_text"
-"""SQLite only: the function (bytes) -> text."""
 
 
 class shown_text(FunctionElement[str]):
-    """A text in readable form, whatever bytes the database has in it.
-
-    Bytes that are not text are escaped; only SQLite, and PostgreSQL with SQL_ASCII, store any.
-    """
-
     type = sa.Text()
     inherit_cache = True
 
@@ -393,8 +370,6 @@ spelled(
 
 
 class exactly(FunctionElement[str]):
-    """A text compared letter by letter, whatever the collation of a legacy column."""
-
     type = sa.Text()
     inherit_cache = True
 
@@ -408,8 +383,6 @@ spelled(
 
 
 class uuid_as_text(FunctionElement[str]):
-    """A row's or saga's id as text: a GUID in lower case, with hyphens."""
-
     type = sa.String()
     inherit_cache = True
 
@@ -426,12 +399,9 @@ spelled(
 # ── GUIDs in columns of sixteen bytes ─────────────────────────────────────────────────────────────
 
 GUID_TEXT: Final = "migrator_guid_text"
-"""SQLite only: the function (bytes) -> text."""
 GUID_BYTES: Final = "migrator_guid_bytes"
-"""SQLite only: the function (text) -> bytes."""
 _SIZE: Final = 16
 _HEX_OF_TEXT: Final = ((7, 2), (5, 2), (3, 2), (1, 2), (12, 2), (10, 2), (17, 2), (15, 2))
-"""Where the hex digits of bytes 0 to 7 are in the text, each as start and length."""
 _REST_OF_TEXT: Final = ((20, 4), (25, 12))
 _TEXT_OF_HEX: Final = (
     ((7, 2), (5, 2), (3, 2), (1, 2)),
@@ -440,12 +410,10 @@ _TEXT_OF_HEX: Final = (
     ((17, 4),),
     ((21, 12),),
 )
-"""Where the digits of the text's five groups are in the hex of the bytes."""
+"""Each digit as start and length, as in ``_HEX_OF_TEXT``."""
 
 
 class GuidBytes(TypeDecorator[str]):
-    """A GUID as text in Python, and as sixteen bytes in the database."""
-
     impl = sa.LargeBinary
     cache_ok = True
 
@@ -483,14 +451,12 @@ def guid_bytes(value: str | None) -> bytes | None:
 
 
 class guid_as_text(FunctionElement[str]):
-    """The text of a GUID in a column of bytes, computed by the database; NULL stays NULL."""
-
     type = sa.Text()
     inherit_cache = True
 
 
 class guid_as_bytes(FunctionElement[bytes]):
-    """The bytes of a GUID in a column of text, computed by the database; NULL stays NULL."""
+    """As ``guid_as_text``, the database computes it, and NULL stays NULL."""
 
     type = sa.LargeBinary()
     inherit_cache = True

@@ -1,4 +1,4 @@
-"""Checks of the broker itself: version, rights, alarms, room, policies, a timeout manager's queues.
+"""Checks of the broker: version, rights, alarms, disk, policies, queues of a timeout manager.
 
 Sources: reference ``native-delays.md`` section 6, ``timeout-manager.md`` sections 2, 7, 10 and 12;
 design sections 5.2, 8 and 10 (measured).
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T", str, tuple[str, str])
 
 OLDEST: Final = (3, 10)
-"""At-least-once dead-lettering of quorum queues, and messages that expire in them, came with it."""
+"""The first with at-least-once dead-lettering and message expiry in quorum queues."""
 FLAGS: Final = ("quorum_queue", "stream_queue")
 OVERHEAD_BYTES: Final = 500
-"""Per message: routing key, properties, what the queue itself writes."""
+"""Per message: routing key, properties, and what the queue itself writes."""
 FACTOR: Final = 2
 """A message is written to staging and to its level; old segments are freed late."""
 HARMFUL: Final = frozenset(
@@ -61,9 +61,9 @@ HARMFUL: Final = frozenset(
 )
 _LIMIT: Final = "delivery-limit"
 _HIGH_LIMIT: Final = 100_000
-"""What our own queues and the endpoints ask for."""
+"""The limit that migrator's queues and the endpoints set."""
 _LOW_LIMIT: Final = 1000
-"""Connections lost in the life of a message; endpoints themselves ask for 100 000."""
+"""Connections lost in the life of a message; endpoints themselves set 100 000."""
 _NAMED: Final = 3
 """Destinations named in a refusal; more are counted."""
 _USER: Final = "broker user"
@@ -72,9 +72,9 @@ _OLD_WAY: Final = "use --delays v1 --mode direct"
 
 
 def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
-    """Is the broker holding all publishers back?
+    """Does the broker block publishers?
 
-    Warn of memory and disk alarms: nothing can be published while one is in force.
+    Warn of memory and disk alarms: the broker accepts no message while one is in force.
     """
     alarms = context.broker.alarms()
     for alarm in alarms:
@@ -88,7 +88,7 @@ def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
 
 
 def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
-    """Can the broker be reached, and does it let us in? Two different findings.
+    """Can the broker be reached, and does it accept the user? Two different findings.
 
     Connect as the daemon will.
     """
@@ -119,7 +119,7 @@ _UNPROTECTED: Final = {
 
 
 def encryption(context: Context) -> Iterator[Finding]:
-    """Can others on the network read passwords and timeouts, or take a server's place?
+    """Can others on the network read passwords and timeouts, or impersonate a server?
 
     Warn of connections to other machines without TLS, or whose certificate is not verified.
     """
@@ -136,13 +136,13 @@ def encryption(context: Context) -> Iterator[Finding]:
 
 
 def broker_rights(context: Context) -> Iterator[Finding]:
-    """May we make the queues that staging and retries need, and bind destinations to the delays?
+    """May the user declare the queues for staging and retries, and bind destinations to the delays?
 
-    Refuse a user who may not make our own queues, or may bind none of the destinations; warn of
-    single destinations that may not be bound: their rows wait.
+    Refuse a user that may not declare migrator's queues, or may bind none of the destinations; warn
+    of single destinations that may not be bound: their rows wait.
 
-    Asked of the broker, making and binding none. Without the rights to its own queues a daemon
-    would claim rows and then begin again and again.
+    The broker is asked without declaring or binding anything. Without the rights to its own queues,
+    a daemon would claim rows and then restart again and again.
     """
     if context.mode is not None:
         yield from _staging(context, context.mode)
@@ -166,9 +166,10 @@ def _staging(context: Context, mode: Mode) -> Iterator[Finding]:
 
 
 def stray_messages(context: Context) -> Iterator[Finding]:
-    """Were there messages in migrator's own queues that are not its own?
+    """Were there foreign messages in migrator's own queues?
 
-    Warn of what the poison queue keeps: it was moved there, and somebody has to look at it.
+    Warn of messages in the poison queue: they were moved there, and an operator has to inspect
+    them.
     """
     name = context.poison_queue
     if not name:
@@ -229,10 +230,10 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
     """Can this broker do what was chosen?
 
     Refuse a broker that is too old, or whose feature flags are off, for what was chosen; warn of
-    one with known bugs that concern delay levels, or that upstream does not support any more.
+    one with known bugs that concern delay levels, or without upstream support.
 
-    Version 2 of the delays, and staging whatever the version, need quorum queues with
-    at-least-once dead-lettering; retries need quorum queues in which messages expire.
+    Version 2 of the delays, and staging with either version, need quorum queues with at-least-once
+    dead-lettering. Retries need quorum queues in which messages expire.
     """
     needs = [f"delays {context.delays}"] if context.delays is DelaysVersion.V2 else []
     needs += [f"mode {context.mode}"] if context.mode is Mode.STAGED else []
@@ -281,9 +282,9 @@ def _known_of(subject: str, release: Release) -> Iterator[Finding]:
 
 
 def capacity(context: Context) -> Iterator[Finding]:
-    """Has the broker room for what will wait in it?
+    """Has the broker enough disk space for the messages?
 
-    Compare a cautious estimate of the bytes on disk with what the fullest node has left.
+    Compare a cautious estimate of the bytes on disk with the free space of the fullest node.
     """
     previews = context.previews_of(*MOVING)
     if previews is None:
@@ -323,13 +324,13 @@ def _mib(count: int) -> str:
 def policies(context: DelaysContext) -> Iterator[Finding]:
     """Does a policy change what the queues must do?
 
-    Refuse what changes expiry, limits or dead-lettering of levels or our own queues.
+    Refuse policies that change expiry, limits or dead-lettering of levels or migrator's queues.
 
-    A policy beats a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
-    messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly.
-    One that is as high as ours does no harm, and takes the place of RabbitMQ 4's own limit of 20.
-    An alternate exchange takes what an exchange cannot route: the broker confirms such a message,
-    and it is in somebody's queue instead of being returned.
+    A policy overrides a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
+    messages in a level, and a delivery limit on ``.*`` dead-letters staged messages singly. A limit
+    as high as migrator's is harmless, and replaces RabbitMQ 4's own limit of 20. An alternate
+    exchange takes what an exchange cannot route: the broker confirms such a message, and it arrives
+    in another queue instead of being returned.
     """
     levels = (
         []
@@ -361,7 +362,6 @@ def policies(context: DelaysContext) -> Iterator[Finding]:
 
 
 def _grouped(pairs: Iterable[tuple[T, str]]) -> Sequence[tuple[T, Sequence[str]]]:
-    """Return the names that belong to each key, both in order."""
     found: defaultdict[T, list[str]] = defaultdict(list)
     for key, name in sorted(pairs):
         found[key].append(name)
@@ -379,7 +379,7 @@ def _harmful_keys(policy: PolicyRule) -> Set[str]:
 
 
 def satellite_queues(context: Context) -> Iterator[Finding]:
-    """Are the queues there that a timeout manager works on, and does nobody else work on them?
+    """Do the queues of a timeout manager exist, and does no other consumer work on them?
 
     Refuse queues that are missing; warn of a timeout manager that still runs.
     """
@@ -394,7 +394,7 @@ def satellite_queues(context: Context) -> Iterator[Finding]:
 
 
 def _near_due_queues(context: Context) -> Sequence[str]:
-    """Return the input queues of endpoints of which we only send what is nearly due."""
+    """Return the input queues of endpoints for which migrator sends only rows that are due soon."""
     if not context.sends_near_due:
         return ()
     migrated = [name for name in context.names if context.mode_of(name) == MIGRATE]
@@ -439,7 +439,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
 
 
 def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
-    """Return whether anybody else consumes the queue; None: it does not exist."""
+    """Return whether the queue has other consumers; None: it does not exist."""
     if queue is None:
         return None
     if queue.is_hidden:
@@ -456,7 +456,7 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
 
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
-    """Warn of policies by which a message is dropped once it has come back so often."""
+    """Warn of policies that drop a message after too many redeliveries."""
     try:
         found = broker.policies(names)
     except NotChecked:  # the check of policies says so

@@ -1,7 +1,7 @@
-"""Checks of the native delays: are they complete, does anything hang, and is there a way out?
+"""Checks of the native delays: are they complete, are messages stuck, can messages leave?
 
-A message for a destination that is not bound any more is lost in version 1; version 2 keeps it and
-tries again every three minutes, and from 32 on nothing else passes that level.
+A message for a destination that is not bound any more is lost in version 1. Version 2 keeps it and
+tries again every three minutes. From 32 such messages on, no other message leaves that level.
 Source: reference ``native-delays.md`` section 5 (measured).
 """
 
@@ -39,16 +39,15 @@ _BLAMED: Final = 3
 """Destinations in one remedy."""
 
 Held = Mapping[int, int]
-"""Messages that are held, by level; no zeros."""
+"""Stuck messages by level; no zeros."""
 
 
 def bound_names(context: DelaysContext) -> Iterator[Finding]:
-    """Does one bound name catch the messages of another?
+    """Does one bound name also receive messages for another?
 
     Refuse pairs of bound names of which one is a suffix of the other, unless accepted.
 
-    ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message, whoever
-    sends it.
+    ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get every such message.
     """
     bound = context.broker.bound_names(context.version)
     pairs = suffix_collisions(bound)
@@ -64,9 +63,9 @@ def bound_names(context: DelaysContext) -> Iterator[Finding]:
 
 
 def delay_entities(context: DelaysContext) -> Iterator[Finding]:
-    """Are the native delays there, with the arguments they must have? They are never made unasked.
+    """Do the native delays exist, with the arguments they must have? Migrator creates none unasked.
 
-    Refuse when anything is missing or different.
+    Refuse when an entity is missing or different.
     """
     if context.delays is None:
         yield NOT_NEEDED
@@ -94,9 +93,10 @@ def delay_entities(context: DelaysContext) -> Iterator[Finding]:
 def level_leaders(context: DelaysContext) -> Iterator[Finding]:
     """Does each level have a leader, and do all of its members run?
 
-    Refuse levels without a leader: nothing enters or leaves them. Warn of members that do not run.
+    Refuse levels without a leader: no message enters or leaves them. Warn of members that do not
+    run.
 
-    A level whose leader is just being elected gets a second look.
+    A level without a leader is checked a second time, after an election may have ended.
     """
     if context.delays is None:
         yield NOT_NEEDED
@@ -124,7 +124,7 @@ def level_leaders(context: DelaysContext) -> Iterator[Finding]:
 
 
 def _restart(queues: Sequence[QueueMembers]) -> str:
-    """Return what starts the processes of *queues*, all of them on the same nodes."""
+    """Return the command that restarts *queues*, all of them on the same nodes."""
     where = ", ".join(queues[0].offline or queues[0].members)
     processes = ", ".join(queue.process for queue in queues)
     return (
@@ -144,11 +144,11 @@ def _leaders(version: DelaysVersion, found: Sequence[QueueMembers]) -> str:
 
 
 def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
-    """Do messages hang in a level because their target is missing?
+    """Are messages stuck in a level because their destination is missing?
 
-    Warn of messages that are not passed on, above all where they may block a level.
+    Warn of expired messages that have not left, above all where they may block a level.
 
-    One look cannot tell them from messages that are just being passed on, so it never refuses.
+    One sample cannot distinguish them from messages that are just leaving, so it never refuses.
     """
     if context.delays is None:
         yield NOT_NEEDED
@@ -168,11 +168,11 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
 
 
 def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
-    """Do messages stay held in a level, so that it stands still?
+    """Do expired messages stay in a level, so that it is frozen?
 
-    Refuse levels in which messages stay held; name the destinations that are to blame.
+    Refuse levels in which expired messages stay; name the destinations that cause it.
 
-    Looks for ``watch_s``; nobody waits when nothing is held at first.
+    Takes ``watch_s``, unless the first sample finds no such message.
     """
     samples = _samples(context)
     stayed = {
@@ -208,7 +208,6 @@ def _stayed(count: int, span_s: float) -> str:
 
 
 def _remedy(context: DelaysContext) -> str:
-    """Return what mends the destinations to blame, or how to find them."""
     try:
         fixes = _fixes(context)
     except MigratorError:  # ways-out says what could not be asked
@@ -234,9 +233,9 @@ def _fixes(context: DelaysContext) -> Sequence[str]:
 
 
 def ways_out(context: DelaysContext) -> Iterator[Finding]:
-    """Does every message that waits in the delays find its way out?
+    """Can every message in the delays reach its destination?
 
-    Refuse destinations of handed-over timeouts that nothing leads to; warn of other dead ends.
+    Refuse destinations of handed-over timeouts that no binding leads to; warn of other dead ends.
     """
     return ways_of(context, context.hand_overs)
 
@@ -244,7 +243,7 @@ def ways_out(context: DelaysContext) -> Iterator[Finding]:
 def ways_of(
     context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
 ) -> Iterator[Finding]:
-    """Look at the ways to what is bound, and to what *hand_overs* knows."""
+    """Check the bindings of all bound names, and of the destinations that *hand_overs* knows."""
     bound = context.broker.bound_names(context.version)
     rows: Mapping[QueueName, HandedOver] = {}
     try:

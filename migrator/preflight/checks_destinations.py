@@ -1,7 +1,7 @@
-"""Checks of where rows would go: destinations, other names that catch them, replies, left rows.
+"""Checks of where rows would go: destinations, names that also receive them, replies, unsent rows.
 
-A message for an unbound destination is lost in version 1, and in version 2 it freezes a level
-for everyone once there are 32 of them. Source: reference ``native-delays.md`` section 5.
+A message for an unbound destination is lost in version 1. In version 2, 32 such messages freeze a
+level for all senders. Source: reference ``native-delays.md`` section 5.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _NAMED: Final = 5
 _PARKED_NAMED: Final = 20
 _REPLY_QUEUES_NAMED: Final = 20
-"""Queues that get a finding each; of the others their number is told."""
+"""Queues with their own finding; the others are counted."""
 _REPLY_REMEDY: Final = (
     "a reply would fail, and the receiver would retry the message: create the queue and its "
     "exchange, and keep them until these rows have arrived; for rows of version 5 without an "
@@ -49,13 +49,14 @@ _REPLY_REMEDY: Final = (
 
 
 def destinations(context: Context) -> Iterator[Finding]:
-    """Would messages find their way out of the delays again?
+    """Would messages reach their destinations?
 
-    Look at each destination's queue and, for rows that enter the delays, at its binding.
+    Check each destination's queue and, for rows that enter the delays, its binding.
 
-    Rows for what cannot be reached are parked. Refused is an endpoint none of whose
-    destinations exists, but for those held, which a run has seen missing beside others: that is
-    the wrong virtual host. Rows of dispatched endpoints, which are sent when due, wait as well.
+    Rows for an unreachable destination are parked. An endpoint is refused if none of its
+    destinations exists: that is the wrong virtual host. Parked destinations, which a run has seen
+    missing beside others, do not count. Rows of dispatched endpoints, which are sent when due, wait
+    as well.
     """
     moved, dispatched = context.previews_of(*MOVING), context.previews_of(DISPATCH)
     if moved is None or dispatched is None:
@@ -91,7 +92,6 @@ def destinations(context: Context) -> Iterator[Finding]:
 
 
 def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
-    """Return text and remedy for an endpoint none of whose destinations exists."""
     return (
         f"virtual host {vhost!r} has a queue for none of its destinations: {listed(names, _NAMED)}",
         "does broker.url name the receivers' broker and virtual host? If so, create the queues by "
@@ -141,7 +141,7 @@ def _delayed(
 
 
 def _bound(context: Context) -> tuple[frozenset[QueueName], str]:
-    """Return the bound names, and why they are not known; empty: they are."""
+    """Return the bound names, and why they are unknown; empty: they are known."""
     try:
         return context.broker.bound_names(context.version), ""
     except NotChecked as exc:
@@ -149,13 +149,13 @@ def _bound(context: Context) -> tuple[frozenset[QueueName], str]:
 
 
 def reply_queues(context: Context) -> Iterator[Finding]:
-    """Could receivers reply to the rows that are to leave?
+    """Could receivers reply to the messages of these rows?
 
-    Look whether the queues exist that replies would go to; warn of those that do not.
+    Check that the queues exist that replies would go to; warn of missing ones.
 
-    A reply to a queue that is gone is refused with 404, which closes the channel that the receiver
-    publishes on: other messages in hand are tried again. Measured with transport 11, where the
-    header of a callback queue of version 5 wins over the usual reply address.
+    A reply to a missing queue is refused with 404, which closes the receiver's publishing channel:
+    its other messages in progress are retried. Measured with transport 11, where the header of a
+    callback queue of version 5 wins over the usual reply address.
     """
     if context.previews is None:
         yield not_checked("replies", "the rows were not looked at")
@@ -185,10 +185,10 @@ def reply_queues(context: Context) -> Iterator[Finding]:
 
 
 def suffix_collisions(context: Context) -> Iterator[Finding]:
-    """Would a message reach a second queue, too?
+    """Would a message also reach a second queue?
 
-    Warn of destinations whose messages another bound name would catch: their rows wait, unless
-    that is accepted.
+    Warn of destinations whose messages another bound name would also receive: their rows wait,
+    unless that is accepted.
 
     ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message.
     """
@@ -208,7 +208,7 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
 
 
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
-    """Warn of those of *ours* whose messages another bound name would catch."""
+    """Warn of those of *ours* whose messages another bound name would also receive."""
     bound, gap = _bound(context)
     if gap:
         yield not_checked("names bound by others", f"not known: {gap}")
@@ -227,7 +227,7 @@ def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[F
 def parked_destinations(context: Context) -> Iterator[Finding]:
     """Do rows wait for destinations that an earlier run could not reach?
 
-    Warn of them, with the reason. A run tries them again, and they go on when it has gone.
+    Warn of them, with the reason. A run tries them again, and sends their rows when they work.
     """
     remedies = {str(reason): reason.remedy for reason in Reason}
     for each in context.parked[:_PARKED_NAMED]:
@@ -246,11 +246,11 @@ def parked_destinations(context: Context) -> Iterator[Finding]:
 def full_queues(context: Context) -> Iterator[Finding]:
     """Does a destination's queue reject messages when it is full?
 
-    Name each such queue with how full it is; warn if it is full, or has less room than there are
-    rows for it.
+    Name each such queue with its depth; warn if it is full, or has less room than there are rows
+    for it.
 
-    A message whose delay is over stays in its level until the queue has room, and from 32 on the
-    level stands still for every endpoint. While a queue is full, its rows wait in the store.
+    A message whose delay is over stays in its level until the queue has room. With 32 of them, the
+    level stands still for all senders. While a queue is full, its rows wait in the store.
     """
     previews = context.previews_of(*MOVING)
     if previews is None:
@@ -278,7 +278,7 @@ def full_queues(context: Context) -> Iterator[Finding]:
 def exchange_types(context: Context) -> Iterator[Finding]:
     """Does the exchange of each destination's name lead to its queue?
 
-    Warn of exchanges that are no fanout: rows for them wait.
+    Warn of exchanges that are not fanout: rows for them wait.
     """
     previews = context.previews_of(*MOVING)
     if context.delays is None:
@@ -297,12 +297,12 @@ def exchange_types(context: Context) -> Iterator[Finding]:
 
 
 def unattended_rows(context: Context) -> Iterator[Finding]:
-    """Are there rows that nobody will send?
+    """Are there rows that no process will send?
 
     Warn when rows are left to a timeout manager that does not run; they stay, none is lost.
 
-    With a cutoff, rows that are overdue or nearly due are left to the timeout manager. If none
-    runs, they would lie there for ever, unless our dispatcher sends them.
+    With a cutoff, the timeout manager sends rows that are overdue or due soon. Without one they
+    would stay for ever, unless migrator's dispatcher sends them.
     """
     previews = context.previews_of(MIGRATE)
     if context.sends_near_due or (previews is not None and not previews):
@@ -345,9 +345,7 @@ def timeout_manager(
 ) -> tuple[QueueName, bool | None]:
     """Return the queue by which the timeout manager of *endpoint* sends, and whether it runs.
 
-    None: we may not look.
-
-    *input_queues* are those of the endpoints in the settings, by name.
+    None: a right is missing. *input_queues* are those of the endpoints in the settings, by name.
     """
     # an endpoint that was merely discovered shows its dots as underscores
     known = input_queues.get(endpoint)

@@ -42,7 +42,7 @@ SKEW_REFUSED: Final = timedelta(minutes=1)
 STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
 _NONE_READ: Final = not_checked("store", "no table of the endpoints could be read")
 UNREADABLE: Final = "legacy-table"
-"""The check of what is found unreadable by no check."""
+"""The name of what ``unreadable`` returns, which is no check."""
 _RIGHTS_REMEDY: Final = "let `migrator db grants` print what the user needs"
 _KEPT_REMEDY: Final = "a claim moves a row, so the table has to let it go; nothing was changed"
 _FINISH: Final = "finish that run, or abort it with the vendor's tool"
@@ -51,9 +51,9 @@ _FINISH: Final = "finish that run, or abort it with the vendor's tool"
 def clock_skew(context: Context) -> Iterator[Finding]:
     """Do this machine and the database agree on the time?
 
-    Warn when the two clocks are two seconds apart or more; refuse above a minute.
+    Warn when the two clocks differ by two seconds or more; refuse above a minute.
 
-    Delays are computed from the database's clock; this machine's is only what people compare with.
+    Delays follow the database's clock; people compare them with this machine's.
     """
     skew = context.clock.now() - context.wall_clock()
     seconds = skew.total_seconds()
@@ -69,7 +69,7 @@ def clock_skew(context: Context) -> Iterator[Finding]:
 
 
 def due_times(context: Context) -> Iterator[Finding]:
-    """Are due times read in the zone they were written in? Else rows go out hours early or late.
+    """Are due times read in the zone they were written in? If not, rows go out hours early or late.
 
     Compare a sample of each endpoint's due column with the rows' own headers.
     """
@@ -81,7 +81,6 @@ def due_times(context: Context) -> Iterator[Finding]:
 def due_times_of(
     store: Store, endpoints: Sequence[StoreEndpoint], clock: Clock, rules: DueTimeRules
 ) -> Iterator[Finding]:
-    """Compare a sample of the due column of *endpoints* with the rows' own headers."""
     for endpoint in endpoints:
         try:
             reading = read_due_times(store, endpoint, clock, rules)
@@ -111,7 +110,7 @@ def _readable(context: Context) -> Sequence[StoreEndpoint]:
 
 
 def unreadable(endpoint: StoreEndpoint, why: StoreError) -> Finding:
-    """Return that the table of *endpoint* cannot be read now; a check gives it its own name."""
+    """Return the finding that the table of *endpoint* cannot be read now."""
     remedy = (
         "find the transaction that keeps the table, and end it"
         if isinstance(why, StoreLocked)
@@ -124,7 +123,7 @@ def unreadable(endpoint: StoreEndpoint, why: StoreError) -> Finding:
 def endpoints(context: Context) -> Iterator[Finding]:
     """Does the store have the endpoints that were named, or any at all?
 
-    Look for each endpoint; without names, for any.
+    Look up each endpoint; without names, any.
     """
     known = ", ".join(endpoint.name for endpoint in context.store.endpoints())
     unknown = [name for name in context.endpoint_names if not _has(context.store, name)]
@@ -162,12 +161,12 @@ def _why_unknown(store: Store, name: str) -> str:
 
 
 def ledger(context: Context) -> Iterator[Finding]:
-    """Is there a ledger of the version we need, and was it made in this database?
+    """Is there a ledger of the version this program needs, created in this database?
 
     Refuse a ledger that is missing, of another version, or copied from another database.
 
-    Also one with batches that only a run into other delays can settle. Warn of a database that
-    may forget what it has committed, by itself or by a failover.
+    Warn of batches that only a run into other delays can finish, and of a database that may lose
+    committed transactions, by its settings or by a failover.
     """
     try:
         text = context.ledger.verify()
@@ -216,7 +215,7 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
 
 
 def legacy_table(context: Context) -> Iterator[Finding]:
-    """Can the legacy tables be worked with as they are? A missing index makes each claim slow.
+    """Can the legacy tables be used as they are? A missing index makes each claim slow.
 
     Warn of missing indexes, unsure names of endpoints, rows of no endpoint and unclaimable ones.
     """
@@ -236,7 +235,7 @@ def legacy_table(context: Context) -> Iterator[Finding]:
 
 
 def rights(context: Context) -> Iterator[Finding]:
-    """May we do with the rows what claiming needs? Proved by doing it, and rolling back.
+    """Does the user have the rights that claiming needs? Proved by doing it, and rolling back.
 
     Claim one row of each endpoint and roll back.
     """
@@ -258,7 +257,7 @@ def rights(context: Context) -> Iterator[Finding]:
 
 
 def row_contents(context: Context) -> Iterator[Finding]:
-    """Can each row be sent as it is, and to the address that it has?
+    """Can each row be sent as it is, to its own address?
 
     Warn of rows that would go to quarantine, with the reason, and of rows that name a machine.
     """
@@ -300,7 +299,7 @@ def _of_machines(preview: EndpointPreview) -> Iterator[Finding]:
 
 
 def store_reachable(context: Context) -> Iterator[Finding]:
-    """Can the legacy database be reached, and does it let us in? Two different findings.
+    """Can the legacy database be reached, and does it accept the user? Two different findings.
 
     Connect, and list the tables.
     """
@@ -319,7 +318,7 @@ def store_reachable(context: Context) -> Iterator[Finding]:
 
 
 def vendor_run(context: Context) -> Iterator[Finding]:
-    """Is the vendor's migration tool half-way through? Two tools at the same rows lose some.
+    """Is the vendor's migration tool half-way through? Two tools that move the same rows lose some.
 
     Refuse while the vendor's tool has rows hidden in the store or messages in its queue.
     """

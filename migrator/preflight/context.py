@@ -1,9 +1,8 @@
-"""What a check is given and what it finds: the two values that all checks have in common.
+"""What a check is given and what it returns: the values that all checks share.
 
-A finding is fine, worth knowing, refused or not checked, never a guess: what could not be asked is
-``NOT_CHECKED``, which is something else than fine. Of checks that are made again and again, a
-refusal stands until its check has looked at everything it looked at when it refused, and refuses
-no more.
+A finding is ok, a warning, refused or not checked, never a guess. An unanswered question is
+``NOT_CHECKED``, which does not mean ok. A refusal of a repeated check stands until the check has
+inspected the same subjects again, and refuses none.
 """
 
 from __future__ import annotations
@@ -39,19 +38,17 @@ MOVING: Final = (MIGRATE, FORWARD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Satellites:
-    """The queues of one endpoint whose timeout manager we are to be."""
+    """The queues of one endpoint whose timeout manager migrator is to be."""
 
     endpoint: str
     queue: str
     """Its input queue; the satellites are named after it."""
     error_queue: str
     retry_queues: Sequence[str]
-    """Ours, whether they exist already or not; may be empty."""
+    """Migrator's, whether they exist already or not."""
 
 
 class Protection(Enum):
-    """How a connection to another machine is protected."""
-
     NONE = auto()
     ENCRYPTED = auto()
     """The certificate is not verified."""
@@ -72,7 +69,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaysContext:
-    """Everything that checks of the native delays may ask; no store is needed."""
+    """The input of checks of the native delays; no store is needed."""
 
     broker: BrokerFacts
     version: DelaysVersion
@@ -82,12 +79,12 @@ class DelaysContext:
     hand_overs: SqlHandOvers | None = None
     """None: no store is configured."""
     watch_s: float = 0.0
-    """How long a level that holds messages is looked at; 0: two looks, one after the other."""
+    """How long a level with stuck messages is watched; 0: two samples, one after the other."""
     wait: Callable[[float], None] = lambda _s: None
 
     @property
     def delays(self) -> DelaysVersion | None:
-        """The generation that messages are to enter; None: none enters any."""
+        """The version that messages are to enter; None: none enters any."""
         return self.version
 
     @property
@@ -97,114 +94,99 @@ class DelaysContext:
 
     @property
     def retry_queues(self) -> Sequence[str]:
-        """Our retry queues for all satellites; may be empty."""
         return ()
 
     @property
     def our_queues(self) -> Sequence[str]:
-        """Queues of ours that are needed; may be empty."""
         return ()
 
     @property
     def our_exchanges(self) -> Sequence[str]:
-        """Exchanges of ours that are needed; may be empty."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(DelaysContext):
-    """Everything checks may ask."""
-
     store: Store
     ledger: LedgerFacts
     clock: Clock
-    """The database's."""
     endpoint_names: Sequence[str]
-    """As the operator named them; empty: all the store has."""
+    """As the operator named them; empty: all that the store has."""
     previews: Sequence[EndpointPreview] | None
-    """None: rows were not looked at, so what depends on them is not checked."""
+    """None: rows were not read, so what depends on them is not checked."""
     chosen_mode: Mode
     """How batches are handed over, if any is."""
     cutoff: timedelta
     may_bind: bool
     """False: all endpoints support native delays and bind themselves."""
     own_queues: Sequence[str]
-    """Our staging and receipts queues, whether they exist already or not."""
+    """Migrator's staging and receipts queues, whether they exist already or not."""
     own_exchanges: Sequence[str]
-    """Our exchanges before the levels, whether they exist already or not."""
+    """Migrator's exchanges before the levels, whether they exist already or not."""
     modes: Mapping[str, str]
-    """What is done for each configured endpoint: MIGRATE, DISPATCH or FORWARD."""
+    """MIGRATE, DISPATCH or FORWARD for each configured endpoint."""
     queues: Mapping[str, str]
     """The input queue of each configured endpoint."""
     satellites: Sequence[Satellites]
     """Of the chosen endpoints in mode dispatch or forward."""
     sends_near_due: bool
-    """Our dispatcher sends the rows that are too near to be moved."""
+    """Migrator's dispatcher sends the rows that are due too soon to be moved."""
     poison_queue: str = ""
-    """Keeps what was in our queues and is not ours; empty: without a ledger it has no name."""
+    """For foreign messages in migrator's queues; empty: without a ledger it has no name."""
     due_times: DueTimeRules = field(default_factory=DueTimeRules)
     vhost: str = "/"
     unreadable: Collection[str] = ()
-    """Endpoints whose rows could not be read just now: a refusal says why, so others need not."""
+    """Endpoints whose rows could not be read; one refusal says why, so other checks skip them."""
     held: Collection[QueueName] = ()
-    """Destinations that an earlier run could not reach, and whose rows it left in the store."""
+    """Destinations that an earlier run could not reach, and whose rows are parked."""
     parked: Sequence[HeldDestination] = ()
-    """The same, with why."""
     connections: Sequence[Connected] = ()
-    """The servers on other machines."""
     other_commits: Sequence[BatchElsewhere] = ()
-    """Batches of ended processes that only a run into other delays can settle."""
+    """Batches of ended processes that only a run into other delays can finish."""
 
     def mode_of(self, endpoint: str) -> str:
-        """Return what is done for *endpoint*."""
         return self.modes.get(endpoint, MIGRATE)
 
     @property
     def names(self) -> Sequence[str]:
-        """The endpoints that are meant; empty when nobody can tell."""
+        """The chosen endpoints; empty when they are unknown."""
         if self.endpoint_names or self.previews is None:
             return self.endpoint_names
         return [preview.endpoint for preview in self.previews]
 
     @property
     def delays(self) -> DelaysVersion | None:
-        """The generation that messages are to enter; None: every endpoint is in mode dispatch."""
         moving = not self.names or any(self.mode_of(n) in MOVING for n in self.names)
         return self.version if moving else None
 
     @property
     def mode(self) -> Mode | None:
-        """How batches are handed over; None: no row is to be moved."""
         return None if self.delays is None else self.chosen_mode
 
     @property
     def retry_queues(self) -> Sequence[str]:
-        """Our retry queues for all satellites; may be empty."""
         return [name for each in self.satellites for name in each.retry_queues]
 
     @property
     def our_queues(self) -> Sequence[str]:
-        """Queues of ours that are needed; may be empty."""
         staging = () if self.delays is None else self.own_queues
         return [*staging, *self.retry_queues]
 
     @property
     def our_exchanges(self) -> Sequence[str]:
-        """Exchanges of ours that are needed; may be empty."""
         if self.delays is None:
             return ()
         # a lane's staging exchange has the name of its queue
         return [*self.own_exchanges, *self.own_queues]
 
     def previews_of(self, *modes: str) -> Sequence[EndpointPreview] | None:
-        """Return the previews of endpoints in one of *modes*; None: rows were not looked at."""
+        """Return the previews of endpoints in one of *modes*; None: rows were not read."""
         if self.previews is None:
             return None
         return [p for p in self.previews if self.mode_of(p.endpoint) in modes]
 
 
 def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:
-    """Return how many rows would go to each destination."""
     rows: Counter[QueueName] = Counter()
     for preview in previews:
         rows.update(preview.destinations)
@@ -215,8 +197,6 @@ def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
-
     OK = "ok"
     WARNING = "warning"
     REFUSED = "refused"
@@ -228,28 +208,25 @@ _WORST_FIRST: Final = (Level.REFUSED, Level.WARNING, Level.NOT_CHECKED, Level.OK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing a check looked at."""
-
     check: str = ""
     """Name of the check; public and stable. The registry fills it in."""
     level: Level
     subject: str
-    """What was looked at: a queue, an endpoint, a table …"""
+    """A queue, an endpoint, a table …"""
     text: str
     """What is true now, lower case."""
     remedy: str = ""
-    """What to do about it; empty when there is nothing to do."""
+    """Empty when there is nothing to do."""
     endpoint: str | None = None
-    """The one endpoint that a refusal refuses; None: all of them."""
+    """The one endpoint that a refusal concerns; None: all of them."""
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Return that *subject* is fine."""
     return Finding(level=Level.OK, subject=subject, text=text)
 
 
 def warning(subject: str, text: str, remedy: str = "") -> Finding:
-    """Return what somebody should know of *subject*."""
+    """Return what an operator should know of *subject*."""
     return Finding(level=Level.WARNING, subject=subject, text=text, remedy=remedy)
 
 
@@ -261,12 +238,12 @@ def refused(subject: str, text: str, remedy: str = "", *, endpoint: str | None =
 
 
 def not_checked(subject: str, text: str) -> Finding:
-    """Return why nobody could look at *subject*."""
+    """Return why *subject* could not be checked."""
     return Finding(level=Level.NOT_CHECKED, subject=subject, text=text)
 
 
 def hidden(subject: str, unknown: str) -> Finding:
-    """Return that we may not look at the queue *subject*, so that *unknown* is; and what may."""
+    """Return that the user may not inspect queue *subject*, so that *unknown* is unknown."""
     return not_checked(
         subject,
         f"{unknown}: this user may not look at it; any right on it would do, as `write`, which "
@@ -285,14 +262,12 @@ def verdict(findings: Iterable[Finding]) -> Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One check that refuses."""
-
     check: str
     text: str
-    """What it found, in a line."""
+    """Its finding, in a line."""
     remedy: str
     unseen: frozenset[str]
-    """Subjects it could not look at when it refused."""
+    """Subjects that were not checked when it refused."""
 
 
 def standing(before: Mapping[str, Refusal], findings: Iterable[Finding]) -> Mapping[str, Refusal]:
@@ -329,12 +304,11 @@ def _unseen(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def by_check(findings: Iterable[Finding]) -> Sequence[Finding]:
-    """Return *findings* in the order of their checks' names."""
     return sorted(findings, key=lambda each: each.check)
 
 
 def refusals(findings: Iterable[Finding]) -> Mapping[str | None, Sequence[Finding]]:
-    """Return what refuses, by endpoint; that of None refuses all."""
+    """Return the refusals by endpoint; one of None refuses all."""
     found: defaultdict[str | None, list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.level is Level.REFUSED:
@@ -343,7 +317,7 @@ def refusals(findings: Iterable[Finding]) -> Mapping[str | None, Sequence[Findin
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Stop here when any of *findings* is a refusal.
+    """Raise if any of *findings* is a refusal.
 
     Raises:
         PreflightRefused: Names each refusal with its remedy. Nothing was changed.
@@ -357,7 +331,7 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 
 def refuse_all(findings: Iterable[Finding], endpoints: Collection[str]) -> None:
-    """Stop here when something refuses all *endpoints*, or each of them is refused by itself.
+    """Raise if something refuses all *endpoints*, or each of them is refused by itself.
 
     Raises:
         PreflightRefused: Names each refusal with its remedy. Nothing was changed.

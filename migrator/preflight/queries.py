@@ -1,4 +1,4 @@
-"""What preflight asks the ledger."""
+"""Preflight's queries of the ledger."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from migrator.ledger.version import check_head, head
 from migrator.nservicebus.timeouts import QueueName
 
 _OVERLAP: Final = timedelta(minutes=5)
-"""A hand-over is recorded with the time at which its transaction began, and read once it ended; no
-statement takes longer than a minute."""
+"""A hand-over is recorded with the start of its transaction, and readable after its end; no
+statement takes longer than a minute.
+"""
 
 
 class LedgerFacts:
-    """What checks ask the ledger; ``StoreUnavailable`` when it cannot be asked."""
+    """``StoreUnavailable`` when the ledger cannot be reached."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         self._engine = engine
@@ -44,9 +45,9 @@ class LedgerFacts:
         return f"ledger {ledger_id}, version {head()}"
 
     def forgets(self) -> str | None:
-        """Return how its database may forget what it has committed; None: it keeps it.
+        """Return how the database may lose committed transactions; None: it cannot.
 
-        PostgreSQL and SQLite are told not to, session by session.
+        On PostgreSQL and SQLite, each session prevents it.
         """
         if self._engine.dialect.name != "mysql":
             return None
@@ -55,10 +56,10 @@ class LedgerFacts:
             return mysql.forgets(connection)
 
     def standbys_behind(self) -> Sequence[str]:
-        """Return its asynchronous standbys, when no synchronous one has all that was committed.
+        """Return the asynchronous standbys, unless a synchronous one has every commit.
 
         Raises:
-            NotChecked: The server does not tell.
+            NotChecked: The server does not report it.
         """
         doing = "asking for standbys"
         with reading(self._engine, LedgerError, doing=doing) as connection:
@@ -66,11 +67,11 @@ class LedgerFacts:
 
 
 class KnownHandOvers:
-    """Asks for all hand-overs once, and then for what was handed over since; for one thread.
+    """Reads all hand-overs once, and then those since the last read; for one thread.
 
-    To group a ledger by destination is to read all of it: a million rows are some 1.5 GB and a
-    second. What is remembered may name too much, never too little; what was recalled or purged
-    since is forgotten when somebody asks for it.
+    Grouping a ledger by destination reads all of it: a million rows are some 1.5 GB and a second.
+    The cache may name too much, never too little; rows recalled or purged since disappear with
+    ``forget``.
     """
 
     def __init__(self, hand_overs: SqlHandOvers, now: Callable[[], datetime]) -> None:
@@ -82,11 +83,7 @@ class KnownHandOvers:
     def handed_over(self, *, due_from: datetime) -> Sequence[HandedOver]:
         """Return destinations of what is due from then on, as ``SqlHandOvers`` does.
 
-        How many rows there are is as of when each destination was read last.
-
-        Raises:
-            StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; what is remembered
-                stays.
+        Row counts are as of the last read of each destination. If reading fails, the cache stays.
         """
         asked_at, known = self._now(), self._known
         for new in self._hand_overs.handed_over(due_from=due_from, handed_over_from=self._since):
@@ -97,5 +94,5 @@ class KnownHandOvers:
         return [self._known[name] for name in sorted(self._known)]
 
     def forget(self) -> None:
-        """Ask for all the next time."""
+        """Read all hand-overs the next time."""
         self._known, self._since = {}, None

@@ -32,7 +32,7 @@ DELAY_CHECKS: Final[Mapping[str, Callable[[DelaysContext], Iterable[Finding]]]] 
     "policies": broker.policies,
     "ways-out": delays.ways_out,
 }
-"""What ``migrator delays show`` looks at, in this order. It needs no store, and may take long."""
+"""The checks of ``migrator delays show``, in this order. They need no store, and may take long."""
 
 CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "broker-alarms": broker.broker_alarms,
@@ -64,7 +64,7 @@ CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
     "unattended-rows": rows.unattended_rows,
     "vendor-run": store.vendor_run,
 }
-"""What ``migrator preview`` looks at, and ``migrator run`` before it starts, in this order."""
+"""The checks of ``migrator preview``, and of ``migrator run`` before it starts, in this order."""
 STORE_CHECKS: Final = (
     *("clock-skew", "due-times", "encryption", "endpoints", "ledger"),
     *("legacy-table", "rights", "store-reachable"),
@@ -72,39 +72,38 @@ STORE_CHECKS: Final = (
 """Those that ask store and ledger alone."""
 
 UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
-"""Checks whose refusal means: nobody answers there."""
+"""Checks whose refusal means that no server answers."""
 _RECHECKED: Final = ("clock-skew", "delay-entities", "level-leaders", "policies")
 
 
 def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequence[Finding]:
-    """Return what all checks, or those named in *only*, found; in the order of their names.
+    """Return the findings of all checks, or of those named in *only*, in the order of their names.
 
-    Whatever a check cannot ask becomes a finding; only bugs raise.
+    A question that cannot be asked becomes a finding; only bugs raise.
     """
     names = sorted(CHECKS if only is None else only)
     return [f for name in names for f in _found(name, partial(CHECKS[name], context))]
 
 
 def check_delays(context: DelaysContext) -> Sequence[Finding]:
-    """Return what all checks of the delays found, as ``run_checks`` does."""
+    """Return the findings of all checks of the delays, as ``run_checks`` does."""
     checks = DELAY_CHECKS.items()
     return [f for name, check in checks for f in _found(name, partial(check, context))]
 
 
 @dataclass(frozen=True, slots=True)
 class Rechecks:
-    """What checks of the broker and the clocks find that can turn out otherwise while we run."""
+    """Checks of the broker and the clocks whose result may change during a run."""
 
     _context: Context
     _known: KnownHandOvers
-    """Knows for what messages wait, whose way out is looked at."""
 
     def refusing(self) -> Sequence[Finding]:
-        """Return what would refuse a start; what concerns one destination only parks that one."""
+        """Return what would refuse a start; an unreachable destination only parks its own rows."""
         return run_checks(self._context, only=_RECHECKED)
 
     def ways(self) -> Sequence[Finding]:
-        """Return whether the destinations of what was handed over can be reached; others not.
+        """Return whether the destinations of handed-over timeouts can be reached.
 
         The subject of a refusal is the destination.
         """
@@ -122,7 +121,7 @@ class Rechecks:
 
 
 def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield what *check* finds, as *name*; whatever it cannot ask becomes a finding, too."""
+    """Yield the findings of *check*, as *name*; what it cannot ask becomes a finding, too."""
     try:
         for finding in check():
             yield replace(finding, check=name)
