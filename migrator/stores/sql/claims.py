@@ -1,7 +1,7 @@
-"""Claiming and releasing in a SQL database that holds the ledger as well.
+"""Claiming and releasing in a SQL database that contains the ledger as well.
 
-Rules of this file: each call is one local transaction; whoever writes for a lane proves first
-that the lane is still theirs; no transaction is open when a call returns.
+Rules of this file: each call is one local transaction. Writing for a lane begins with proving the
+ownership of the lane. No transaction is open when a call returns.
 """
 
 from __future__ import annotations
@@ -44,29 +44,24 @@ from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, ids_t
 _log = logging.getLogger(__name__)
 
 _ODD_AT_ONCE: Final = 20
-"""Rows that one claim finds out about, of those that cannot be claimed."""
+"""Unclaimable rows that one claim isolates."""
 _TRIALS: Final = 10
-"""Rows that a trial claim leaves out because they cannot be claimed; it tries the next."""
+"""Unclaimable rows that a trial claim skips to try the next."""
 _LEFT_S: Final = 60.0
 _LEFT_PER_MINUTE: Final = 4
-"""So many of a table's rows are tried again in a minute."""
+"""Skipped rows of a table that are tried again in a minute."""
 _RELEASE_ROWS: Final = 500
-"""Quarantined rows put back per transaction."""
 _MOST_COUNTED: Final = 10_000
-"""Rows that others have locked; how many more there are is of no use."""
+"""Counted rows are locked by other transactions; a higher number would help no caller."""
 _LOOKED_AT_ONCE: Final = 50
-"""Tables in one statement."""
 _LOOK_LOCKS: Final = timedelta(seconds=0.2)
-"""So long a look at several tables waits for one that another transaction keeps."""
+"""How long a check of several tables waits for one that another transaction has locked."""
 
 
 class SqlClaims:
-    """Implements ``DispatchClaims`` over one database.
+    """Implements ``DispatchClaims``; legacy tables and *ledger* are in one database.
 
-    Move rows between legacy tables and *ledger*, both in the database of *engine*.
-
-    *table_of* returns the table that a source names, or raises ``StoreError``. By *monotonic_s*
-    rows that cannot be claimed are tried again.
+    *table_of* returns the table that a source names, or raises ``StoreError``.
     """
 
     can_seek = True
@@ -85,13 +80,12 @@ class SqlClaims:
         self._dialect = dialect_for(engine.dialect.name)
         self._monotonic_s = monotonic_s
         self._left: dict[str, dict[str, tuple[float, str]]] = {}
-        """By source: rows that cannot be claimed, until when each is left, and why."""
+        """By source: skipped rows, until when, and why."""
         self._removes_from = set[str]()
         """Sources from which a claim was seen to remove rows."""
         self._returns = Returns(engine=engine, ledger=ledger, dialect=self._dialect)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
-        """Move the soonest due rows into a new batch; see ``Claims``."""
         legacy = self._table_of(request.endpoint.source)
         if request.only is not None and not ids_for(legacy, request.only):
             return None
@@ -110,7 +104,7 @@ class SqlClaims:
     def _claim(
         self, legacy: LegacyTable, request: ClaimRequest, *, why: str | None = None
     ) -> Claim | None:
-        """Claim in one transaction; with *why* into quarantine, without reading any text."""
+        """With *why*, claim into quarantine, without reading any text."""
         doing = f"claiming from {legacy.source}"
         with writing(self._engine, StoreError, doing=doing) as connection:
             with under_lease(connection, self._ledger, request.lease):
@@ -124,8 +118,8 @@ class SqlClaims:
     def _claim_beside(self, legacy: LegacyTable, request: ClaimRequest) -> Claim | None:
         """Claim some of the rows of which at least one cannot be claimed; None: try the others.
 
-        Halves of halves, until that row is alone: it goes to quarantine unread, or else is left in
-        the store for a while.
+        By halves of halves, until that row is alone: it goes to quarantine unread, or is skipped
+        for a while.
         """
         doing = f"looking for what keeps rows of {legacy.source} from being claimed"
         with reading(self._engine, StoreError, doing=doing) as connection:
@@ -173,7 +167,6 @@ class SqlClaims:
             return None
 
     def _but_for_left(self, request: ClaimRequest) -> ClaimRequest:
-        """Return *request* without the rows that could not be claimed just now."""
         left = self._left.get(request.endpoint.source)
         if not left:
             return request
@@ -183,7 +176,6 @@ class SqlClaims:
         )
 
     def unclaimable(self) -> Mapping[str, Mapping[str, str]]:
-        """Return which rows are left in the store, and why; see ``Claims``."""
         now_s = self._monotonic_s()
         return {
             source: {row: why for row, (until_s, why) in [*left.items()] if until_s > now_s}
@@ -202,7 +194,6 @@ class SqlClaims:
         )
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """Look without a lock or a transaction id; see ``Claims``."""
         starts = range(0, len(requests), _LOOKED_AT_ONCE)
         parts = (requests[start : start + _LOOKED_AT_ONCE] for start in starts)
         return [each for some in parts for each in self._promising(some)]
@@ -230,7 +221,6 @@ class SqlClaims:
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
 
     def unclaimed(self, request: ClaimRequest) -> int:
-        """Count without waiting for whoever has locked them; see ``Claims``."""
         legacy, request = self._table_of(request.endpoint.source), self._but_for_left(request)
         some = (
             sa.select(sa.literal_column("1").label("one"))
@@ -259,7 +249,7 @@ class SqlClaims:
         *,
         is_unread: bool = False,
     ) -> Claim | None:
-        """Claim as part of the caller's transaction, without looking at the lease.
+        """Claim as part of the caller's transaction, without checking the lease.
 
         On None an empty batch was written: the caller rolls back.
         """
@@ -299,9 +289,10 @@ class SqlClaims:
         return Claim(batch=claimed, cursor=Cursor(due_at=moved.last_due, id=moved.last_id))
 
     def _demand_gone(self, connection: sa.Connection, legacy: LegacyTable, last_id: str) -> None:
-        """Return when a row that was removed is gone; looked at once for each source.
+        """Check, once per source, that a removed row is gone.
 
-        A trigger may write it again, or act instead of the server, which counts it all the same.
+        A trigger may write it again, or act instead of the server, which counts it as removed all
+        the same.
 
         Raises:
             RowsKept: It is still there; the caller rolls back.
@@ -313,11 +304,9 @@ class SqlClaims:
         self._removes_from.add(legacy.source)
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Refuse: one transaction leaves nothing half-done."""
         raise IllegalTransition(f"a batch of a SQL store is never {batch.state}")
 
     def release(self, batch: Batch, lease: Lease) -> int:
-        """Put every row of a claimed batch back; see ``Claims``."""
         try:
             return self._release(batch, lease, {})
         except PutBackRefused as exc:
@@ -350,10 +339,7 @@ class SqlClaims:
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
-        """Put quarantined rows of settled batches back; see ``Claims``.
-
-        Only those that *which* means, where it is given.
-        """
+        """Only rows that match *which*, where it is given."""
         sources = self._sources(which) if endpoint is None else [endpoint.source]
         return returned(sources, lambda source: self._release_quarantined_of(source, which))
 
@@ -381,11 +367,9 @@ class SqlClaims:
         return put
 
     def refusals(self, refused: PutBackRefused) -> Refusals:
-        """Return the rows that their table does not take; see ``Returns``."""
         return self._returns.refusals(refused)
 
     def count_taken(self, source: str) -> int:
-        """Return how many ids of rows that are not back their table has again; see ``Claims``."""
         return self._returns.count_taken(self._table_of(source))
 
     def _sources(self, which: QuarantineFilter) -> list[str]:
@@ -411,7 +395,7 @@ class SqlClaims:
     def _release_some(
         self, legacy: LegacyTable, which: QuarantineFilter, last: int, refused: Refusals
     ) -> tuple[Sequence[int], int]:
-        """Put back the next rows whose own id is above *last*; return their ids, and how many."""
+        """Put back the next rows after ledger id *last*; return their ids, and how many."""
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         query = (
@@ -439,29 +423,27 @@ class SqlClaims:
 
 
 def but_for(row: sa.Table, refused: Refusals) -> Sequence[sa.ColumnElement[bool]]:
-    """Return the condition that a row is none of those *refused*; empty: there are none."""
     return [~among(row.c.id, refused)] if refused else []
 
 
 def kept_by(names: Sequence[str]) -> str:
-    """Return what an operator does about triggers called *names* that may keep rows."""
+    """Return the remedy for triggers *names* that may keep rows."""
     if not names:
         return "find the trigger, rule or policy that keeps them, and drop or disable it"
     return f"drop or disable what may keep them: {', '.join(names)}"
 
 
 def is_there(legacy: LegacyTable, request: ClaimRequest) -> sa.ColumnElement[int]:
-    """Return 1 when rows are there that are wanted, else 0."""
     return flag(sa.exists().select_from(legacy.table).where(*wanted(legacy, request)))
 
 
 def trial_claim(
     engine: sa.Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
 ) -> None:
-    """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``.
+    """Claim one row, put it back, and roll everything back; see ``Store.trial_claim``.
 
-    A row that cannot be claimed says nothing of the table: the next one is tried. When there is no
-    next one, the table gives up none of its rows, and the last error says why.
+    An unclaimable row proves nothing about the table: the next one is tried. If all are
+    unclaimable, the last error says why.
     """
     but_for: list[str] = []
     last_error: Exception | None = None
@@ -492,7 +474,6 @@ def _try_claim(
     endpoint: StoreEndpoint,
     but_for: Collection[str],
 ) -> bool:
-    """Claim one row and roll back; return whether there was one."""
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with writing(engine, StoreError, doing=doing) as connection:
@@ -508,7 +489,7 @@ def _try_claim(
 
 
 def _check_rights(connection: sa.Connection, legacy: LegacyTable) -> None:
-    """Tell which right is missing; the server's own message names only the table."""
+    """The server's own message would name only the table, not the missing right."""
     dialect = dialect_for(connection.dialect.name)
     obstacle = dialect.obstacle(connection, legacy)
     if obstacle is not None:

@@ -1,7 +1,7 @@
-"""Does a legacy table have the indexes that its queries walk, and if not, what does that cost?
+"""Does a legacy table have the indexes that its queries need, and what is the cost if not?
 
-Rules of this file: nothing is changed; what is printed is for a DBA to run. An index counts when
-it begins with the columns in their order, and covers all rows.
+Rules of this file: nothing is changed; statements are printed for a DBA to run. An index counts
+when it begins with the columns in their order, and covers all rows.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ from sqlalchemy.schema import CreateIndex
 from migrator.stores.ports import StoreRemark
 
 _PREFIX_CHARS: Final = 190
-"""Of a text column without a length, MySQL indexes a prefix; so much fits in any row format."""
+"""MySQL indexes a prefix of a text column without length; this one fits in any row format."""
 _OF_SOME_ROWS: Final = ("postgresql_where", "sqlite_where", "mssql_where", "mssql_columnstore")
-"""How an inspector tells of an index that lacks rows, or is not walked from a key."""
+"""Properties of an index that lacks rows, or has no key order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedIndex:
-    """An index that some query walks."""
-
     name: str
-    """As the vendor calls it."""
     keys: tuple[str, ...]
-    """Its columns, by the vendor's names."""
+    """By the vendor's names."""
     without: str
-    """What happens without it."""
+    """The consequence when it is missing."""
     is_unique: bool = False
 
 
@@ -57,7 +54,6 @@ ID_INDEX: Final = WantedIndex(
 
 
 def has_index(inspector: sa.Inspector, table: sa.Table, key: str) -> bool:
-    """Return whether the column *key* is the first of an index."""
     name = table.c[key].name
     return any(columns[:1] == [name] for _, columns, _ in _indexes(inspector, table))
 
@@ -65,7 +61,6 @@ def has_index(inspector: sa.Inspector, table: sa.Table, key: str) -> bool:
 def missing_indexes(
     inspector: sa.Inspector, table: sa.Table, source: str, wanted: Sequence[WantedIndex]
 ) -> Iterator[StoreRemark]:
-    """Yield what is to be said of each index in *wanted* that *table* does not have."""
     there = _indexes(inspector, table)
     for each in wanted:
         columns = [table.c[key].name for key in each.keys]

@@ -1,8 +1,8 @@
 """Writing new timeouts into a legacy table, as the timeout manager's store satellite does.
 
-Rules of this file: each call is one local transaction, which proves that the lane is still ours and
-locks in the order of a claim, whose rows it may wait for; every row is looked at before the first
-one is written. Source: reference ``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by
+Rules of this file: each call is one local transaction, which proves the ownership of the lane and
+locks in the order of a claim, whose rows it may wait for. Every row is checked before the first one
+is written. Source: reference ``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by
 saga).
 """
 
@@ -30,21 +30,18 @@ from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
 
 PERSISTENCE_VERSION: Final = "6.6.5.0"
-"""What the last persistence with a timeout table writes; informational (reference 1.3)."""
+"""The value of the last persistence with a timeout table; informational (reference 1.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What one call of ``SqlIntake.apply`` did."""
-
     stored: int = 0
     known: int = 0
-    """Rows that were there already, or have been dispatched already: a redelivered message."""
+    """Redelivered messages: rows that exist or were dispatched already."""
     cleared: int = 0
-    """Rows removed from the store for the sake of ``ClearTimeouts``."""
+    """Rows removed by ``ClearTimeouts``."""
 
     def __add__(self, other: Applied) -> Applied:
-        """Return what both calls did."""
         return Applied(
             stored=self.stored + other.stored,
             known=self.known + other.known,
@@ -53,14 +50,6 @@ class Applied:
 
 
 class SqlIntake:
-    """What the timeout manager's store satellite does to its table.
-
-    Write into tables of the store beside *ledger*, both in the database of *engine*.
-
-    Raises:
-        StoreError: This kind of database is not supported.
-    """
-
     def __init__(
         self, engine: sa.Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
     ) -> None:
@@ -82,7 +71,7 @@ class SqlIntake:
             StoreUnavailable: Nothing was changed, or all of it was and the answer was lost.
             StoreError: The database refused a row. Nothing was changed.
             RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
-                column, or the zero saga was to be cleared. Nothing was changed.
+            column, or the zero saga was to be cleared. Nothing was changed.
         """
         if not changes:
             return Applied()
@@ -136,14 +125,13 @@ class SqlIntake:
 
 
 def removing_known(legacy: LegacyTable, ledger: LedgerTables, ids: Collection[str]) -> sa.Delete:
-    """Return what removes those of *ids*, written by this transaction, that the ledger has."""
+    """Return the statement that removes the *ids* just written that the ledger has, too."""
     row = legacy.table.c
     known = sa.delete(legacy.table).where(row.Id.in_(ids), in_ledger(legacy, ledger).is_not(None))
     return row_by_row(known, past_locked=True)
 
 
 def clearing(legacy: LegacyTable, sagas: Sequence[str]) -> sa.Delete:
-    """Return what removes the rows of *sagas*, and waits for whoever has locked one."""
     return row_by_row(sa.delete(legacy.table).where(legacy.table.c.SagaId.in_(sagas)))
 
 

@@ -1,7 +1,7 @@
-"""A legacy timeouts table as a SQLAlchemy table, whatever its columns are really called.
+"""A legacy timeouts table as a SQLAlchemy table, whatever the names of its columns.
 
-The columns of SQL Persistence and of NHibernate are reached by the vendor's names
-(``table.c.Time``); what else somebody added to the table is left alone.
+The columns of SQL Persistence and of NHibernate have the vendor's names (``table.c.Time``). Other
+columns of the table are ignored.
 Source: reference ``legacy-stores.md`` 1.2, 1.3, 2.1.
 """
 
@@ -36,7 +36,7 @@ SHARED_COLUMNS: Final = (*COLUMNS[:4], "Endpoint", *COLUMNS[4:6])
 """Of NHibernate's table, which endpoints share."""
 _GUIDS: Final = ("Id", "SagaId")
 EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
-"""Where the timeout manager's search begins; what is due before it is never sent."""
+"""The begin of the timeout manager's search; it never sends rows due before."""
 LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 _ORACLE_TIME: Final = "expiretime"
 _TYPED: Final = frozenset({"mssql", "oracle"})
@@ -46,28 +46,23 @@ _SHARED: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^"#])+#(.*)', re.DOTALL)
 
 
 class NotATimeoutsTable(ValueError):
-    """The table lacks columns of a timeouts table."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyTable:
-    """One endpoint's table."""
-
     source: str
-    """``schema.table``, of a shared table with ``#`` and its owner behind it; what the ledger
-    remembers, unique in the database.
-    """
+    """As ``build_source`` returns it; the ledger stores it, unique in the database."""
     table: sa.Table
-    """Columns keyed by the vendor's names."""
     owner: str | None = None
-    """In a table that endpoints share: whose rows are meant. None: all rows are one endpoint's."""
+    """The endpoint whose rows are meant in a shared table. None: all rows are one endpoint's."""
 
     before: str | None = None
-    """Only rows whose key is lower are meant; None: all."""
+    """Only rows with a lower key are meant; None: all."""
 
     @property
     def is_owned(self) -> tuple[sa.ColumnElement[bool], ...]:
-        """The conditions under which a row is the endpoint's; none where all of them are."""
+        """The conditions on a row of the endpoint; none where all rows are its own."""
         key = self.table.c.Id
         owned = () if self.owner is None else (self.table.c.Endpoint == self.owner,)
         below = () if self.before is None else (key < sa.literal(self.before, key.type),)
@@ -86,14 +81,14 @@ class LegacyTable:
 
     @property
     def constants(self) -> Mapping[str, str]:
-        """What every row of the endpoint has in columns that the ledger does not keep."""
+        """Values of the endpoint's rows in columns that the ledger does not store."""
         return {} if self.owner is None else {"Endpoint": self.owner}
 
 
 def build_source(schema: str | None, table: str, owner: str | None = None) -> str:
-    """Return ``schema.table``, of a shared table with ``#`` and *owner* behind it.
+    """Return ``schema.table``; of a shared table with ``#`` and *owner* behind it.
 
-    Double quotes are round a part that holds a dot, a quote or a ``#``.
+    A part that contains a dot, a quote or a ``#`` is in double quotes.
     """
     parts = [table] if schema is None else [schema, table]
     named = ".".join(part if _PLAIN.fullmatch(part) else _quote(part) for part in parts)
@@ -113,11 +108,7 @@ def parse_source(source: str) -> tuple[str | None, str]:
 
 
 def owner_of(source: str) -> str:
-    """Return the owner that *source* was built from.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Raise ``ValueError`` if *source* has no owner."""
     found = _SHARED.fullmatch(source)
     if found is None:
         raise ValueError(f"{source!r} names no endpoint's part of a table")
@@ -139,12 +130,12 @@ def timeouts_table(
         schema: None: the database has none, or it is the user's own.
         name: As an inspector reports it.
         columns: The same.
-        wanted: Which columns there must be, by the vendor's names, and what they are called.
-        dialect: The kind of database; where it matters, columns are compared as what they are.
-        time_zone: Of a due column that holds local time; None: it holds UTC.
+        wanted: Required columns by the vendor's names, with their actual names.
+        dialect: The kind of database; where it matters, columns are compared in their own type.
+        time_zone: Of a due column with local time; None: it has UTC.
 
     Raises:
-        NotATimeoutsTable: A column is missing, or its ids are of no type that holds a GUID.
+        NotATimeoutsTable: A column is missing, or its ids have no type for a GUID.
     """
     actual = {column["name"].casefold(): column for column in columns}
     if _ORACLE_TIME in actual:
@@ -172,7 +163,7 @@ def _column(
 
 
 def _own_type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the column's own type: whatever is compared with it is made that, not the column."""
+    """Return the type that values are converted to, so that the column is not."""
     if isinstance(found, Uuid):
         return mssql.UNIQUEIDENTIFIER(as_uuid=False)
     if key in _GUIDS and isinstance(found, Binary):

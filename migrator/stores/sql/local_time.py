@@ -1,13 +1,13 @@
-"""A due column that holds local time: what it means, and how it is searched.
+"""A due column with local time: what it means, and how it is searched.
 
 With Npgsql 6 and later the vendor's persisters may write ``Time`` in the zone of their session
 (reference ``legacy-stores.md`` 1.3). Rules of this file:
 
-* PostgreSQL converts, in both directions, by the same rules that it converted by for the vendor;
-* bounds are made local, never the column, so that its index is walked;
-* of the hour that comes twice in autumn, the row's own Expire header says which one is meant;
-  without it, and for a time that the clocks skipped in spring, the later moment: never early;
-* the ledger keeps what the column had, so that it goes back as it was.
+* PostgreSQL converts in both directions, by the rules that applied when the vendor wrote.
+* Bounds are made local, never the column, so that its index is used.
+* For the hour that occurs twice in autumn, the row's own Expire header decides. Without it, and for
+a time that the clocks skipped in spring, the later moment applies: never early.
+* The ledger stores the column's own value, so that it goes back as it was.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from migrator.database.types import UtcDateTime
 
 _SEPARATOR: Final = "chr(31)"
-"""Between how a row spells its owner and what its column had; no name of an endpoint has it."""
+"""Between a row's spelling of its owner and its column; no endpoint's name contains it."""
 _NOTHING: Final[sa.ColumnElement[str]] = sa.literal_column("''", sa.Text())
 _NEAR: Final = "interval '4 hours'"
-"""Longer than clocks are ever put forward or back; no two changes are that near to each other."""
+"""Longer than any change of clocks; no two changes are that near to each other."""
 
 
 class LocalTime(TypeDecorator[datetime]):
-    """A column without a zone, in the local time of *zone*; what is compared with it is converted.
+    """A column in the local time of *zone*, on PostgreSQL only; compared values are converted.
 
-    PostgreSQL only. Python sees aware UTC datetimes.
+    Python sees aware UTC datetimes.
     """
 
     impl = sa.DateTime
@@ -46,15 +46,12 @@ class LocalTime(TypeDecorator[datetime]):
         self.zone = zone
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return what the driver exchanges: moments."""
         return dialect.type_descriptor(sa.DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
-        """Return *value* as the driver takes it; refuse a naive one."""
         return UtcDateTime().process_bind_param(value, dialect)
 
     def bind_expression(self, bindvalue: sa.BindParameter[Any]) -> sa.ColumnElement[Any]:
-        """Return the parameter as local time."""
         return sa.func.timezone(zone_name(self.zone), bindvalue)
 
 
@@ -89,17 +86,15 @@ def _local_due(element: local_due, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def zone_name(zone: str) -> sa.ColumnElement[str]:
-    """Return *zone* as SQL has it."""
     return sa.literal_column("'" + zone.replace("'", "''") + "'", sa.Text())
 
 
 def zone_of(column: sa.ColumnElement[Any]) -> str | None:
-    """Return the zone of a due column; None: it holds UTC, or knows its zone itself."""
+    """None: the column has UTC, or stores its zone itself."""
     return column.type.zone if isinstance(column.type, LocalTime) else None
 
 
 def due_of(row: Any) -> sa.ColumnElement[datetime]:
-    """Return the moment at which a *row* of a legacy table is due."""
     zone = zone_of(row.Time)
     return row.Time if zone is None else local_due(zone_name(zone), row.Time, row.Headers)
 
@@ -107,7 +102,7 @@ def due_of(row: Any) -> sa.ColumnElement[datetime]:
 def due_from(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
     """Return the condition of rows due at *moment* or later, and perhaps a few due before it.
 
-    For a cursor: whatever was behind it is not before it, in the column's order.
+    For a cursor: rows behind it are not before it, in the column's order.
     """
     zone = zone_of(row.Time)
     column: sa.ColumnElement[Any] = row.Time
@@ -115,7 +110,6 @@ def due_from(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
 
 
 def due_after(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition of rows due after *moment*."""
     zone = zone_of(row.Time)
     column: sa.ColumnElement[Any] = row.Time
     if zone is None:
@@ -128,7 +122,6 @@ def due_after(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
 
 
 def due_until(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition of rows due at *moment* or before."""
     zone = zone_of(row.Time)
     column: sa.ColumnElement[Any] = row.Time
     if zone is None:
@@ -138,21 +131,21 @@ def due_until(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
 
 
 def kept_extra(row: Any) -> sa.ColumnElement[str]:
-    """Return what the ledger keeps beside a *row* of local time: its owner, and its column."""
+    """Return what the ledger stores of a *row* of local time: its owner, and its column."""
     owner = sa.func.coalesce(row.Endpoint, _NOTHING) if "Endpoint" in row else _NOTHING
     column = sa.func.to_char(row.Time, sa.literal_column("'YYYY-MM-DD HH24:MI:SS.US'"))
     return owner.concat(sa.literal_column(_SEPARATOR, sa.Text())).concat(column)
 
 
 def kept_owner(extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    """Return how a row spelled its owner, out of what the ledger keeps."""
+    """Return a row's original spelling of its owner."""
     return sa.func.split_part(
         extra, sa.literal_column(_SEPARATOR), sa.literal_column("1"), type_=sa.Text()
     )
 
 
 def kept_time(extra: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
-    """Return what the column had, out of what the ledger keeps; NULL where that was UTC."""
+    """Return the column's original value; NULL where that was UTC."""
     kept = sa.func.split_part(extra, sa.literal_column(_SEPARATOR), sa.literal_column("2"))
     return sa.func.nullif(kept, _NOTHING, type_=sa.Text()).cast(TIMESTAMP())
 
@@ -175,6 +168,6 @@ def _local(zone: str, moment: datetime) -> tuple[sa.ColumnElement[Any], ...]:
 
 
 def _is_even(zone: str, moment: datetime) -> sa.ColumnElement[bool]:
-    """Return whether clocks are not changed around *moment*: the column is in the order of time."""
+    """Without a change of clocks around *moment*, the column is in the order of time."""
     _, before, after = _local(zone, moment)
     return before == after

@@ -1,16 +1,16 @@
-"""Moving rows from a legacy table into the ledger: which rows are meant, and how they get there.
+"""Moving rows from a legacy table into the ledger: which rows are wanted, and how they move.
 
-Rules of this file: every statement runs inside the claim's one transaction; a row is taken only
-while nobody else holds it; what is removed here and what is written there is the same row.
+Rules of this file: every statement runs inside the claim's one transaction. A row is taken only if
+no other transaction has locked it. The row removed here is the row written there.
 
-Rows are picked by ``Time`` alone: the vendor's only useful index is on that single column, so
-this order costs no sort however many rows are due at the same moment. The cursor is inclusive
-for the same reason; rows it already took are gone, so claims still come forward.
+Rows are picked by ``Time`` alone: the vendor's only useful index is on that single column, so this
+order costs no sort however many rows are due at the same moment. The cursor is inclusive for the
+same reason; rows it already took are gone, so claims still advance.
 
-PostgreSQL and SQLite hash rows as they move (``sized``). SQL Server, whose text is
-UTF-16, and Oracle, whose STANDARD_HASH takes no LOB and whose DBMS_CRYPTO wants a grant, cannot:
-there rows are picked and locked, read and hashed here, copied and removed (``move_rows``); what was
-picked, read, copied and removed must be the same rows, and what is read at a time is bounded.
+PostgreSQL and SQLite hash rows as they move (``sized``). SQL Server, whose text is UTF-16, and
+Oracle, whose STANDARD_HASH takes no LOB and whose DBMS_CRYPTO needs a grant, cannot. There rows are
+picked and locked, read and hashed here, copied and removed (``move_rows``). All four steps must
+concern the same rows, and reading is limited in size.
 """
 
 from __future__ import annotations
@@ -48,43 +48,36 @@ _CHUNK_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What a claim moves, and where."""
-
     legacy: LegacyTable
     ledger: LedgerTables
     request: ClaimRequest
     batch_id: int
-    """Into which batch; its row is written already."""
+    """Its row is written already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What was moved into a batch; never nothing."""
-
     size: int
     body_bytes: int
     first_due: datetime
     last_due: datetime
     last_id: str
     rows: Sequence[StoredTimeout] | None = None
-    """By row index; None: they are to be read from the ledger."""
+    """By row index; None: they have to be read from the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """One row's place in its batch, and the hash of its content."""
-
     id: str
     row_index: int
     content_hash: str
 
 
 Copier = Callable[[Sequence[Copied]], int]
-"""Copies rows of the legacy table into the ledger; returns how many there were."""
 
 
 def parameters(move: Move) -> dict[str, Any]:
-    """Return what differs from claim to claim of an endpoint, by name."""
+    """Return what differs between claims of an endpoint, by name."""
     request = move.request
     found = {
         "batch_id": move.batch_id,
@@ -102,7 +95,7 @@ def parametric(
 ) -> Move:
     """Return a move that has a parameter for each of *names*, as ``parameters`` returns them.
 
-    A statement made of it serves all claims of the endpoint that have values for the same names.
+    Its statement serves all claims of the endpoint that have values for the same names.
     """
     given: dict[str, Any] = {name: sa.bindparam(name) for name in names}
     batch_id, due_at = given.pop("batch_id"), given.pop("cursor_due_at", None)
@@ -119,8 +112,8 @@ def _literal(value: Any, type_: sa.types.TypeEngine[Any]) -> sa.ColumnElement[An
 def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> sa.ColumnElement[int | None]:
     """Return 1 for rows the ledger has in an open state, else NULL.
 
-    A correlated scalar subquery on purpose: a planner must not turn it into a join with the
-    whole ledger.
+    A correlated scalar subquery on purpose: a planner must not turn it into a join with the whole
+    ledger.
     """
     known = ledger.timeout.alias("known")
     return (
@@ -136,12 +129,10 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> sa.ColumnElement[int
 
 
 def id_text(legacy: LegacyTable) -> sa.ColumnElement[str]:
-    """Return the row's id as text, exactly as the ledger keeps it."""
     return as_text(legacy.table.c.Id)
 
 
 def as_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-    """Return an id of whatever type as text."""
     if isinstance(column.type, sa.String):
         return column
     is_bytes = isinstance(column.type, GuidBytes)
@@ -173,17 +164,17 @@ def sized(move: Move) -> sa.CTE:
 
 
 def fits(chosen: sa.CTE, request: ClaimRequest) -> sa.ColumnElement[bool]:
-    """Return whether a row of ``sized`` is within the bytes; the first is, however large."""
+    """Return whether a row of ``sized`` is within the bytes; the first always is."""
     return (chosen.c.total <= _literal(request.max_bytes, sa.BigInteger())) | (
         chosen.c.row_index == 0
     )
 
 
 def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
-    """Return columns of the ledger, and what a *row* of the legacy table has for them.
+    """Return the ledger's columns, and their values from a *row* of the legacy table.
 
-    In a shared table a row spells its owner in its own way, where the database does not mind; that
-    is kept, so that it can go back as it was.
+    In a shared table a row may spell its owner differently, where the database ignores case. The
+    spelling is stored, so that it can go back as it was.
     """
     legacy = move.legacy
     spelled = {} if legacy.owner is None else {"store_extra": row.Endpoint}
@@ -203,7 +194,7 @@ def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
 
 
 def moved(found: Iterable[Sequence[Any]]) -> Moved | None:
-    """Return what rows of ``content_of`` are together, in whatever order; None: there are none."""
+    """Sum up rows of ``content_of``, in any order; None: there are none."""
     rows = sorted(timeouts_of(found), key=lambda row: row.row_index)
     if not rows:
         return None
@@ -219,7 +210,7 @@ def moved(found: Iterable[Sequence[Any]]) -> Moved | None:
 
 
 def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
+    """Return the conditions of a claimable row; a lock or the ledger may still exclude it."""
     found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
         found += _called(legacy, request.only)
@@ -229,7 +220,7 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[
 
 
 def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
-    """Return how rows called *ids* would be found by the table's key; without those it cannot have.
+    """Return *ids* in the type of the table's key, without those it cannot contain.
 
     A GUID may be written in any letter case. Where the key is text, the text itself counts, too.
     """
@@ -245,10 +236,10 @@ def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
 
 
 def _called(legacy: LegacyTable, ids: Collection[str]) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on rows that are called one of *ids*.
+    """Return the conditions on rows with one of *ids*.
 
-    The key is searched by its own collation; text that is no GUID is then compared letter by
-    letter, so that a row is not taken for another one of almost that name.
+    The key is searched by its own collation; text that is no GUID is then compared exactly, so that
+    no row with a similar name is taken.
     """
     key, wanted_ids = legacy.table.c.Id, ids_for(legacy, ids)
     texts = [each for each in wanted_ids if guid_text(each) is None]
@@ -259,7 +250,7 @@ def _called(legacy: LegacyTable, ids: Collection[str]) -> list[sa.ColumnElement[
 
 
 def guid_text(text: str) -> str | None:
-    """Return a GUID as databases write it (lower case, hyphens), or None when *text* is none."""
+    """Return a GUID as databases write it (lower case, hyphens); None: *text* is none."""
     try:
         return str(UUID(text))
     except ValueError:
@@ -267,7 +258,7 @@ def guid_text(text: str) -> str | None:
 
 
 def is_storable(text: str) -> bool:
-    """Return whether a database's text may be *text*: no NUL, and nothing that is no character."""
+    """False for a NUL, and for anything that is no character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -276,7 +267,7 @@ def is_storable(text: str) -> bool:
 
 
 def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
+    """Return the conditions on ``Time``; they also exclude NULL and both infinities."""
     row, after = legacy.table.c, request.due_after
     found = [
         due_until(row, request.due_until),
@@ -288,7 +279,7 @@ def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnEleme
 
 
 def candidates(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> sa.Select[Any]:
-    """Return what finds the ids of the rows that a claim would take, soonest first; locks none."""
+    """Return the query for the ids that a claim would take, soonest first, without locks."""
     return (
         sa.select(id_text(legacy).label("id"))
         .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
@@ -298,9 +289,9 @@ def candidates(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest)
 
 
 def picking(move: Move) -> sa.Select[Any]:
-    """Return what finds the rows that are wanted, soonest first, with their sizes.
+    """Return the query for the wanted rows, soonest first, with their sizes.
 
-    Neither limit nor lock: how they are asked for is the dialect's.
+    Without limit and lock, which the dialect adds.
     """
     legacy = move.legacy
     row = legacy.table.c
@@ -317,7 +308,7 @@ def picking(move: Move) -> sa.Select[Any]:
 
 
 def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> sa.Select[Any]:
-    """Return what reads what a hash is made of; *hint* is SQL Server's."""
+    """Return the query for what a hash is computed of; *hint* is SQL Server's."""
     row = legacy.table.c
     query = sa.select(
         id_text(legacy).label("id"), row.Headers.label("headers"), row.State.label("body")
@@ -326,7 +317,7 @@ def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> 
 
 
 def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
-    """Return what removes rows that this transaction has locked."""
+    """Return the statement that removes rows which this transaction has locked."""
     removal = sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
     return row_by_row(removal, past_locked=True)
 
@@ -339,12 +330,12 @@ def move_rows(
     *,
     hint: str = "",
 ) -> Moved | None:
-    """Move the first rows of *picked*, as many as the request has bytes for; one at least.
+    """Move the first rows of *picked*, as many as the request has bytes for; at least one.
 
-    *hint* is how SQL Server finds rows by their ids.
+    *hint*: how SQL Server finds rows by their ids.
 
     Raises:
-        StoreError: A row was not where it was a moment ago; the caller rolls back.
+        StoreError: A row disappeared; the caller rolls back.
     """
     legacy, rows = move.legacy, fitting(picked, move.request.max_bytes)
     if not rows:
@@ -371,7 +362,7 @@ def move_rows(
 
 
 def summed(rows: Sequence[sa.Row[Any]]) -> Moved:
-    """Return what *rows* of ``picking``, one at least, are together."""
+    """Sum up *rows* of ``picking``; there is at least one."""
     return Moved(
         size=len(rows),
         body_bytes=sum(row.body_bytes for row in rows),
@@ -382,22 +373,14 @@ def summed(rows: Sequence[sa.Row[Any]]) -> Moved:
 
 
 def demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
-    """Return when what was *done* to rows was done to all of them.
-
-    Raises:
-        StoreError: It was not; the caller rolls back.
-    """
+    """Raise ``StoreError`` unless all rows were *done*; the caller rolls back."""
     if count != of:
         were = f"{counted(count, 'was', 'were')} {done}"
         raise StoreError(f"{legacy.source}: of {counted(of, 'row')}, {were}; rolled back")
 
 
 def demand_removed(legacy: LegacyTable, count: int, *, of: int) -> None:
-    """Return when all rows that were copied were removed.
-
-    Raises:
-        RowsKept: The table has kept some, and the database said nothing; the caller rolls back.
-    """
+    """Raise ``RowsKept`` if the table silently kept copied rows; the caller rolls back."""
     if count < of:
         raise RowsKept(
             f"{legacy.source}: rows that are removed stay there: of {counted(of, 'row')}, "
@@ -407,7 +390,7 @@ def demand_removed(legacy: LegacyTable, count: int, *, of: int) -> None:
 
 
 def fitting(picked: Sequence[sa.Row[Any]], max_bytes: int) -> Sequence[sa.Row[Any]]:
-    """Return the first rows, as many as have no more bytes together; one at least."""
+    """Return the first rows up to the size; at least one."""
     totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
     return picked[: max(sum(total <= max_bytes for total in totals), 1)]
 

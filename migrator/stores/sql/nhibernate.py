@@ -1,7 +1,7 @@
-"""NServiceBus.NHibernate: one table for all endpoints, which a column tells apart.
+"""NServiceBus.NHibernate: one table for all endpoints, distinguished by a column.
 
-Rules of this file: who owns a row is decided by the database's own ``=``, as the timeout manager
-decides it; an endpoint whose rows are all in the ledger is still an endpoint.
+Rules of this file: the owner of a row is decided by the database's own ``=``, as the timeout
+manager does. An endpoint whose rows are all in the ledger is still an endpoint.
 Source: reference ``legacy-stores.md`` 2.1 (table), 2.2 (values), 2.3 (queries).
 """
 
@@ -39,7 +39,7 @@ from migrator.text import counted
 T = TypeVar("T")
 TABLE: Final = "TimeoutEntity"
 _FOLDING: Final = frozenset({"postgresql", "oracle"})
-"""Databases in which NHibernate's unquoted names are no longer spelled as it spells them."""
+"""Databases that change the letter case of NHibernate's unquoted names."""
 MOST_UNOWNED: Final = 10_000
 """Rows without owner are counted up to here."""
 _PROBE: Final = ("a", "A")
@@ -47,44 +47,36 @@ _PROBE: Final = ("a", "A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NHibernateOptions:
-    """What an operator may say about the table."""
-
     schema: str | None = None
-    """None: the schema that the connection is in."""
+    """None: the connection's schema."""
     table: str = TABLE
     """In any letter case."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """How columns are called, by the vendor's names, where a naming strategy changed that."""
+    """Names by the vendor's names, where a naming strategy changed them."""
     names: Collection[str] = ()
     """Endpoints as the settings spell them; they need not have rows."""
     time_zone: str | None = None
-    """Of a due column that holds local time; None: it holds UTC."""
+    """Of a due column with local time; None: it has UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """The table that was found."""
-
     table: sa.Table
     name: str
-    """With its schema."""
     ignores_case: bool
-    """Whether the database takes endpoints for equal that differ in letter case alone."""
+    """Whether the database compares endpoints without letter case."""
     is_indexed: bool
-    """Whether endpoints can be walked along an index."""
+    """Whether an index begins with the endpoint."""
 
     def key(self, owner: str) -> str:
-        """Return *owner* as sources have it: the same for all spellings of one endpoint."""
+        """Return *owner* as in sources: the same for all spellings of one endpoint."""
         return owner.lower() if self.ignores_case else owner
 
     def source(self, owner: str) -> str:
-        """Return where the rows of *owner* are."""
         return build_source(self.table.schema, self.table.name, self.key(owner))
 
 
 class NHibernateStore(TableStore):
-    """One table for all endpoints."""
-
     kind = "nhibernate"
     shares_table = True
 
@@ -94,15 +86,12 @@ class NHibernateStore(TableStore):
         self._schema = options.schema
         self._found: _Shared | None = None
         self._spelled: dict[str, str] = {}
-        """Owner as sources have it → as the column has it."""
+        """The column's spelling of an owner, by its spelling in sources."""
 
     # ── endpoints ───────────────────────────────────────────────────────────────────────────
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint with rows in table or ledger; see ``Store``.
-
-        Those of the settings are among them: the table has room for all.
-        """
+        """Every endpoint with rows in table or ledger, and those of the settings."""
         shared = self._shared()
         if shared is None:
             return []
@@ -114,7 +103,6 @@ class NHibernateStore(TableStore):
         ]
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``Store``."""
         known, source = self.endpoints(), self.source_of(name)
         for endpoint in known:
             if endpoint.source == source:
@@ -122,14 +110,12 @@ class NHibernateStore(TableStore):
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
 
     def source_of(self, name: str) -> str:
-        """Return where the rows of the endpoint *name* are, or would be."""
         shared = self._shared()
         if shared is None:
             return build_source(*self._place(None), name)
         return shared.source(name)
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, and rows of nobody; see ``Store``."""
         shared = self._shared()
         if shared is None:
             return []
@@ -145,11 +131,6 @@ class NHibernateStore(TableStore):
     # ── the table ───────────────────────────────────────────────────────────────────────────
 
     def legacy_table(self, source: str) -> LegacyTable:
-        """Return the table, and whose rows *source* names.
-
-        Raises:
-            StoreError: The table is gone, or *source* is of another one.
-        """
         shared, key = self._shared(), self._owner(source)
         if shared is None or shared.source(key) != source:
             raise StoreError(
@@ -160,19 +141,16 @@ class NHibernateStore(TableStore):
         return LegacyTable(source=source, table=shared.table, owner=self._spelled.get(key, key))
 
     def read_anew(self, endpoint: StoreEndpoint) -> None:
-        """Look at the table again; see ``Store``."""
         self._found = None
         self.legacy_table(endpoint.source)
 
     def location(self, source: str) -> tuple[str | None, str]:
-        """Return schema and name of the table; see ``TableStore``."""
         place = self._place(self._shared())
         if build_source(*place, self._owner(source)) != source:
             raise StoreError(f"{source} belongs to another table than {build_source(*place)}")
         return place
 
     def blank(self, source: str) -> Blank:
-        """Return the table as NHibernate makes it; see ``TableStore``."""
         schema, name = self.location(source)
         types, names = self._dialect.shared_column_types(), self._names(name)
         columns = [
@@ -193,14 +171,14 @@ class NHibernateStore(TableStore):
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     def _place(self, shared: _Shared | None) -> tuple[str | None, str]:
-        """Return schema and name of the table; None: as NHibernate would call it."""
+        """None: NHibernate's own name."""
         if shared is not None:
             return shared.table.schema, shared.table.name
         is_folded, name = self._engine.dialect.name in _FOLDING, self._options.table
         return self._schema, name.lower() if is_folded else name
 
     def _names(self, table: str) -> Mapping[str, str]:
-        """Return how the columns of a table called *table* are called, by the vendor's names."""
+        """Return the actual names of a table's columns, by the vendor's names."""
         renamed = self._options.columns
         return {key: _folded(renamed.get(key, key), table) for key in SHARED_COLUMNS}
 
@@ -262,10 +240,10 @@ class NHibernateStore(TableStore):
 
 
 def _called(names: Collection[str], wanted: str) -> str | None:
-    """Return the one of *names* that is *wanted*, in the same letter case if that is there.
+    """Return *wanted* as *names* spell it, preferably in the same letter case.
 
     Raises:
-        StoreError: Several would do.
+        StoreError: Several match.
     """
     if wanted in names:
         return wanted
@@ -299,8 +277,8 @@ def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
 def owners_in(connection: sa.Connection, table: sa.Table, *, is_indexed: bool) -> Iterator[str]:
     """Yield each value of the column ``Endpoint``, one of those that the database finds equal.
 
-    Neither NULL nor empty text is one. With an index they are walked from name to name, one look
-    each; without one the whole table is read, once.
+    NULL and empty text are left out. With an index, each name costs one search; without one the
+    whole table is read once.
     """
     if not is_indexed:
         owner = table.c.Endpoint
@@ -314,15 +292,15 @@ def owners_in(connection: sa.Connection, table: sa.Table, *, is_indexed: bool) -
 
 
 def ignores_case(connection: sa.Connection, table: sa.Table) -> bool:
-    """Return whether the database takes names for equal that differ in letter case alone.
+    """Return whether the database compares names without letter case.
 
-    Asked of the column without looking at a row, so that the answer is always the same.
+    Asked of the column without reading a row, so that the answer is always the same.
     """
     return bool(connection.scalar(case_probe(table)))
 
 
 def case_probe(table: sa.Table) -> sa.Select[Any]:
-    """Return what counts 1 where the column's comparison ignores letter case, else 0."""
+    """Return 1 where the column's comparison ignores letter case, else 0."""
     owner = table.c.Endpoint
     lower, upper = _PROBE
     one = sa.select(owner.label("owner")).where(sa.literal_column("1") == sa.literal_column("0"))
@@ -332,14 +310,14 @@ def case_probe(table: sa.Table) -> sa.Select[Any]:
 
 
 def owner_after(table: sa.Table, last: str | None) -> sa.Select[Any]:
-    """Return what finds the first owner behind *last*; None: the very first."""
+    """Return the query for the first owner after *last*; None: the very first."""
     owner = table.c.Endpoint
     query = sa.select(sa.func.min(owner))
     return query if last is None else query.where(owner > last)
 
 
 def unowned_rows(connection: sa.Connection, table: sa.Table) -> int:
-    """Return how many rows belong to no endpoint; ``MOST_UNOWNED`` stands for more, too."""
+    """Return how many rows belong to no endpoint, at most ``MOST_UNOWNED``."""
     owner = table.c.Endpoint
     some = sa.select(owner).where(owner.is_(None) | (owner == "")).limit(MOST_UNOWNED).subquery()
     return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()

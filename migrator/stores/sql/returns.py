@@ -1,8 +1,8 @@
 """Putting rows of the ledger back into their table, and finding those that the table refuses.
 
-Rules of this file: what goes back is written in one statement; only where the table refuses that,
-its rows are tried, in transactions that are rolled back, by halves, until the refused ones are
-known. A server may end a transaction in which a trigger fails, so no savepoint is relied on.
+Rules of this file: rows go back in one statement. Only where the table refuses that, they are tried
+in transactions that are rolled back, by halves, until the refused ones are known. A server may end
+a transaction in which a trigger fails, so nothing relies on savepoints.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TAKEN_TEXT: Final = "the store has another timeout with this id; remove one"
 
 
 class PutBackRefused(RowRefused):
-    """The table does not take back all of the rows that *which* means. The caller rolls back."""
+    """The table does not take back all rows that match *which*. The caller rolls back."""
 
     def __init__(self, text: str, legacy: LegacyTable, which: sa.ColumnElement[bool]) -> None:
         super().__init__(text)
@@ -50,8 +50,6 @@ class PutBackRefused(RowRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a row does not go back."""
-
     reason: Reason
     detail: str
 
@@ -62,7 +60,7 @@ Refusals = Mapping[int, Refusal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returns:
-    """Puts rows back into tables of one database, which holds the ledger as well."""
+    """Puts rows back into tables of the database that also contains the ledger."""
 
     engine: sa.Engine
     ledger: LedgerTables
@@ -86,10 +84,10 @@ class Returns:
         return put
 
     def refusals(self, refused: PutBackRefused) -> Refusals:
-        """Return those of the rows that *refused* was about which the table does not take.
+        """Return the rows of *refused* that the table does not take.
 
         Raises:
-            PutBackRefused: No single row is why: a right is missing, say.
+            PutBackRefused: No single row is the cause, but for example a missing right.
         """
         legacy, row = refused.legacy, self.ledger.timeout
         self._try(legacy, [])
@@ -144,7 +142,7 @@ class Returns:
         return found
 
     def _try(self, legacy: LegacyTable, keys: Sequence[int]) -> None:
-        """Put rows back and roll back; of none, what is refused is not because of a row."""
+        """Put rows back and roll back. Without rows, a refusal is not caused by a row."""
         key = self.ledger.timeout.c.id
         which = among(key, keys) if keys else key.is_(None)
         doing = f"a trial of rows that go back into {legacy.source}; nothing was changed"
@@ -159,7 +157,6 @@ class Returns:
 def not_all_put(
     legacy: LegacyTable, which: sa.ColumnElement[bool], put: int, *, of: int
 ) -> PutBackRefused:
-    """Return the error for rows that a table drops without an error."""
     kept = f"{counted(put, 'was', 'were')} kept"
     return PutBackRefused(
         f"{legacy.source}: of {counted(of, 'row')} put back, {kept}, and there was no error: does "
@@ -186,7 +183,7 @@ def ids_there(
 def putting_back(
     dialect: Dialect, ledger: LedgerTables, legacy: LegacyTable, which: sa.ColumnElement[bool]
 ) -> sa.Insert:
-    """Return what writes the ledger's rows that match *which* into their table, as they were."""
+    """Return the statement that writes the ledger's rows that match *which* into their table."""
     row = ledger.timeout
     values = {
         key: dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in legacy.keys

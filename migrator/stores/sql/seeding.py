@@ -1,4 +1,4 @@
-"""Invented timeouts for rehearsals, tests and benchmarks, in a table as the vendor makes it.
+"""Invented timeouts for rehearsals, tests and benchmarks, in a table as the vendor creates it.
 
 Source: reference ``legacy-stores.md`` 1.2 (script), 1.3 (values).
 """
@@ -51,8 +51,6 @@ class SeedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invention:
-    """What invented timeouts look like."""
-
     endpoint: str
     count: int
     due_from: datetime
@@ -65,7 +63,7 @@ class Invention:
 
 
 def create_table(engine: sa.Engine, blank: Blank) -> None:
-    """Create the legacy table exactly as the vendor does; keep one that exists.
+    """Create the legacy table exactly as the vendor does; an existing one stays.
 
     Raises:
         StoreError: The right to create it is missing.
@@ -76,7 +74,7 @@ def create_table(engine: sa.Engine, blank: Blank) -> None:
 
 
 def insert_rows(engine: sa.Engine, blank: Blank, rows: Iterable[SeedRow]) -> int:
-    """Insert *rows* in chunks, each committed on its own; return how many there were."""
+    """Insert *rows* in chunks, each committed on its own; return how many."""
     pending, inserted = iter(rows), 0
     while chunk := list(islice(pending, _CHUNK_ROWS)):
         with translating(StoreError, doing=f"seeding {blank.table.fullname}"):
@@ -104,7 +102,7 @@ def invent(what: Invention) -> Iterator[SeedRow]:
 
 
 def _persister_id(rng: Random, counter: int) -> str:
-    """Return a guid as persister 1.0.1 and later make it: random, then a counter."""
+    """Return a GUID as persister 1.0.1 and later create it: random, then a counter."""
     front = str(_guid(rng))[:18]
     return f"{front}-{counter & 0xFFFF:04x}-{counter >> 16 & 0xFFFFFFFFFFFF:012x}"
 
@@ -156,14 +154,14 @@ def _values(row: SeedRow, blank: Blank) -> dict[str, Any]:
 
 
 def _stored(due_at: datetime | None, zone: str | None) -> datetime | None:
-    """Return *due_at* as it is written; where that is local time, without a zone."""
+    """Return *due_at* as it is written: local time without a zone, if there is a *zone*."""
     if due_at is None or zone is None:
         return due_at
     return due_at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def _compact(headers: str | None) -> str | None:
-    """Return *headers* on one line with slashes escaped; what is no JSON as it is."""
+    """Return *headers* on one line with slashes escaped; unchanged if they are not JSON."""
     try:
         parsed = json.loads(headers or "")
     except ValueError:

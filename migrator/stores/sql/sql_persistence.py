@@ -1,7 +1,7 @@
-"""NServiceBus.Persistence.Sql: one table per endpoint, its name made from the endpoint's.
+"""NServiceBus.Persistence.Sql: one table per endpoint, its name derived from the endpoint's.
 
-The way back loses dots. An endpoint is called as the operator calls it; else as the ledger does, so
-that its name stays; else as its rows do, where nothing contradicts; else as its table is.
+The derivation loses dots. An endpoint has the operator's name for it; otherwise the ledger's, so
+that it does not change; otherwise that in its rows, if nothing contradicts; otherwise its table's.
 
 Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
 """
@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 SUFFIX: Final = "TimeoutData"
 _LOCKS: Final = timedelta(seconds=0.5)
-"""So long it is waited for what a locked table is made of."""
+"""How long to wait for the columns of a locked table."""
 _SAMPLED: Final = 50
-"""Rows of a table that are asked for its endpoint's name."""
+"""Rows of a table that are read for its endpoint's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where an endpoint's table is when the defaults do not say."""
+    """Where an endpoint's table is when the defaults do not apply."""
 
     prefix: str | None = None
     """``TablePrefix`` of the persistence, verbatim."""
@@ -64,19 +64,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlOptions:
-    """What an operator may say about where the tables are."""
-
     schema: str | None = None
-    """None: the one of this kind of database. Ignored where it has no schemas."""
+    """None: the database's default. Ignored where it has no schemas."""
     placements: Mapping[str, Placement] = field(default_factory=dict)
-    """By endpoint name; an empty placement merely tells how the name is spelled."""
+    """By endpoint name; an empty placement only fixes the spelling of the name."""
     time_zone: str | None = None
-    """Of due columns that hold local time; None: they hold UTC."""
+    """Of due columns with local time; None: they have UTC."""
 
 
 class SqlStore(TableStore):
-    """A table for each endpoint."""
-
     kind = "sql"
     shares_table = False
 
@@ -86,12 +82,11 @@ class SqlStore(TableStore):
         self._schema = self._schema_of(options.schema)
         self._tables: dict[str, LegacyTable] = {}
         self._names: dict[str, EndpointName] = {}
-        """Of endpoints, by source; one that was told stays, whatever rows say later."""
+        """Of endpoints, by source; the first answer stays, whatever rows say later."""
         self._unsure: set[str] = set()
-        """Sources whose rows were asked for a name, in vain."""
+        """Sources whose rows gave no name."""
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that has a timeouts table; see ``Store``."""
         placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
         found = {legacy.source: legacy for legacy in self._discovered()}
         for source in placed:
@@ -110,7 +105,7 @@ class SqlStore(TableStore):
         )
 
     def _name_of(self, legacy: LegacyTable) -> EndpointName:
-        """Return what the endpoint of *legacy* is called; as its table, if nothing else is sure."""
+        """Return the endpoint's name; its table's name, if no other is certain."""
         source = legacy.source
         if source not in self._names:
             told = self._names_in_rows(legacy)
@@ -122,7 +117,7 @@ class SqlStore(TableStore):
         return self._names[source]
 
     def _names_in_ledger(self, sources: Collection[str]) -> dict[str, EndpointName]:
-        """Return by which names runs worked on *sources*, the latest of each."""
+        """Return the endpoint names of the latest runs of *sources*."""
         run = self._ledger.run
         latest = sa.select(sa.func.max(run.c.id)).group_by(run.c.source)
         query = sa.select(run.c.source, run.c.endpoint).where(run.c.id.in_(latest))
@@ -139,10 +134,10 @@ class SqlStore(TableStore):
         }
 
     def _names_in_rows(self, legacy: LegacyTable) -> Sequence[EndpointName | None]:
-        """Return of some rows who sent them to itself, if the table is what it would have.
+        """Return the endpoint that sent some rows to itself, if its table would have this name.
 
-        Neither the sender alone tells: a retried message keeps that of another endpoint. Nor does
-        the queue alone: it may be anybody's.
+        The sender alone is not enough: a retried message keeps that of another endpoint. Nor is the
+        queue alone, which may belong to any endpoint.
         """
         row = legacy.table.c
         query = sa.select(row.Destination, row.Headers).order_by(row.Id).limit(_SAMPLED)
@@ -152,7 +147,6 @@ class SqlStore(TableStore):
         return [EndpointName(name) if name and name in known else None for name in senders]
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``Store``."""
         source = self.source_of(name)
         legacy = self._table_at(source)
         if legacy is not None:
@@ -167,10 +161,6 @@ class SqlStore(TableStore):
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, as in tables of version 1, and what else is to be known.
-
-        See ``Store``.
-        """
         endpoints = self.endpoints()
         tables = [self.legacy_table(endpoint.source) for endpoint in endpoints]
         wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
@@ -196,11 +186,6 @@ class SqlStore(TableStore):
         return [*unsure, *self._inspected(look), *of_database]
 
     def legacy_table(self, source: str) -> LegacyTable:
-        """Return the table that *source* names.
-
-        Raises:
-            StoreError: It is gone, or no timeouts table.
-        """
         if source not in self._tables:
             try:
                 self._tables[source] = self._inspected(partial(self._table_in, source=source))
@@ -209,12 +194,10 @@ class SqlStore(TableStore):
         return self._tables[source]
 
     def read_anew(self, endpoint: StoreEndpoint) -> None:
-        """Look at the table again; see ``Store``."""
         self._tables.pop(endpoint.source, None)
         self.legacy_table(endpoint.source)
 
     def source_of(self, name: str) -> str:
-        """Return where the rows of the endpoint *name* are, or would be."""
         placement = self._options.placements.get(name, Placement())
         suffix = self._dialect.table_suffix
         table = placement.table or (
@@ -235,14 +218,12 @@ class SqlStore(TableStore):
         return self._dialect.may_fold_names and self._asked(doing, self._dialect.folds_names)
 
     def location(self, source: str) -> tuple[str | None, str]:
-        """Return schema and name of the table; see ``TableStore``."""
         try:
             return parse_source(source)
         except ValueError as exc:
             raise StoreError(str(exc)) from exc
 
     def blank(self, source: str) -> Blank:
-        """Return the table as the vendor's script makes it; see ``TableStore``."""
         return replace(blank_table(self._engine, source), time_zone=self._options.time_zone)
 
     def _table_at(self, source: str) -> LegacyTable | None:
@@ -296,7 +277,7 @@ class SqlStore(TableStore):
 
 
 def _if_allowed(read: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """Return what *read* returns; nothing, if the table refuses that, or is locked."""
+    """Return what *read* returns; None, if the table refuses that, or is locked."""
     try:
         return read()
     except StoreError as exc:
@@ -306,7 +287,7 @@ def _if_allowed(read: Callable[[], Sequence[T]]) -> Sequence[T]:
 
 
 def _own_name(destination: str | None, headers_text: str | None) -> str | None:
-    """Return the endpoint that sent a row to itself; None: it went elsewhere, or nobody knows."""
+    """Return the endpoint that sent a row to itself; None: it went elsewhere, or is unknown."""
     try:
         sender = parse_headers(headers_text).get(ORIGINATING_ENDPOINT)
     except UnreadableHeaders:
@@ -315,12 +296,12 @@ def _own_name(destination: str | None, headers_text: str | None) -> str | None:
 
 
 def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
-    """Return the table the persistence makes for *endpoint*: only dots are replaced."""
+    """Return the table the persistence creates for *endpoint*: only dots are replaced."""
     return endpoint.replace(".", "_") + "_" + suffix
 
 
 def blank_table(engine: sa.Engine, source: str) -> Blank:
-    """Return the table *source* exactly as the vendor's script makes it."""
+    """Return the table *source* exactly as the vendor's script creates it."""
     schema, name = parse_source(source)
     dialect = dialect_for(engine.dialect.name)
     types, names = dialect.column_types(), dialect.column_names()
@@ -335,6 +316,6 @@ def blank_table(engine: sa.Engine, source: str) -> Blank:
 
 
 def endpoint_of(table: str, suffix: str = SUFFIX) -> EndpointName:
-    """Return the endpoint as its table shows it; dots are lost, and on Oracle the letters' case."""
+    """Return the endpoint as its table shows it: no dots, and on Oracle no letter case."""
     prefix = table.removesuffix(suffix).removesuffix(suffix.lower())
     return EndpointName(prefix.removesuffix("_") or table)

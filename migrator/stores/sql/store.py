@@ -1,8 +1,8 @@
 """A store whose timeouts are rows of tables: what all layouts have in common.
 
 ``sql_persistence`` has a table for each endpoint, ``nhibernate`` one that they share. Rules of this
-file: nothing is changed, no body is read, and no lock outlives a question; a whole table is read in
-chunks, and no more than so many rows are counted.
+file: nothing is changed, no body is read, and no lock outlives a call. A whole table is read in
+chunks, and the number of counted rows is limited.
 """
 
 from __future__ import annotations
@@ -47,36 +47,34 @@ from migrator.stores.sql.vendor_runs import unfinished_vendor_runs
 T = TypeVar("T")
 
 CHUNK_ROWS: Final = 2000
-"""Of a scan."""
 MOST_ROWS: Final = 200_000
-"""Rows that are counted; a larger table is told by the database's own estimate."""
+"""Rows that are counted; for a larger table the database's own estimate is used."""
 _SAMPLED: Final = 40
 _LOCKS: Final = timedelta(seconds=0.5)
-"""So long a question waits for a table that another transaction keeps."""
+"""How long a query waits for a table that another transaction has locked."""
 _NEVER: Final = sa.literal_column("1") == sa.literal_column("0")
-"""In words that each database takes for a condition; Oracle knows no ``false``."""
+"""A condition in every database; Oracle has no ``false``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blank:
-    """A table as the vendor makes it, to be created and filled for rehearsals."""
+    """A table as the vendor creates it, to be created and filled for rehearsals."""
 
     table: sa.Table
     """With its types and indexes; columns keyed by the vendor's names."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """What every row of the endpoint has beyond what a timeout has."""
+    """Values of further columns in every row of the endpoint."""
     has_compact_headers: bool = False
-    """Headers are one line, with slashes escaped; else they are indented."""
+    """Headers are one line, with slashes escaped; otherwise they are indented."""
     time_zone: str | None = None
-    """In which due times are written; None: UTC."""
+    """Of written due times; None: UTC."""
 
 
 class TableStore(ABC):
-    """Implements ``Store``; a layout says where tables are, and whose rows."""
+    """Implements ``Store``; a layout knows the tables, and whose rows are in them."""
 
     kind: ClassVar[str]
     shares_table: ClassVar[bool]
-    """Whether endpoints share one table."""
 
     def __init__(self, engine: sa.Engine, ledger: LedgerTables) -> None:
         self._engine = engine
@@ -87,16 +85,13 @@ class TableStore(ABC):
     # ── the layout ──────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint; see ``Store``."""
+    def endpoints(self) -> Sequence[StoreEndpoint]: ...
 
     @abstractmethod
-    def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``Store``."""
+    def find(self, name: str) -> StoreEndpoint: ...
 
     @abstractmethod
-    def source_of(self, name: str) -> str:
-        """Return where the rows of the endpoint *name* are, or would be."""
+    def source_of(self, name: str) -> str: ...
 
     @abstractmethod
     def legacy_table(self, source: str) -> LegacyTable:
@@ -115,28 +110,21 @@ class TableStore(ABC):
         """
 
     @abstractmethod
-    def blank(self, source: str) -> Blank:
-        """Return the table of *source* as the vendor would make it."""
+    def blank(self, source: str) -> Blank: ...
 
     @abstractmethod
-    def read_anew(self, endpoint: StoreEndpoint) -> None:
-        """Look at the table again; see ``Store``."""
+    def read_anew(self, endpoint: StoreEndpoint) -> None: ...
 
     @abstractmethod
-    def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, and what else is to be known; see ``Store``."""
+    def remarks(self) -> Sequence[StoreRemark]: ...
 
     def expected(self, name: str) -> StoreEndpoint:
-        """Return where the rows of *name* would be; see ``Store``."""
         return StoreEndpoint(name=EndpointName(name), source=self.source_of(name))
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
     def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
-        """Yield the endpoint's rows in the order of the primary key; see ``Store``.
-
-        Works without a ledger, too: then no row is in it.
-        """
+        """In the order of the primary key. Without a ledger, no row counts as claimed."""
         legacy = self.legacy_table(endpoint.source)
         ledger = self._ledger if self._has_ledger() else None
         last_id: str | None = None
@@ -152,10 +140,7 @@ class TableStore(ABC):
 
     @contextmanager
     def summary(self, endpoint: StoreEndpoint, request: SummaryRequest) -> Iterator[TableSummary]:
-        """Open a transaction that counts rows; see ``Store``.
-
-        It sees one moment, but for SQL Server, where the database would have to allow that.
-        """
+        """It reads a snapshot, except on SQL Server, where the database may forbid that."""
         legacy = self.legacy_table(endpoint.source)
         ledger = self._ledger if self._has_ledger() else None
         is_one_moment = self._dialect.name != "mssql"
@@ -167,7 +152,6 @@ class TableStore(ABC):
             yield TableSummary(found, legacy, ledger, request)
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return the due times of a few rows; see ``Store``."""
         legacy = self.legacy_table(endpoint.source)
         row, due = legacy.table.c, legacy.table.c.Time
         if self._dialect.name != "postgresql" or getattr(due.type, "with_zone", False):
@@ -196,11 +180,9 @@ class TableStore(ABC):
         return found
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Claim one row and roll back; see ``Store``."""
         trial_claim(self._engine, self._ledger, self.legacy_table(endpoint.source), endpoint)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``Store``."""
         return self._asked("looking for runs of the vendor's tool", unfinished_vendor_runs)
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────
@@ -213,7 +195,6 @@ class TableStore(ABC):
         limits: Sequence[datetime] = (),
         most: int = MOST_ROWS,
     ) -> TableCount:
-        """Return how many rows *source* has, and how soon they are due; see ``Store``."""
         legacy = self.legacy_table(source)
         doing = f"counting the rows of {source}"
         ends = sorted({*(now + span for _, span in DUE_SPANS), *limits})
@@ -231,7 +212,7 @@ class TableStore(ABC):
     def answer_s(self, source: str, *, patience: timedelta) -> float:
         """Return the seconds until rows of *source* may be deleted, without deleting any.
 
-        Whoever waits longer than about *patience* stops waiting; that is then the answer.
+        A wait longer than about *patience* is cut, and then is the answer.
         """
         legacy = self.legacy_table(source)
         asked_s = time.monotonic()
@@ -248,11 +229,7 @@ class TableStore(ABC):
         return time.monotonic() - asked_s
 
     def demand_readable(self, source: str) -> None:
-        """Return when rows of *source* can be read now, or wait for a lock for a moment.
-
-        Raises:
-            StoreError, StoreLocked: They cannot.
-        """
+        """Raise ``StoreError`` unless rows of *source* are readable, after a short lock wait."""
         legacy = self.legacy_table(source)
         self._read(legacy, sa.select(legacy.table.c.Id).where(_NEVER))
 
@@ -262,7 +239,7 @@ class TableStore(ABC):
         return retrying_read(self._engine, work, failed=StoreError, doing=doing)
 
     def _as_kept(self, schema: str | None, table: str) -> tuple[str | None, str]:
-        """Return the names of a table as the database spells them.
+        """Return the names of a table in the database's spelling.
 
         One table must never have two sources, or a row could be claimed under each.
         """
@@ -286,7 +263,7 @@ class TableStore(ABC):
     def _readable(
         self, legacy: LegacyTable, query: sa.Select[Any]
     ) -> tuple[Sequence[sa.Row[Any]], Mapping[str, Exception], Sequence[str]]:
-        """Return rows of the table that *query* finds, and by id what those raise that it cannot.
+        """Return rows of the table that *query* finds, and by id the errors of unreadable ones.
 
         Where there are such, the ids of all come last, in the order of *query*.
         """
@@ -308,7 +285,6 @@ class TableStore(ABC):
     def _unread(
         self, legacy: LegacyTable, ledger: LedgerTables | None, odd: Mapping[str, Exception]
     ) -> Sequence[ScannedRow]:
-        """Return rows that cannot be read, each with the reason."""
         if not odd:
             return ()
         unread = scanned(legacy, ledger, reads_text=False).where(legacy.table.c.Id.in_(list(odd)))

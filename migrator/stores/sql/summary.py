@@ -1,8 +1,8 @@
-"""Counting an endpoint's rows in the database, and reading the few that have to be looked at.
+"""Counting an endpoint's rows in the database, and reading the few that need inspection.
 
-Rules of this file: all counts are one pass over the table; due times are cut by moments that come
-from one reading of the clock; what is sorted is the few groups, never the rows; nothing is locked
-or changed, and no body is read.
+Rules of this file: all counts are one pass over the table. Due times are grouped by moments from
+one reading of the clock. Only the few groups are sorted, never the rows. Nothing is locked or
+changed, and no body is read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from migrator.stores.sql.local_time import due_after, due_from, due_of, due_unti
 from migrator.stores.sql.moving import id_text, in_ledger
 
 _CHUNK_ROWS: Final = 2000
-"""Read at a time."""
 _UNUSABLE: Final = -1
 """The slot of rows without a due time, or with one that no timeout manager reaches."""
 
 
 class TableSummary:
-    """Counts of an endpoint's rows, and some of the rows, all of one transaction."""
+    """Counts of an endpoint's rows, and some of the rows, in one transaction."""
 
     def __init__(
         self,
@@ -47,17 +46,16 @@ class TableSummary:
         self._legacy = replace(legacy, before=first_left)
         self._request = request
         self.is_whole = first_left is None
-        """Whether there are no more rows than were asked for."""
+        """Whether the sample has all rows."""
         # an endpoint that was never claimed from has nothing there: no row is looked up
         has_met = ledger is not None and connection.scalar(_first_batch(legacy, ledger)) is not None
         self._ledger = ledger if has_met else None
 
     def groups(self, ends: Sequence[datetime]) -> Sequence[RowGroup]:
-        """Return all rows, by what can be told without converting them.
+        """Return counts of all rows, grouped by what needs no conversion.
 
-        Args:
-            ends: Of the spans of due times, each inclusive; ascending, aware, UTC. What is due
-                later than the last is in one more span.
+        *ends* are of the spans of due times, each inclusive; ascending, aware, UTC. Later rows are
+        in one more span.
         """
         statement = _groups(self._legacy, self._ledger, self._request, ends)
         return [
@@ -82,22 +80,19 @@ class TableSummary:
     def rows_due(
         self, after: datetime, until: datetime, *, not_for: Collection[str]
     ) -> Iterator[Sequence[ScannedRow]]:
-        """Yield the rows to migrate due after *after*, up to *until*, without the odd ones.
-
-        Odd are those that ``odd_rows(not_for)`` yields.
-        """
+        """Yield the rows to migrate due after *after*, up to *until*, without ``odd_rows``."""
         row = self._legacy.table.c
         is_plain = ~self._is_strange(not_for)
         yield from self._stream(due_after(row, after), due_until(row, until), is_plain)
 
     def rows_called(self, ids: Sequence[str]) -> Sequence[ScannedRow]:
-        """Return the rows called *ids*."""
         return self._read(self._rows().where(self._legacy.table.c.Id.in_(ids))) if ids else ()
 
     def outermost(self, rows: int, *, not_for: Collection[str]) -> Sequence[ScannedRow]:
         """Return so many *rows* to migrate, half of them first by key, half of them last.
 
-        Without the odd ones. The vendor's keys begin with random digits, so this is a draw.
+        Without the odd ones. The vendor's keys begin with random digits, so this is a random
+        sample.
         """
         key = self._legacy.table.c.Id
         plain = self._rows().where(*self._is_meant(), ~self._is_strange(not_for))
@@ -106,10 +101,7 @@ class TableSummary:
         return [*first, *self._read(plain.order_by(key.desc()).limit(half))]
 
     def dues_per_minute(self, after: datetime, at_least: int) -> Counter[datetime]:
-        """Return the rows due in each minute later than *after* that has *at_least* so many.
-
-        A minute is told by its beginning; aware, UTC.
-        """
+        """Return the minutes later than *after* with *at_least* so many due rows; aware, UTC."""
         row = self._legacy.table.c
         is_later = due_after(row, after), due_until(row, LATEST)
         return self._per(minute_of(due_of(row)), *is_later, at_least=at_least)
@@ -117,7 +109,7 @@ class TableSummary:
     def dues_per_second(self, ranges: Sequence[tuple[datetime, datetime]]) -> Counter[datetime]:
         """Return the rows due in each second of *ranges*, later than one end and up to the other.
 
-        A second is told by its beginning; aware, UTC.
+        A second is given by its beginning; aware, UTC.
         """
         row = self._legacy.table.c
         within = (sa.and_(due_after(row, a), due_until(row, b)) for a, b in ranges)
@@ -147,7 +139,6 @@ class TableSummary:
         return scanned_rows(self._connection.execute(statement).all())
 
     def _is_meant(self) -> Iterator[sa.ColumnElement[bool]]:
-        """Yield the conditions of a row that would be migrated now."""
         row, request = self._legacy.table.c, self._request
         after = request.due_after
         yield due_from(row, EARLIEST) if after is None else due_after(row, after)
@@ -165,7 +156,7 @@ class TableSummary:
 def scanned(
     legacy: LegacyTable, ledger: LedgerTables | None, *, reads_text: bool = True
 ) -> sa.Select[Any]:
-    """Return what reads a ``ScannedRow``; *ledger* None: no row is in it.
+    """Return the columns of a ``ScannedRow``; *ledger* None: no row is in it.
 
     Without *reads_text*, it has neither destination nor headers.
     """
@@ -183,7 +174,6 @@ def scanned(
 
 
 def scanned_rows(found: Sequence[sa.Row[Any]]) -> Sequence[ScannedRow]:
-    """Return what a statement of ``scanned`` has *found*."""
     return [ScannedRow(**{**row._mapping, "is_in_ledger": bool(row.is_in_ledger)}) for row in found]
 
 
@@ -229,7 +219,7 @@ def _groups(
 
 
 def _slot(due: Any, ends: Sequence[datetime], low: int, high: int) -> sa.ColumnElement[int]:
-    """Return the place of the first of *ends* that is not before *due*, by halving."""
+    """Return the index of the first of *ends* that is not before *due*, by halving."""
     if low == high:
         return _number(low)
     middle = (low + high) // 2
@@ -242,7 +232,7 @@ def _number(number: int) -> sa.ColumnElement[int]:
 
 
 def _is_odd(row: Any, request: SummaryRequest) -> sa.ColumnElement[bool]:
-    """Return the condition, never NULL, of rows whose sizes or headers are not as usual."""
+    """Return the condition, never NULL, of rows with unusual sizes or headers."""
     longest = request.headers_max_bytes
     return sa.or_(
         row.Headers.is_(None),
@@ -258,7 +248,7 @@ def _is_known(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.ColumnElem
 
 
 def _behind(legacy: LegacyTable, rows: int) -> sa.Select[Any]:
-    """Return what reads the id of the row behind the first so many."""
+    """Return the query for the id of the row after the first so many."""
     key = legacy.table.c.Id
     return sa.select(id_text(legacy)).where(*legacy.is_owned).order_by(key).offset(rows).limit(1)
 

@@ -1,7 +1,7 @@
-"""What a half-finished run of the vendor's migration tool leaves in a SQL database.
+"""What an unfinished run of the vendor's migration tool leaves in a SQL database.
 
-Any command of the tool makes its tables, so that only what is in them counts. Its names may be in
-any letter case. Source: reference ``legacy-stores.md`` 5.2, 5.3 and 5.6.
+Any command of the tool creates its tables, so only their contents count. Its names may have any
+letter case. Source: reference ``legacy-stores.md`` 5.2, 5.3 and 5.6.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import build_source
 
 VENDOR_RUN_TABLE: Final = "timeoutdata_migration_"
-"""How its copies of a table begin, in lower case; the run's id follows."""
+"""The beginning of its copies of a table, in lower case; the run's id follows."""
 _RUN_COLUMNS: Final = ("MigrationRunId", "EndpointName", "Status")
 _RUNS: Final = ("timeoutsmigration_state", "migrationsentity")
 """Of SQL Persistence, and of NHibernate."""
 _STAGED: Final = "stagedtimeoutentity"
 _OPEN_RUN: Final = ("0", "1")
-"""Preparing, and in progress; kept as text or number, depending on the tool's version."""
+"""Preparing, and in progress; text or number, depending on the tool's version."""
 _SHORT: Final = sa.String(500).with_variant(mssql.NVARCHAR(500), "mssql")
 """SQL Server's ``text`` cannot be compared, and its ``varchar`` may turn letters into ``?``."""
 _DONE_ROW: Final = "2"
@@ -29,7 +29,7 @@ _REMEDY: Final = "resume or abort it with the vendor's tool first"
 
 
 def unfinished_vendor_runs(connection: sa.Connection) -> list[str]:
-    """Return one sentence per unfinished run and per damaged one, in any schema; may be empty."""
+    """Return one sentence per unfinished run and per damaged one, in any schema."""
     inspector, found, open_ids = sa.inspect(connection), list[str](), set[str]()
     has_schemas = dialect_for(connection.dialect.name).has_schemas
     copies: list[tuple[str | None, str]] = []
@@ -83,7 +83,7 @@ def _find_undone(connection: sa.Connection, status: sa.ColumnElement[str]) -> bo
 def _columns(
     inspector: sa.Inspector, schema: str | None, name: str, *wanted: str
 ) -> list[sa.Column[str]]:
-    """Return the columns *wanted* of a table, as they are really called."""
+    """Return the columns *wanted* of a table, with their actual names."""
     columns = inspector.get_columns(name, schema=schema)
     actual = {each["name"].casefold(): each["name"] for each in columns}
     found = [sa.Column(actual.get(key.casefold(), key), sa.Text) for key in wanted]

@@ -1,7 +1,7 @@
-"""What differs between SQL databases, one file per kind; everything else is the same SQL.
+"""The differences between SQL databases, one file per kind; all other SQL is the same.
 
-Start with ``base``: what a kind has to define, with defaults that hold anywhere. ``dialect_for``
-finds the kind by its name in SQLAlchemy.
+Start with ``base``: what a kind has to define, with defaults that are valid anywhere.
+``dialect_for`` finds the kind by its name in SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ _KINDS: Final = {
     "postgresql": "PostgresqlDialect",
     "sqlite": "SqliteDialect",
 }
-"""Each is imported when a database of its kind is opened: with it come SQLAlchemy's types of it."""
+"""Imported when a database of its kind is opened, because each imports SQLAlchemy's types."""
 
 
 @cache
 def dialect_for(name: str) -> Dialect:
-    """Return the dialect of the kind of database that SQLAlchemy calls *name*.
-
-    Raises:
-        StoreError: Timeouts in such a database are not supported.
-    """
+    """Raise ``StoreError`` if timeouts in such a database are not supported."""
     if name not in _KINDS:
         raise StoreError(f"timeouts in a {name} database are not supported")
     kind: Dialect = getattr(import_module(f"{__name__}.{name}"), _KINDS[name])()

@@ -1,7 +1,7 @@
-"""What a kind of SQL database has to say of itself, so that timeouts can be kept in it.
+"""What a kind of SQL database has to define, so that it can contain timeouts.
 
-Rules of this file: a default does nothing, or holds in any database; what a dialect returns is
-SQL for a caller's transaction, and none of it begins or ends one.
+Rules of this file: a default does nothing, or is valid in any database. A dialect returns SQL for a
+caller's transaction, and never begins or ends one.
 """
 
 from __future__ import annotations
@@ -23,31 +23,28 @@ from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, Moved
 
 CLAIM_LOCKS: Final = timedelta(seconds=1)
-"""So long a claim waits for a table that another transaction keeps; see ``Dialect.bound_locks``."""
+"""How long a claim waits for a table that another transaction has locked."""
 
 
 class Dialect(ABC):
-    """One kind of SQL database; has no state."""
+    """One kind of SQL database; stateless."""
 
     name: ClassVar[str]
-    """As SQLAlchemy calls it."""
     has_schemas: ClassVar[bool] = True
-    """Whether a table is named by schema and name."""
     may_fold_names: ClassVar[bool] = False
     """Whether ``folds_names`` must be asked."""
     looks_names_up: ClassVar[bool] = False
     """Whether ``as_kept`` must be asked."""
     default_schema: ClassVar[str | None] = "public"
-    """Where tables are unless somebody says so; None: in the user's own schema."""
+    """None: the user's own schema."""
     table_suffix: ClassVar[str] = "TimeoutData"
-    """What the name of a timeouts table ends with (reference 1.1)."""
+    """The end of a timeouts table's name (reference 1.1)."""
     hashes_all: ClassVar[bool] = True
-    """Whether ``content_hash`` and ``body_hash`` hash whatever was stored."""
+    """Whether ``content_hash`` and ``body_hash`` hash any stored content."""
     name_max_bytes: ClassVar[int]
-    """The longest name of a table."""
 
     inserting: ClassVar[type[Any]]
-    """SQLAlchemy's INSERT for this kind, where that knows ``ON CONFLICT``."""
+    """SQLAlchemy's INSERT for this kind, where it supports ``ON CONFLICT``."""
 
     # ── claiming and putting back ───────────────────────────────────────────────────────────
 
@@ -55,35 +52,35 @@ class Dialect(ABC):
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         """Move the soonest due rows of the request's range; None when there are none.
 
-        A row is taken only while nobody else holds it; locked ones are skipped.
+        Rows that other transactions have locked are skipped.
         """
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Do as ``move`` does, without reading the text of a row where the database can spare it.
+        """Do as ``move`` does, if possible without reading the text of a row.
 
-        For a row whose text the driver, or a function of the database, takes for none.
+        For rows whose text is invalid for the driver or for a function of the database.
         """
         return self.move(connection, move)
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
-        """Return a ledger column as the legacy column *key* has it."""
+        """Convert a ledger column to the type of legacy column *key*."""
         is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
         return guid_as_bytes(column) if is_bytes else column
 
     def check_deferred(self, connection: sa.Connection) -> None:
-        """Have constraints that wait for the commit be checked now, where there are such."""
+        """Check deferred constraints now, where there are any."""
         del connection
 
     def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-        """Return how a row spelled its owner, out of what the ledger keeps beside it."""
+        """Return a row's original spelling of its owner, from the ledger's ``store_extra``."""
         return extra
 
     def insert_absent(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
-        """Insert *rows* whose ``Id`` the table does not have; return the ids that were inserted."""
+        """Insert *rows* whose ``Id`` the table does not have; return the inserted ids."""
         key = [table.c.Id]
         statement = self.inserting(table).on_conflict_do_nothing(index_elements=key)
         return list(connection.scalars(statement.returning(*key), rows))
@@ -93,138 +90,130 @@ class Dialect(ABC):
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str] | None:
-        """Return what ``nservicebus.timeouts.content_hash`` returns, computed by the database.
+        """Return ``nservicebus.timeouts.content_hash``, computed by the database.
 
         None: it cannot, so content is read and hashed here.
         """
         return None
 
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return the hex SHA-256 of a body, to be selected; NULL counts as empty."""
         return sa.type_coerce(body, HashedBody())
 
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
     def prefer_hashing(self, connection: sa.Connection) -> None:
-        """Have this transaction group rows without sorting them, whatever statistics say."""
+        """Have this transaction group rows without sorting them, whatever the statistics say."""
         del connection
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Have the database give up after *patience*, in this transaction alone."""
+        """Limit lock waits and statements of this transaction to *patience*."""
         del connection, patience
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Have waits for locks end after *at_most* in this transaction, where that can be said."""
+        """Limit lock waits of this transaction to *at_most*, where the database can."""
         del connection, at_most
 
     def allow_long(self, connection: sa.Connection) -> None:
-        """Have this transaction go through a whole table, however long that takes."""
+        """Give this transaction the time to read a whole table."""
         del connection
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Return *engine* with transactions that see one moment, and cannot write if possible."""
+        """Return *engine* with transactions that read a snapshot, and cannot write if possible."""
         return engine
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
-        """Keep everybody else out of a table until the end of the transaction."""
         del connection, quoted_name
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return what the database believes without counting; 0: it has no idea."""
+        """Return the statistics' estimate; 0: there is none."""
         return 0
 
     def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which rights on the table a claim lacks, where the database can tell."""
+        """Return the rights on the table that a claim lacks, where the database shows them."""
         return ()
 
     def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
-        """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
+        """Return why nothing may be claimed from the table, whatever the rights."""
         return None
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return the triggers of the table that act when a row is removed, where it can tell."""
+        """Return the triggers that run when a row is removed, where the database shows them."""
         return ()
 
     def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
-        """Return what is to be known of the database itself; see ``Store.remarks``."""
+        """Return advisories about the database itself; see ``Store.remarks``."""
         return ()
 
     def folds_names(self, connection: sa.Connection) -> bool:
-        """Return whether the database keeps names of tables in lower case."""
+        """Return whether the database stores names of tables in lower case."""
         return False
 
     def as_kept(
         self, connection: sa.Connection, schema: str | None, table: str
     ) -> tuple[str | None, str | None]:
-        """Return schema and name of a table as the database spells them; None: it has no such."""
+        """Return schema and table in the database's spelling; None: the table does not exist."""
         return schema, table
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
-        """Return the statement that renames a table, for a person to run."""
         return f"ALTER TABLE {quoted_table} RENAME TO {quoted_new_name}"
 
     def spelled(self, name: str) -> str:
-        """Return the name of a table or schema as SQLAlchemy spells what the vendor made of it."""
+        """Return the name that the vendor's script creates, in SQLAlchemy's spelling."""
         return name
 
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the columns as the vendor's script creates them."""
+        """As the vendor's script creates them."""
 
     def table_options(self) -> Mapping[str, str]:
-        """Return SQLAlchemy's options of a table as the vendor's script creates it."""
+        """As the vendor's script creates the table."""
         return {}
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the columns as NHibernate creates them (reference 2.1)."""
+        """As NHibernate creates them (reference 2.1)."""
         own = {k: v for k, v in self.column_types().items() if k != "PersistenceVersion"}
         return {**own, "Destination": sa.String(1024), "Endpoint": sa.String(440)}
 
     def column_names(self) -> Mapping[str, str]:
-        """Return what the vendor's script calls the columns, by our names for them."""
+        """The vendor's names of columns, by migrator's names."""
         return {key: key for key in self.column_types()}
 
     def write_rows(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]]
     ) -> bool:
-        """Write many rows the fastest way there is; False: nothing was done, there is none."""
+        """Write rows by the fastest method; False: there is none, and nothing was written."""
         return False
 
 
 class LookingDialect(Dialect):
-    """One that does not return what was inserted: whoever stores rows looks for them first."""
+    """One whose INSERT returns no rows: new rows are looked up before they are inserted."""
 
     @abstractmethod
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return what finds and locks those of *ids* that are there."""
+        """Return the query that finds and locks the existing ones of *ids*."""
 
     @abstractmethod
     def step(self, table: sa.Table) -> timedelta:
-        """Return what the due column keeps of a second: times are rounded up to a whole number."""
+        """Return the resolution of the due column: times are rounded up to a multiple."""
 
     def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Return when each row can be written.
-
-        Raises:
-            RowRefused: One cannot, and never will.
-        """
+        """Raise ``RowRefused`` if a row can never be written."""
 
     def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
-        """Return whether an insert failed because a row of its id is there."""
         return False
 
     def insert_absent(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
-        """Look, waiting for whoever is just removing one of them, and insert the others.
+        """Wait for transactions that remove one of the rows, and insert the missing ones.
 
-        What is inserted is called by a GUID in lower case; letter case is all that may differ.
+        Inserted ids are lower-case GUIDs; existing ones may differ in letter case.
         """
         step = self.step(table)
         absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], step)} for row in rows}
@@ -254,7 +243,7 @@ def due_order(legacy: LegacyTable) -> Sequence[str]:
 def beginning_with(columns: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
     """Return the first index that begins with the columns *names*; None: there is none.
 
-    *columns* are pairs of an index and one of its columns, in the order in which it has them.
+    *columns* are pairs of an index and one of its columns, in the index's order.
     """
     wanted = [name.casefold() for name in names]
     found = dict[str, list[str]]()

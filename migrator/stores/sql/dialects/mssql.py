@@ -1,11 +1,11 @@
 """SQL Server: rows are picked under update locks, hashed here, copied and removed by the server.
 
-Rules of this file: every lock is a hint, and a claim skips what others hold (READPAST), whether
-READ_COMMITTED_SNAPSHOT is on or off; a GUID is compared as what it is, so that an index is used,
-and written in lower case, as .NET does.
+Rules of this file: every lock is a hint, and a claim skips locked rows (READPAST), whether
+READ_COMMITTED_SNAPSHOT is on or off. A GUID is compared as a GUID, so that an index is used, and
+written in lower case, as .NET does.
 
-Compiled, parsed, read, and run on a T-SQL server of another maker with FreeTDS, not yet on SQL
-Server (``docs/how-to/sql-server.md``).
+The SQL is compiled, parsed, and run on a T-SQL server of another vendor with FreeTDS, not yet on
+SQL Server (``docs/how-to/sql-server.md``).
 Source: SQL Server documentation, "Table hints", "DELETE", "Table value constructor",
 "uniqueidentifier", "sys.databases"; reference ``legacy-stores.md`` 1.2, 1.3.
 """
@@ -45,14 +45,12 @@ from migrator.stores.sql.moving import (
 
 _NAME: Final = "mssql"
 _PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
-"""The last one: where rows have versions, nobody may read past locks without it."""
+"""With row versions, READPAST requires READCOMMITTEDLOCK."""
 _SKIM: Final = "READPAST, ROWLOCK, READCOMMITTEDLOCK"
-"""Looks at what is committed and not locked, one row at a time: READPAST passes over locked rows,
-and would wait for a page on which one is."""
+"""READPAST skips locked rows, but would wait for a page lock."""
 _LOOK: Final = "UPDLOCK, HOLDLOCK, ROWLOCK"
-"""Also keeps rows that are not there from coming, until the end of the transaction."""
+"""Also keeps missing rows from being inserted, until the end of the transaction."""
 _WITH_SNAPSHOTS: Final = frozenset({1, 3})
-"""On, and about to be."""
 _COUNTED: Final = {"preserve_rowcount": True}
 _ESTIMATE: Final = sa.text(
     "SELECT sum(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(:name) AND index_id IN (0, 1)"
@@ -94,10 +92,9 @@ class MssqlDialect(LookingDialect):
     default_schema = "dbo"
     looks_names_up = True
     name_max_bytes = 128
-    """Of characters; names are mostly ASCII."""
+    """In characters; names are mostly ASCII."""
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move rows, at most 1000; those locked by others are skipped."""
         legacy = move.legacy
         self.bound_locks(connection, CLAIM_LOCKS)
         indexes = _indexes(connection, legacy.table)
@@ -113,21 +110,21 @@ class MssqlDialect(LookingDialect):
         return move_rows(connection, move, picked, copy, hint=keeping(by_id))
 
     def picking(self, move: Move, how: str = "") -> sa.Select[Any]:
-        """Return what locks the rows that are wanted, soonest first, with their sizes.
+        """Return the query that locks the wanted rows, soonest first, with their sizes.
 
-        *how* names the index, where there is one: a plan that sorts would lock every row of the
-        range until the end of the claim, and claims beside it, which read past locks, would find
+        *how* names the index, where there is one. A plan that sorts would lock every row of the
+        range until the end of the claim, and concurrent claims, which skip locked rows, would find
         none.
         """
         return self._first(move).with_hint(move.legacy.table, f"WITH ({how}{_PICK})", _NAME)
 
     def _first(self, move: Move) -> sa.Select[Any]:
-        """Return the query for the first rows; by one thread, for several lock out of order."""
+        """With one thread, because several lock out of order."""
         query = picking(move).limit(min(move.request.max_rows, MOST_ROWS))
         return query.with_statement_hint("OPTION (MAXDOP 1)", _NAME)
 
     def copying(self, move: Move, rows: Sequence[Copied], how: str = "") -> sa.Insert:
-        """Return what copies *rows* into the ledger, each found by its id in the index of *how*."""
+        """Return the statement that copies *rows*, each found by its id in the index of *how*."""
         table, row = move.legacy.table, move.legacy.table.c
         picked = sa.values(
             sa.column("id", sa.String(36)),
@@ -147,55 +144,50 @@ class MssqlDialect(LookingDialect):
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
-        """Make text a GUID again, and a moment what the column is: rounded as it was."""
+        """Convert text to a GUID, and a moment to the column's type and rounding."""
         wanted = legacy.table.c[key].type
         if key in {"Id", "SagaId"}:
             return sa.cast(column, wanted)
         return sa.cast(column, getattr(wanted, "found", wanted)) if key == "Time" else column
 
     def step(self, table: sa.Table) -> timedelta:
-        """Return 10 ms: ``datetime`` counts in 1/300 s, of which each third is whole ones."""
+        """``datetime`` counts in 1/300 s, of which each third is a multiple of 10 ms."""
         return timedelta(milliseconds=10)
 
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return what finds those of *ids* that are there, and keeps the others from coming.
+        """Return the query for the existing ones of *ids*, which keeps the others from being
+        inserted.
 
-        By the index on the id: to keep rows from coming, a plan that reads the whole table would
-        lock all of it.
+        By the index on the id: a plan that reads the whole table would lock all of it.
         """
         return self.keeping_out(table, ids, _by_id(_indexes(connection, table), table))
 
     def keeping_out(self, table: sa.Table, ids: Sequence[str], how: str = "") -> sa.Select[Any]:
-        """Return the query of ``looking``, which finds rows by the index of *how*."""
         query = sa.select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
         return query.with_hint(table, f"WITH ({how}{_LOOK})", _NAME)
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Bound waits for locks, and statements by whole seconds, one at least."""
         server.for_now(connection, Patience(lock=patience, statement=patience))
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Bound waits for locks."""
         server.for_now(connection, Patience(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        """Allow ten minutes."""
         server.for_now(connection, Patience(statement=LONG_STATEMENT))
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Have transactions see one moment; the database must allow it (error 3952).
+        """Snapshot isolation; the database must allow it (error 3952).
 
-        Without ALLOW_SNAPSHOT_ISOLATION, only locks on all that was read would do the same, and
-        they would stop the timeout manager.
+        Without ALLOW_SNAPSHOT_ISOLATION, only locks on everything that was read would have the same
+        effect, and they would stop the timeout manager.
         """
         return engine.execution_options(isolation_level="SNAPSHOT")
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
-        """Lock it exclusively."""
         connection.exec_driver_sql(
             f"SELECT TOP 1 1 FROM {quoted_name} WITH (TABLOCKX, HOLDLOCK)"  # noqa: S608 - quoted
         ).close()
@@ -203,20 +195,18 @@ class MssqlDialect(LookingDialect):
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return what the server counts along."""
         found = connection.execute(_ESTIMATE, {"name": _quoted(connection, legacy.table)}).scalar()
         return int(found or 0)
 
     def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which."""
         names = {"name": _quoted(connection, legacy.table)}
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right for right, is_granted in rights.items() if not is_granted]
 
     def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
-        """Return that the driver is not Microsoft's, or that a trigger acts instead of the server.
+        """The driver is not Microsoft's, or a trigger replaces the removal.
 
-        That trigger removes nothing, and the server counts the rows as removed all the same.
+        Such a trigger removes nothing, and the server still counts the rows as removed.
         """
         name = server.foreign_driver(connection)
         if name is None:
@@ -238,16 +228,11 @@ class MssqlDialect(LookingDialect):
         )
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which."""
         found = connection.execute(_TRIGGERS, {"name": _quoted(connection, legacy.table)})
         return [each.name for each in found]
 
     def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Return when each destination fits into its column, which counts pairs of UTF-16 twice.
-
-        Raises:
-            RowRefused: One does not, and never will.
-        """
+        """The column of destinations counts pairs of UTF-16 twice."""
         for row in rows:
             if server.length(row["Destination"]) > MAX_DESTINATION_CHARS:
                 raise RowRefused(
@@ -256,7 +241,7 @@ class MssqlDialect(LookingDialect):
                 )
 
     def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
-        """Return that nothing can be verified, where the database keeps no versions of rows."""
+        """Verification needs snapshots, which the database may forbid."""
         found = connection.execute(_SNAPSHOTS).first()
         if found is None:
             return [snapshots_unknown(str(connection.engine.url.database))]
@@ -265,19 +250,16 @@ class MssqlDialect(LookingDialect):
     def as_kept(
         self, connection: sa.Connection, schema: str | None, table: str
     ) -> tuple[str | None, str | None]:
-        """Return both in the letter case of ``sys.schemas`` and ``sys.tables``."""
         found = connection.execute(_AS_KEPT, {"of_schema": schema, "called": table}).first()
         return (None, None) if found is None else (found.kept_schema, found.kept_table)
 
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
-        """Return what renames a table: here, a procedure does."""
         old, new = (name.replace("'", "''") for name in (quoted_table, new_name))
         return f"EXEC sp_rename N'{old}', N'{new}'"
 
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the vendor's script (reference 1.2)."""
         return {
             "Id": mssql.UNIQUEIDENTIFIER(as_uuid=False),
             "Destination": mssql.NVARCHAR(200),
@@ -289,13 +271,11 @@ class MssqlDialect(LookingDialect):
         }
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of NHibernate's own script."""
         wide = {"Destination": mssql.NVARCHAR(1024), "Endpoint": mssql.NVARCHAR(440)}
         return {**super().shared_column_types(), **wide}
 
 
 def without_snapshots(database: str) -> StoreRemark:
-    """Return what is to be said of a database that does not allow snapshot isolation."""
     quoted = "[" + database.replace("]", "]]") + "]"
     return StoreRemark(
         subject=database,
@@ -305,7 +285,6 @@ def without_snapshots(database: str) -> StoreRemark:
 
 
 def snapshots_unknown(database: str) -> StoreRemark:
-    """Return what is to be said of a database of which nobody tells what it allows."""
     return StoreRemark(
         subject=database,
         text="sys.databases does not show this database, so it is not known whether it allows "
@@ -315,30 +294,29 @@ def snapshots_unknown(database: str) -> StoreRemark:
 
 
 def _indexes(connection: sa.Connection, table: sa.Table) -> Sequence[tuple[str, str]]:
-    """Return each index of all rows with each of its columns, in their order."""
     found = connection.execute(_INDEXES, {"name": _quoted(connection, table)})
     return [(index, column) for index, column in found]
 
 
 def walking(index: str | None) -> str:
-    """Return the beginning of a hint by which *index* is read in its order; empty without one."""
+    """Return the beginning of a hint that reads *index* in its order; empty without one."""
     return "" if index is None else f"INDEX({_escaped(index)}), "
 
 
 def seeking(index: str | None) -> str:
-    """Return the beginning of a hint by which *index* is searched, never read from end to end.
+    """Return the beginning of a hint that searches *index*, never reading it from end to end.
 
-    With old statistics all of the table may be read for a few ids, which waits for everybody's
-    locks. Without an index there is no other way, and the hint would be an error (8622).
+    With old statistics all of the table may be read for a few ids, which waits for all its locks.
+    Without an index there is no other way, and the hint would be an error (8622).
     """
     return "" if index is None else f"{walking(index)}FORCESEEK, "
 
 
 def keeping(by_id: str) -> str:
-    """Return the hint by which rows are read that are removed afterwards, which reads past locks.
+    """Return the hint for reading rows that are removed afterwards, which skips locked rows.
 
-    The removal finds them in the same index. Where that is not the clustered one, as the vendor
-    makes NHibernate's table, picking locked nothing in it, and somebody else may have.
+    The removal finds them in the same index. Where that is not the clustered one, as in
+    NHibernate's table, picking has locked nothing in it, but another transaction may have.
     """
     return f"WITH ({by_id}UPDLOCK, ROWLOCK)" if by_id else "WITH (ROWLOCK)"
 

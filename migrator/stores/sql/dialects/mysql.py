@@ -1,10 +1,10 @@
 """MariaDB and MySQL: a claim picks and locks, copies, removes; all three must agree.
 
-Rules of this file: only SQL that MariaDB 10.6 and MySQL 8.0 both know, so nothing is ever
-returned by what changes rows. An index is named where the planner must not have a choice: whoever
-walks another one locks rows that are not wanted, and claims beside it would find none. Rows that
-were picked are named by their keys, as a list in JSON, and no column is converted. What has more
-bytes than ``max_allowed_packet`` the server cannot hash: it is read here, one part after the other.
+Rules of this file: only SQL that MariaDB 10.6 and MySQL 8.0 both know, so no row change returns
+rows. An index is named where the planner must not have a choice: reading another index locks
+unwanted rows, and concurrent claims would find none. Picked rows are named by their keys, as a list
+in JSON, and no column is converted. The server cannot hash content larger than
+``max_allowed_packet``: it is read here, part by part.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from migrator.stores.sql.moving import (
 
 _NAME: Final = "mysql"
 _REST_OF_ROW_BYTES: Final = 4096
-"""Of a statement that inserts one row, beside its body and headers."""
+"""Of a statement that inserts one row, without its body and headers."""
 _ESTIMATE: Final = sa.text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
@@ -65,9 +65,9 @@ _INDEXES: Final = sa.text(
     "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
 )
 FITS_ANYWHERE_BYTES: Final = 512 * 1024
-"""So little is not asked about: servers come with 1 MiB or more."""
+"""Up to this size the server is not asked: its default limit is 1 MiB or more."""
 _AS_UTF8: Final = 3
-"""A byte of text in another character set is at most so many in UTF-8."""
+"""The most bytes in UTF-8 for one byte of text in another character set."""
 _KEY_CHARACTERS: Final = sa.text(
     "SELECT character_set_name AS characters, collation_name AS collation "
     "FROM information_schema.columns "
@@ -80,15 +80,14 @@ class Naming:
 
     Read ids as text of these *characters*, and compare them by *collation*.
 
-    A key's own characters are at least ASCII, so it is not converted to be compared with it.
-    Without *collation* the key's own counts: it gives way to none but another one of the same
-    character set, and then the two do not mix.
+    A key's own characters are at least ASCII, so it is not converted for the comparison. Without
+    *collation* the key's own applies. It yields to no other one except of the same character set,
+    and then the two cannot be mixed.
     """
 
     def __init__(self, characters: str = "ascii", collation: str = "") -> None:
         kind = f"VARCHAR(500) CHARACTER SET {characters}"
         self.rows: Final = f"'$[*]' COLUMNS (row_index FOR ORDINALITY, id {kind} PATH '$')"
-        """What ``json_table`` makes of ``:ids``."""
         self.picked: Final[sa.TableValuedAlias] = sa.func.json_table(
             sa.bindparam("ids", type_=sa.Text()), sa.literal_column(self.rows)
         ).table_valued(
@@ -97,7 +96,6 @@ class Naming:
         self._collation = f" COLLATE {collation}" if collation else ""
 
     def key(self, legacy: LegacyTable) -> str:
-        """Return an id of the list as the table's key has it."""
         is_bytes = isinstance(legacy.table.c.Id.type, GuidBytes)
         return "unhex(picked.id)" if is_bytes else f"picked.id{self._collation}"
 
@@ -113,12 +111,11 @@ class MysqlDialect(LookingDialect):
     has_schemas = False
     may_fold_names = True
     hashes_all = False
-    """Not what has more bytes than ``max_allowed_packet``, should that be lowered."""
+    """Not content larger than ``max_allowed_packet``, should that be lowered."""
     name_max_bytes = 63
-    """There may be 64 characters; what suits PostgreSQL suits here."""
+    """64 characters are allowed; PostgreSQL's limit is sufficient."""
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move rows; those locked by others are skipped."""
         legacy, request = move.legacy, move.request
         self.bound_locks(connection, CLAIM_LOCKS)
         order = ["Id"] if request.only is not None else due_order(legacy)
@@ -136,15 +133,14 @@ class MysqlDialect(LookingDialect):
         return summed(rows)
 
     def picking(self, move: Move, index: str | None) -> sa.Select[Any]:
-        """Return what locks the rows that are wanted, soonest first, with their sizes."""
         table = move.legacy.table
         query = picking(move).order_by(table.c.Id).limit(move.request.max_rows)
         return walking(index, query.with_for_update(skip_locked=True), table)
 
     def copying(self, move: Move, named: Naming, large: Mapping[int, str]) -> sa.Insert:
-        """Return what copies the rows called ``:ids`` into the ledger, each with its place.
+        """Return the statement that copies the rows ``:ids``, each with its place.
 
-        Of *large* ones the hash is known, by place; that of the others the server computes.
+        The hashes of *large* ones are given, by place; the server computes the others.
         """
         table, row, place = move.legacy.table, move.legacy.table.c, named.picked.c.row_index
         hashed: sa.ColumnElement[str] = self.content_hash(row.Headers, row.State)
@@ -164,10 +160,10 @@ class MysqlDialect(LookingDialect):
     def removing(
         self, connection: sa.Connection, legacy: LegacyTable, named: Naming = GUIDS
     ) -> sa.TextClause:
-        """Return what removes the rows called ``:ids``, each by its key.
+        """Return the statement that removes the rows ``:ids``, each by its key.
 
-        A small table would otherwise be read as a whole, and wait for the rows of another claim,
-        which may be waiting for ours; a DELETE takes no hints.
+        Otherwise a small table would be read as a whole and wait for rows of another claim, which
+        may be waiting for this one; a DELETE takes no hints.
         """
         preparer, key = connection.dialect.identifier_preparer, legacy.table.c.Id.name
         table, column = preparer.format_table(legacy.table), preparer.quote(key)
@@ -178,22 +174,20 @@ class MysqlDialect(LookingDialect):
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return what finds and locks those of *ids* that are there."""
         query = sa.select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
         return walking(index_on(connection, table, ["Id"]), query, table)
 
     def step(self, table: sa.Table) -> timedelta:
-        """Return what the column has of a second; MariaDB would cut the rest off."""
+        """MariaDB would truncate the rest."""
         kind = table.c.Time.type
         digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
         return timedelta(microseconds=10 ** (6 - digits))
 
     def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
-        """Return whether a row of its id is there."""
         return names_index(exc, index_on(connection, table, ["Id"]))
 
     def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Return when each fits into a statement; the server hangs up on one that does not."""
+        """The server closes the connection on a larger statement."""
         needed = max(map(_written_bytes, rows))
         room = needed if needed <= FITS_ANYWHERE_BYTES else room_of(connection)
         if needed > room:
@@ -207,45 +201,40 @@ class MysqlDialect(LookingDialect):
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``. Sessions speak utf8mb4, and so does the text."""
+        """Sessions use utf8mb4, and so does the text."""
         utf8 = sa.cast(sa.func.coalesce(sa.cast(headers, sa.Text), ""), sa.LargeBinary)
         zero: sa.ColumnElement[bytes] = sa.literal_column("0x00")
         return sa.func.sha2(sa.func.concat(utf8, zero, sa.func.coalesce(body, "")), 256)
 
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``."""
         return sa.func.sha2(sa.func.coalesce(body, ""), 256)
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Bound locks, by a second at least, and what the server can bound of statements."""
         mysql.for_now(connection, Patience(lock=patience, statement=patience))
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Bound waits for rows and tables; see ``Patience.lock``."""
+        """Of rows and tables; see ``Patience.lock``."""
         mysql.for_now(connection, Patience(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        """Allow ten minutes."""
         mysql.for_now(connection, Patience(statement=LONG_STATEMENT))
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Have transactions read one snapshot; the server refuses what would write."""
         return mysql.read_only(engine)
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
-        """Lock it, also against the end of the transaction; given back with the connection."""
+        """Also after the end of the transaction, until the connection returns to the pool."""
         mysql.lock_table(connection, quoted_name)
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return what the server's statistics say, which may be wrong by a third."""
+        """The server's statistics may be wrong by a third."""
         return int(connection.execute(_ESTIMATE, {"name": legacy.table.name}).scalar() or 0)
 
     def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
-        """Return that the table knows no transactions, should that be so."""
         engine = connection.execute(_ENGINE, {"name": legacy.table.name}).scalar()
         if engine == "InnoDB":
             return None
@@ -255,18 +244,15 @@ class MysqlDialect(LookingDialect):
         )
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which."""
         names = {"schema": legacy.table.schema, "name": legacy.table.name}
         return connection.scalars(_DELETE_TRIGGERS, names).all()
 
     def folds_names(self, connection: sa.Connection) -> bool:
-        """Return whether the server keeps names of tables in lower case, as it does on Windows."""
         return bool(connection.scalar(sa.text("SELECT @@lower_case_table_names")))
 
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the vendor's script (reference 1.2)."""
         return {
             "Id": types.VARCHAR(38),
             "Destination": types.NVARCHAR(200),
@@ -278,7 +264,7 @@ class MysqlDialect(LookingDialect):
         }
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of NHibernate's MySQL dialects, with an Endpoint that can be indexed."""
+        """Of NHibernate's MySQL dialects, with an Endpoint that can be indexed."""
         return {
             "Id": GuidBytes(),
             "Destination": types.TEXT(),
@@ -290,25 +276,24 @@ class MysqlDialect(LookingDialect):
         }
 
     def table_options(self) -> Mapping[str, str]:
-        """Return what stands at the end of the vendor's script."""
         return {"mysql_default_charset": "ascii", "mysql_engine": "InnoDB"}
 
 
 def _written_bytes(row: Mapping[str, Any]) -> int:
-    """Return the most that a statement takes which inserts *row*: bytes are written as hex."""
+    """Bytes are written as hex."""
     headers = row["Headers"]
     return 2 * len(row["State"] or b"") + 2 * len(headers.encode()) + _REST_OF_ROW_BYTES
 
 
 def index_on(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> str | None:
-    """Return an index that begins with the columns *keys*; None: the table has none (any more)."""
+    """Return an index that begins with the columns *keys*; None: there is none."""
     names = [table.c[key].name for key in keys]
     found = connection.execute(_INDEXES, {"name": table.name})
     return beginning_with([(index, column) for index, column in found], names)
 
 
 def walking(index: str | None, query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
-    """Return *query* with no choice but to look rows up by *index*; None: as the planner likes."""
+    """Return *query* with no choice but to search *index*; None: as the planner likes."""
     if index is None:
         return query
     quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
@@ -316,13 +301,12 @@ def walking(index: str | None, query: sa.Select[Any], table: sa.Table) -> sa.Sel
 
 
 def names_index(exc: IntegrityError, index: str | None) -> bool:
-    """Return whether a row was there already, by *index*; MySQL puts the table before its name."""
+    """Return whether the error names *index*, so the row exists; MySQL puts the table before it."""
     found = _DUPLICATE.search(str(exc.orig))
     return found is not None and found[1].endswith(index or "PRIMARY")
 
 
 def room_of(connection: sa.Connection) -> int:
-    """Return how many bytes a statement, or a value, may have."""
     return int(connection.scalar(sa.text("SELECT @@max_allowed_packet")) or 0)
 
 
@@ -358,7 +342,6 @@ def _hash_of(connection: sa.Connection, legacy: LegacyTable, id_: str) -> str:
 def naming(
     connection: sa.Connection, legacy: LegacyTable, ids: Sequence[str]
 ) -> tuple[Naming, dict[str, Any]]:
-    """Return how rows called *ids* are named, and the parameters for it."""
     if isinstance(legacy.table.c.Id.type, GuidBytes):
         return GUIDS, {"ids": json.dumps([(guid_bytes(each) or b"").hex() for each in ids])}
     listed = {"ids": json.dumps(ids)}

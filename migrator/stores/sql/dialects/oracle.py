@@ -1,10 +1,10 @@
-"""Oracle: rows are picked by fetching from a cursor that skips what is locked.
+"""Oracle: rows are picked by fetching from a cursor that skips locked ones.
 
-Rules of this file: a limit and FOR UPDATE do not go together, and ROWNUM counts rows before locked
-ones are skipped; so the cursor is opened without a limit, each row is locked when it is fetched,
-and fetching stops. An empty text is NULL, and so is an empty body's hash that of no body.
+Rules of this file: a limit and FOR UPDATE cannot be combined, and ROWNUM counts rows before locked
+ones are skipped. So the cursor is opened without a limit, each row is locked when it is fetched,
+and fetching stops. An empty text is NULL, and an empty body has the hash of no body.
 
-Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/oracle.md``).
+The SQL is compiled and parsed, but not yet run on a server (``docs/how-to/oracle.md``).
 Source: Oracle documentation, SELECT ("for_update_clause"), "Data types" ("Empty strings");
 reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns), 1.3 (values).
 """
@@ -69,7 +69,6 @@ class OracleDialect(LookingDialect):
     table_suffix = "TO"
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move rows, at most 1000; those locked by others are skipped."""
         # those that are never fetched are never locked
         with connection.execute(self.picking(move)) as cursor:
             picked = cursor.fetchmany(min(move.request.max_rows, MOST_ROWS))
@@ -85,14 +84,12 @@ class OracleDialect(LookingDialect):
         return move_rows(connection, move, picked, copy)
 
     def picking(self, move: Move) -> sa.Select[Any]:
-        """Return what locks each row that is wanted when it is fetched, soonest first."""
         most = min(move.request.max_rows, MOST_ROWS)
         query = picking(move).with_for_update(skip_locked=True)
         # walk the index on the due time, for only the first rows will be fetched
         return query.prefix_with(f"/*+ FIRST_ROWS({most}) */", dialect=self.name)
 
     def copying(self, move: Move) -> sa.Insert:
-        """Return what copies one row into the ledger; executed for many at once."""
         row, ledger = move.legacy.table.c, move.ledger
         kept = ledger_values(move, row) | {
             "row_index": sa.bindparam("place", type_=ledger.timeout.c.row_index.type),
@@ -104,68 +101,58 @@ class OracleDialect(LookingDialect):
         return sa.insert(ledger.timeout).from_select(list(kept), chosen)
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which."""
         return connection.scalars(_DELETE_TRIGGERS, _names(connection, legacy)).all()
 
     def check_deferred(self, connection: sa.Connection) -> None:
-        """Check what is deferred."""
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
-        """Make a moment what the column is: it came from there, so nothing is rounded."""
+        """Convert a moment to the column's type; it came from there, so nothing is rounded."""
         wanted = legacy.table.c[key].type
         if key == "Time":
             return sa.cast(column, getattr(wanted, "found", wanted))
         return super().as_stored(column, legacy, key)
 
     def step(self, table: sa.Table) -> timedelta:
-        """Return a second: ``DATE`` keeps whole ones."""
+        """``DATE`` has whole seconds."""
         return timedelta(seconds=1)
 
     def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
-        """Return whether a row of its id is there."""
         return code_of(exc) == _DUPLICATE
 
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return what finds and locks those of *ids* that are there."""
         return sa.select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
 
     # ── patience, locks ─────────────────────────────────────────────────────────────────────
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Bound every call to the server."""
         server.for_now(connection, Patience(statement=patience))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        """Allow ten minutes."""
         self.wait_at_most(connection, LONG_STATEMENT)
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Have transactions see one moment."""
         return engine.execution_options(isolation_level="SERIALIZABLE")
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
-        """Lock it exclusively."""
         connection.exec_driver_sql(f"LOCK TABLE {quoted_name} IN EXCLUSIVE MODE WAIT {LOCK_WAIT_S}")
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return what the last gathering of statistics found."""
         return int(connection.execute(_ESTIMATE, _names(connection, legacy)).scalar() or 0)
 
     def spelled(self, name: str) -> str:
-        """Return *name* as SQLAlchemy spells upper case: lower, where it needs no quotes."""
+        """SQLAlchemy spells upper case as lower case, where it needs no quotes."""
         return str(_SPELLING.normalize_name(name.upper()))
 
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the vendor's script (reference 1.2)."""
         return {
             "Id": oracle.VARCHAR2(38),
             "Destination": oracle.NVARCHAR2(200),
@@ -177,7 +164,7 @@ class OracleDialect(LookingDialect):
         }
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of NHibernate's Oracle dialects; SQLAlchemy gives times six digits."""
+        """Of NHibernate's Oracle dialects; SQLAlchemy gives times six digits."""
         return {
             "Id": GuidBytes(),
             "Destination": oracle.NVARCHAR2(1024),
@@ -189,5 +176,5 @@ class OracleDialect(LookingDialect):
         }
 
     def column_names(self) -> Mapping[str, str]:
-        """Return what the vendor's script calls the columns; lower case means upper case."""
+        """Lower case means upper case."""
         return {key: key.lower() for key in self.column_types()} | {"Time": "expiretime"}

@@ -1,8 +1,8 @@
-"""PostgreSQL: a claim is one statement, and the planner is told which index to walk.
+"""PostgreSQL: a claim is one statement, and the planner is told which index to use.
 
-Rules of this file: between a column without a zone, which has UTC or local time, and the ledger,
-which has moments, a time is converted in so many words: a pooler between the server and us may
-forget the zone of our session.
+Rules of this file: times are converted explicitly between the ledger, which has moments, and a
+column without a zone, which has UTC or local time. A pooler between the server and this program may
+lose the session's time zone.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _DELETE_TRIGGERS: Final = sa.text(
 
 
 class _other_side(FunctionElement[datetime]):
-    """A moment as UTC without a zone, or the other way round, whatever the session's zone is."""
+    """A moment as UTC without a zone, or the other way round, whatever the session's zone."""
 
     type = UtcDateTime(with_zone=False)
     inherit_cache = True
@@ -94,11 +94,7 @@ def _timezone(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def _moved(result: sa.CursorResult[Any], legacy: LegacyTable) -> Moved | None:
-    """Return what ``statement`` has moved.
-
-    Raises:
-        RowsKept: The table has kept rows, as a trigger does that returns NULL.
-    """
+    """Raise ``RowsKept`` if the table has kept rows, as a trigger does that returns NULL."""
     rows: Sequence[Any] = result.all()
     found = moved([row[1:] for row in rows if row.store_id is not None])
     demand_removed(legacy, 0 if found is None else found.size, of=rows[0].rows)
@@ -106,15 +102,12 @@ def _moved(result: sa.CursorResult[Any], legacy: LegacyTable) -> Moved | None:
 
 
 class PostgresqlDialect(Dialect):
-    """Moves with one statement: pick and lock, delete, insert."""
-
     name = "postgresql"
     inserting = postgresql.Insert
     name_max_bytes = 63
-    """Longer names are cut, and the server says so only in a notice."""
+    """Longer names are truncated, which the server reports only in a notice."""
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move rows; those locked by others are skipped."""
         self.plan(connection, move.request)
         if move.request.only is not None or move.request.but_for:
             return _moved(connection.execute(self.statement(move)), move.legacy)
@@ -134,18 +127,16 @@ class PostgresqlDialect(Dialect):
     ) -> sa.Select[Any]:
         """Return the statement of all claims that have values for *names*.
 
-        To build one, and to find it among those that were compiled, takes longer than to send it.
+        Building one, and finding its compiled form, takes longer than sending it.
         """
         return self.statement(parametric(legacy, ledger, endpoint, names))
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move rows inside the server; see ``Dialect``."""
         self.plan(connection, move.request)
         found = _moved(connection.execute(self.statement(move, reads_text=False)), move.legacy)
         return found and replace(found, rows=None)
 
     def plan(self, connection: sa.Connection, request: ClaimRequest) -> None:
-        """Have the planner walk the right index for *request*."""
         if request.only is None:
             connection.execute(_BY_TIME)
         else:
@@ -153,10 +144,10 @@ class PostgresqlDialect(Dialect):
             self.bound_locks(connection, CLAIM_LOCKS)
 
     def statement(self, move: Move, *, reads_text: bool = True) -> sa.Select[Any]:
-        """Return the whole move as one statement that returns the rows as they are kept.
+        """Return the whole move as one statement that returns the moved rows.
 
-        Each has how many were meant before it; where the table has kept all of them, that alone.
-        Without *reads_text*, destination and headers come back as NULL.
+        Each has the number of rows meant before it; where the table has kept all of them, that
+        alone. Without *reads_text*, destination and headers are NULL.
         """
         table, chosen = move.legacy.table, sized(move)
         taken = (
@@ -193,15 +184,14 @@ class PostgresqlDialect(Dialect):
         return sa.select(meant.c.rows, *content).select_from(both)
 
     def check_deferred(self, connection: sa.Connection) -> None:
-        """Check what is deferred."""
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
-        """Cast text to uuid again, and a moment to UTC, where the column has no zone.
+        """Cast text to uuid, and a moment to UTC, where the column has no zone.
 
-        What was claimed as local time goes back as it was, whatever the settings say now.
+        What was claimed as local time goes back as it was, whatever the present settings.
         """
         wanted = legacy.table.c[key].type
         if key == "Time" and not getattr(wanted, "with_zone", False):
@@ -212,13 +202,11 @@ class PostgresqlDialect(Dialect):
         return super().as_stored(column, legacy, key)
 
     def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-        """Leave out what the due column had, where that is kept as well."""
         return kept_owner(extra)
 
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``."""
         # text of SQL_ASCII is whatever bytes were written, and need be no text of UTF-8
         characters = sa.case(
             (sa.func.getdatabaseencoding() == "SQL_ASCII", "SQL_ASCII"), else_="UTF8"
@@ -231,17 +219,15 @@ class PostgresqlDialect(Dialect):
         return sa.func.encode(sa.func.sha256(content), "hex")
 
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``."""
         return sa.func.encode(
             sa.func.sha256(sa.func.coalesce(body, sa.func.decode("", "hex"))), "hex"
         )
 
     def prefer_hashing(self, connection: sa.Connection) -> None:
-        """Forbid sorts: of groups by an expression the planner expects as many as rows."""
+        """Forbid sorts: for an expression, the planner expects as many groups as rows."""
         connection.execute(_WITHOUT_SORT)
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Bound locks and statements alike."""
         limit = f"{milliseconds(patience)}ms"
         connection.execute(
             sa.select(
@@ -251,36 +237,29 @@ class PostgresqlDialect(Dialect):
         )
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Bound waits for locks."""
         limit = f"{milliseconds(at_most)}ms"
         connection.execute(sa.select(sa.func.set_config("lock_timeout", limit, True)))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        """Allow ten minutes."""
         connection.execute(_LONG)
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Have transactions read one snapshot; the server refuses what would write."""
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
-        """Lock it exclusively."""
         statement = f"LOCK TABLE {quoted_name} IN ACCESS EXCLUSIVE MODE"
         connection.execute(sa.text(statement.replace(":", r"\:")))
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return what the last ANALYZE or VACUUM found."""
         name = connection.dialect.identifier_preparer.format_table(legacy.table)
         return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)
 
     def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return which; the server's own message would name only the table."""
         names = {"schema": legacy.table.schema, "name": legacy.table.name}
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right.upper() for right, is_granted in rights.items() if not is_granted]
 
     def obstacle(self, connection: sa.Connection, legacy: LegacyTable) -> str | None:
-        """Return that a policy may hide rows from the database user."""
         name = connection.dialect.identifier_preparer.format_table(legacy.table)
         if not connection.scalar(_IS_FILTERED, {"name": name}):
             return None
@@ -290,12 +269,11 @@ class PostgresqlDialect(Dialect):
         )
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return those that run before a row is removed, or instead of that, and rules."""
+        """Those that run before a removal, or replace it, and rules."""
         name = connection.dialect.identifier_preparer.format_table(legacy.table)
         return connection.scalars(_DELETE_TRIGGERS, {"name": name}).all()
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return the types of the vendor's script (reference 1.2)."""
         return {
             "Id": UUID(as_uuid=False),
             "Destination": sa.String(200),
@@ -309,7 +287,6 @@ class PostgresqlDialect(Dialect):
     def write_rows(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Sequence[Any]]
     ) -> bool:
-        """Copy them."""
         quoted = connection.dialect.identifier_preparer.format_table(table)
         columns = ", ".join(f'"{column.name}"' for column in table.columns)
         driver: Any = connection.connection.driver_connection

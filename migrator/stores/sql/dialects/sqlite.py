@@ -1,4 +1,4 @@
-"""SQLite: a write transaction is the only one there is, so nobody interferes."""
+"""SQLite: only one transaction writes at a time, so no other one interferes."""
 
 from __future__ import annotations
 
@@ -31,22 +31,18 @@ _TRIGGERS: Final = sa.text(
 
 
 class SqliteDialect(Dialect):
-    """Moves with two statements."""
-
     name = "sqlite"
     has_schemas = False
     inserting = sqlite.Insert
     name_max_bytes = 63
-    """There is no limit; one that suits other databases, too."""
+    """SQLite has no limit; this one suits other databases, too."""
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Copy rows into the ledger, then remove exactly those."""
         self._move(connection, move)
         kept = move.ledger.timeout
         return moved(connection.execute(_moved_into(move, *content_of(kept))))
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Do the same; see ``Dialect``."""
         self._move(connection, move)
         kept, unread = move.ledger.timeout.c, sa.null()
         columns = kept.row_index, kept.store_id, unread, kept.due, kept.body, unread
@@ -73,13 +69,12 @@ class SqliteDialect(Dialect):
         demand_removed(legacy, removed, of=copied)
 
     def delete_triggers(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
-        """Return all triggers: what they are for is in their text."""
+        """All triggers: what they react to is only in their text."""
         return connection.scalars(_TRIGGERS, {"name": legacy.table.name}).all()
 
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``."""
         # a column of SQLite takes values of any type, and text need be none
         text = sa.cast(sa.cast(headers, sa.Text), sa.LargeBinary)
         content = text, sa.cast(body, sa.LargeBinary)
@@ -87,14 +82,12 @@ class SqliteDialect(Dialect):
         return found
 
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return the hash; see ``Dialect``."""
         found: sa.ColumnElement[str] = getattr(sa.func, BODY_HASH)(
             sa.cast(body, sa.LargeBinary), type_=sa.Text
         )
         return found
 
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return types that keep what other databases' do."""
         return {
             "Id": sa.Text(),
             "Destination": sa.String(200),
@@ -106,7 +99,7 @@ class SqliteDialect(Dialect):
         }
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return types as elsewhere, with GUIDs in bytes as NHibernate's driver writes them."""
+        """GUIDs are bytes, as NHibernate's driver writes them."""
         return {**super().shared_column_types(), "Id": GuidBytes(), "SagaId": GuidBytes()}
 
 
