@@ -44,12 +44,9 @@ from migrator.stores.sql.returns import PutBackRefused, Refusals, Returns, ids_t
 _log = logging.getLogger(__name__)
 
 _ODD_AT_ONCE: Final = 20
-"""Unclaimable rows that one claim isolates."""
 _TRIALS: Final = 10
-"""Unclaimable rows that a trial claim skips to try the next."""
 _LEFT_S: Final = 60.0
 _LEFT_PER_MINUTE: Final = 4
-"""Skipped rows of a table that are tried again in a minute."""
 _RELEASE_ROWS: Final = 500
 _MOST_COUNTED: Final = 10_000
 """Counted rows are locked by other transactions; a higher number would help no caller."""
@@ -82,7 +79,6 @@ class SqlClaims:
         self._left: dict[str, dict[str, tuple[float, str]]] = {}
         """By source: skipped rows, until when, and why."""
         self._removes_from = set[str]()
-        """Sources from which a claim was seen to remove rows."""
         self._returns = Returns(engine=engine, ledger=ledger, dialect=self._dialect)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
@@ -339,7 +335,6 @@ class SqlClaims:
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
-        """Only rows that match *which*, where it is given."""
         sources = self._sources(which) if endpoint is None else [endpoint.source]
         return returned(sources, lambda source: self._release_quarantined_of(source, which))
 
@@ -395,7 +390,6 @@ class SqlClaims:
     def _release_some(
         self, legacy: LegacyTable, which: QuarantineFilter, last: int, refused: Refusals
     ) -> tuple[Sequence[int], int]:
-        """Put back the next rows after ledger id *last*; return their ids, and how many."""
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         query = (
@@ -427,7 +421,6 @@ def but_for(row: sa.Table, refused: Refusals) -> Sequence[sa.ColumnElement[bool]
 
 
 def kept_by(names: Sequence[str]) -> str:
-    """Return the remedy for triggers *names* that may keep rows."""
     if not names:
         return "find the trigger, rule or policy that keeps them, and drop or disable it"
     return f"drop or disable what may keep them: {', '.join(names)}"

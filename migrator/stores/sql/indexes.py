@@ -25,9 +25,7 @@ _OF_SOME_ROWS: Final = ("postgresql_where", "sqlite_where", "mssql_where", "mssq
 class WantedIndex:
     name: str
     keys: tuple[str, ...]
-    """By the vendor's names."""
     without: str
-    """The consequence when it is missing."""
     is_unique: bool = False
 
 

@@ -39,7 +39,6 @@ class Applied:
     known: int = 0
     """Redelivered messages: rows that exist or were dispatched already."""
     cleared: int = 0
-    """Rows removed by ``ClearTimeouts``."""
 
     def __add__(self, other: Applied) -> Applied:
         return Applied(
@@ -125,7 +124,7 @@ class SqlIntake:
 
 
 def removing_known(legacy: LegacyTable, ledger: LedgerTables, ids: Collection[str]) -> sa.Delete:
-    """Return the statement that removes the *ids* just written that the ledger has, too."""
+    """Only rows that this transaction has written."""
     row = legacy.table.c
     known = sa.delete(legacy.table).where(row.Id.in_(ids), in_ledger(legacy, ledger).is_not(None))
     return row_by_row(known, past_locked=True)

@@ -31,9 +31,7 @@ COLUMNS: Final = (
     "Headers",
     "PersistenceVersion",
 )
-"""Of a table of SQL Persistence."""
 SHARED_COLUMNS: Final = (*COLUMNS[:4], "Endpoint", *COLUMNS[4:6])
-"""Of NHibernate's table, which endpoints share."""
 _GUIDS: Final = ("Id", "SagaId")
 EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
 """The begin of the timeout manager's search; it never sends rows due before."""
@@ -62,7 +60,6 @@ class LegacyTable:
 
     @property
     def is_owned(self) -> tuple[sa.ColumnElement[bool], ...]:
-        """The conditions on a row of the endpoint; none where all rows are its own."""
         key = self.table.c.Id
         owned = () if self.owner is None else (self.table.c.Endpoint == self.owner,)
         below = () if self.before is None else (key < sa.literal(self.before, key.type),)
@@ -70,7 +67,6 @@ class LegacyTable:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Those of ``COLUMNS`` that the table has."""
         return tuple(key for key in COLUMNS if key in self.table.c)
 
     @property
@@ -96,7 +92,7 @@ def build_source(schema: str | None, table: str, owner: str | None = None) -> st
 
 
 def parse_source(source: str) -> tuple[str | None, str]:
-    """Return the schema (None: the database has none) and table that *source* was built from.
+    """Return schema (None: there is none) and table.
 
     Raises:
         ValueError: It was not built by ``build_source``, or with an owner.
@@ -124,15 +120,11 @@ def timeouts_table(
     dialect: str = "",
     time_zone: str | None = None,
 ) -> sa.Table:
-    """Return the table called *name* with *columns* as an inspector reports them.
+    """Return the table called *name*, with *columns* as an inspector reports them.
 
-    Args:
-        schema: None: the database has none, or it is the user's own.
-        name: As an inspector reports it.
-        columns: The same.
-        wanted: Required columns by the vendor's names, with their actual names.
-        dialect: The kind of database; where it matters, columns are compared in their own type.
-        time_zone: Of a due column with local time; None: it has UTC.
+    *wanted*: required columns by the vendor's names, with their actual names. *dialect*: where it
+    matters, columns are compared in their own type. *time_zone*: of a due column with local time;
+    None: it has UTC.
 
     Raises:
         NotATimeoutsTable: A column is missing, or its ids have no type for a GUID.

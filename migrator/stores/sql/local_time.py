@@ -32,11 +32,6 @@ _NEAR: Final = "interval '4 hours'"
 
 
 class LocalTime(TypeDecorator[datetime]):
-    """A column in the local time of *zone*, on PostgreSQL only; compared values are converted.
-
-    Python sees aware UTC datetimes.
-    """
-
     impl = sa.DateTime
     cache_ok = True
     with_zone = False
@@ -100,10 +95,7 @@ def due_of(row: Any) -> sa.ColumnElement[datetime]:
 
 
 def due_from(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition of rows due at *moment* or later, and perhaps a few due before it.
-
-    For a cursor: rows behind it are not before it, in the column's order.
-    """
+    """Perhaps also a few due before: what is behind a cursor follows the column's order."""
     zone = zone_of(row.Time)
     column: sa.ColumnElement[Any] = row.Time
     return column >= (moment if zone is None else sa.func.least(*_local(zone, moment)))
@@ -131,21 +123,19 @@ def due_until(row: Any, moment: datetime) -> sa.ColumnElement[bool]:
 
 
 def kept_extra(row: Any) -> sa.ColumnElement[str]:
-    """Return what the ledger stores of a *row* of local time: its owner, and its column."""
     owner = sa.func.coalesce(row.Endpoint, _NOTHING) if "Endpoint" in row else _NOTHING
     column = sa.func.to_char(row.Time, sa.literal_column("'YYYY-MM-DD HH24:MI:SS.US'"))
     return owner.concat(sa.literal_column(_SEPARATOR, sa.Text())).concat(column)
 
 
 def kept_owner(extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    """Return a row's original spelling of its owner."""
     return sa.func.split_part(
         extra, sa.literal_column(_SEPARATOR), sa.literal_column("1"), type_=sa.Text()
     )
 
 
 def kept_time(extra: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
-    """Return the column's original value; NULL where that was UTC."""
+    """NULL where the column had UTC."""
     kept = sa.func.split_part(extra, sa.literal_column(_SEPARATOR), sa.literal_column("2"))
     return sa.func.nullif(kept, _NOTHING, type_=sa.Text()).cast(TIMESTAMP())
 

@@ -52,7 +52,6 @@ class Move:
     ledger: LedgerTables
     request: ClaimRequest
     batch_id: int
-    """Its row is written already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,6 @@ Copier = Callable[[Sequence[Copied]], int]
 
 
 def parameters(move: Move) -> dict[str, Any]:
-    """Return what differs between claims of an endpoint, by name."""
     request = move.request
     found = {
         "batch_id": move.batch_id,
@@ -93,10 +91,7 @@ def parameters(move: Move) -> dict[str, Any]:
 def parametric(
     legacy: LegacyTable, ledger: LedgerTables, endpoint: StoreEndpoint, names: Iterable[str]
 ) -> Move:
-    """Return a move that has a parameter for each of *names*, as ``parameters`` returns them.
-
-    Its statement serves all claims of the endpoint that have values for the same names.
-    """
+    """One statement serves all claims of the endpoint that have values for the same names."""
     given: dict[str, Any] = {name: sa.bindparam(name) for name in names}
     batch_id, due_at = given.pop("batch_id"), given.pop("cursor_due_at", None)
     cursor = None if due_at is None else Cursor(due_at=due_at, id="")
@@ -110,11 +105,7 @@ def _literal(value: Any, type_: sa.types.TypeEngine[Any]) -> sa.ColumnElement[An
 
 
 def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> sa.ColumnElement[int | None]:
-    """Return 1 for rows the ledger has in an open state, else NULL.
-
-    A correlated scalar subquery on purpose: a planner must not turn it into a join with the whole
-    ledger.
-    """
+    """A correlated subquery on purpose: a planner must not join it with the whole ledger."""
     known = ledger.timeout.alias("known")
     return (
         sa.select(sa.literal_column("1"))
@@ -171,11 +162,7 @@ def fits(chosen: sa.CTE, request: ClaimRequest) -> sa.ColumnElement[bool]:
 
 
 def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
-    """Return the ledger's columns, and their values from a *row* of the legacy table.
-
-    In a shared table a row may spell its owner differently, where the database ignores case. The
-    spelling is stored, so that it can go back as it was.
-    """
+    """Rows of a shared table keep their own spelling of the owner, to go back as they were."""
     legacy = move.legacy
     spelled = {} if legacy.owner is None else {"store_extra": row.Endpoint}
     found: dict[str, sa.ColumnElement[Any]] = {
@@ -236,11 +223,7 @@ def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
 
 
 def _called(legacy: LegacyTable, ids: Collection[str]) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on rows with one of *ids*.
-
-    The key is searched by its own collation; text that is no GUID is then compared exactly, so that
-    no row with a similar name is taken.
-    """
+    """Search the key by its own collation, then compare text that is no GUID exactly."""
     key, wanted_ids = legacy.table.c.Id, ids_for(legacy, ids)
     texts = [each for each in wanted_ids if guid_text(each) is None]
     if not texts:
@@ -279,7 +262,6 @@ def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[sa.ColumnEleme
 
 
 def candidates(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> sa.Select[Any]:
-    """Return the query for the ids that a claim would take, soonest first, without locks."""
     return (
         sa.select(id_text(legacy).label("id"))
         .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
@@ -289,10 +271,7 @@ def candidates(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest)
 
 
 def picking(move: Move) -> sa.Select[Any]:
-    """Return the query for the wanted rows, soonest first, with their sizes.
-
-    Without limit and lock, which the dialect adds.
-    """
+    """Soonest first, with sizes; the dialect adds limit and lock."""
     legacy = move.legacy
     row = legacy.table.c
     return (
@@ -308,7 +287,6 @@ def picking(move: Move) -> sa.Select[Any]:
 
 
 def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> sa.Select[Any]:
-    """Return the query for what a hash is computed of; *hint* is SQL Server's."""
     row = legacy.table.c
     query = sa.select(
         id_text(legacy).label("id"), row.Headers.label("headers"), row.State.label("body")
@@ -317,7 +295,6 @@ def reading_content(legacy: LegacyTable, ids: Sequence[str], hint: str = "") -> 
 
 
 def removing(legacy: LegacyTable, ids: Sequence[str]) -> sa.Delete:
-    """Return the statement that removes rows which this transaction has locked."""
     removal = sa.delete(legacy.table).where(legacy.table.c.Id.in_(ids))
     return row_by_row(removal, past_locked=True)
 
@@ -332,10 +309,8 @@ def move_rows(
 ) -> Moved | None:
     """Move the first rows of *picked*, as many as the request has bytes for; at least one.
 
-    *hint*: how SQL Server finds rows by their ids.
-
-    Raises:
-        StoreError: A row disappeared; the caller rolls back.
+    *hint*: how SQL Server finds rows by their ids. Raises ``StoreError`` if a row disappeared; the
+    caller rolls back.
     """
     legacy, rows = move.legacy, fitting(picked, move.request.max_bytes)
     if not rows:
@@ -362,7 +337,6 @@ def move_rows(
 
 
 def summed(rows: Sequence[sa.Row[Any]]) -> Moved:
-    """Sum up *rows* of ``picking``; there is at least one."""
     return Moved(
         size=len(rows),
         body_bytes=sum(row.body_bytes for row in rows),
@@ -390,7 +364,6 @@ def demand_removed(legacy: LegacyTable, count: int, *, of: int) -> None:
 
 
 def fitting(picked: Sequence[sa.Row[Any]], max_bytes: int) -> Sequence[sa.Row[Any]]:
-    """Return the first rows up to the size; at least one."""
     totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
     return picked[: max(sum(total <= max_bytes for total in totals), 1)]
 

@@ -41,7 +41,6 @@ TABLE: Final = "TimeoutEntity"
 _FOLDING: Final = frozenset({"postgresql", "oracle"})
 """Databases that change the letter case of NHibernate's unquoted names."""
 MOST_UNOWNED: Final = 10_000
-"""Rows without owner are counted up to here."""
 _PROBE: Final = ("a", "A")
 
 
@@ -50,7 +49,6 @@ class NHibernateOptions:
     schema: str | None = None
     """None: the connection's schema."""
     table: str = TABLE
-    """In any letter case."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names by the vendor's names, where a naming strategy changed them."""
     names: Collection[str] = ()
@@ -64,9 +62,7 @@ class _Shared:
     table: sa.Table
     name: str
     ignores_case: bool
-    """Whether the database compares endpoints without letter case."""
     is_indexed: bool
-    """Whether an index begins with the endpoint."""
 
     def key(self, owner: str) -> str:
         """Return *owner* as in sources: the same for all spellings of one endpoint."""
@@ -171,14 +167,12 @@ class NHibernateStore(TableStore):
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     def _place(self, shared: _Shared | None) -> tuple[str | None, str]:
-        """None: NHibernate's own name."""
         if shared is not None:
             return shared.table.schema, shared.table.name
         is_folded, name = self._engine.dialect.name in _FOLDING, self._options.table
         return self._schema, name.lower() if is_folded else name
 
     def _names(self, table: str) -> Mapping[str, str]:
-        """Return the actual names of a table's columns, by the vendor's names."""
         renamed = self._options.columns
         return {key: _folded(renamed.get(key, key), table) for key in SHARED_COLUMNS}
 
@@ -189,13 +183,11 @@ class NHibernateStore(TableStore):
             raise StoreError(str(exc)) from exc
 
     def _owners(self, connection: sa.Connection, shared: _Shared) -> list[str]:
-        """Return names of endpoints, the most trusted spelling first; some more than once."""
         in_ledger = self._in_ledger(connection, shared)
         in_table = owners_in(connection, shared.table, is_indexed=shared.is_indexed)
         return [*self._options.names, *in_ledger, *in_table]
 
     def _in_ledger(self, connection: sa.Connection, shared: _Shared) -> list[str]:
-        """Return the endpoints of batches from this table; none without a ledger."""
         batch = self._ledger.batch
         if not sa.inspect(connection).has_table(batch.name, schema=batch.schema):
             return []
@@ -240,11 +232,7 @@ class NHibernateStore(TableStore):
 
 
 def _called(names: Collection[str], wanted: str) -> str | None:
-    """Return *wanted* as *names* spell it, preferably in the same letter case.
-
-    Raises:
-        StoreError: Several match.
-    """
+    """Prefer the same letter case; raise ``StoreError`` if several match."""
     if wanted in names:
         return wanted
     found = sorted(name for name in names if name.casefold() == wanted.casefold())
@@ -275,10 +263,9 @@ def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
 
 
 def owners_in(connection: sa.Connection, table: sa.Table, *, is_indexed: bool) -> Iterator[str]:
-    """Yield each value of the column ``Endpoint``, one of those that the database finds equal.
+    """Yield each value of ``Endpoint``, but one of those that the database finds equal.
 
-    NULL and empty text are left out. With an index, each name costs one search; without one the
-    whole table is read once.
+    With an index, each name costs one search; without one the whole table is read once.
     """
     if not is_indexed:
         owner = table.c.Endpoint
@@ -292,15 +279,11 @@ def owners_in(connection: sa.Connection, table: sa.Table, *, is_indexed: bool) -
 
 
 def ignores_case(connection: sa.Connection, table: sa.Table) -> bool:
-    """Return whether the database compares names without letter case.
-
-    Asked of the column without reading a row, so that the answer is always the same.
-    """
+    """Asked of the column without reading a row, so that the answer is always the same."""
     return bool(connection.scalar(case_probe(table)))
 
 
 def case_probe(table: sa.Table) -> sa.Select[Any]:
-    """Return 1 where the column's comparison ignores letter case, else 0."""
     owner = table.c.Endpoint
     lower, upper = _PROBE
     one = sa.select(owner.label("owner")).where(sa.literal_column("1") == sa.literal_column("0"))
@@ -310,14 +293,13 @@ def case_probe(table: sa.Table) -> sa.Select[Any]:
 
 
 def owner_after(table: sa.Table, last: str | None) -> sa.Select[Any]:
-    """Return the query for the first owner after *last*; None: the very first."""
     owner = table.c.Endpoint
     query = sa.select(sa.func.min(owner))
     return query if last is None else query.where(owner > last)
 
 
 def unowned_rows(connection: sa.Connection, table: sa.Table) -> int:
-    """Return how many rows belong to no endpoint, at most ``MOST_UNOWNED``."""
+    """At most ``MOST_UNOWNED``."""
     owner = table.c.Endpoint
     some = sa.select(owner).where(owner.is_(None) | (owner == "")).limit(MOST_UNOWNED).subquery()
     return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()

@@ -60,8 +60,6 @@ Refusals = Mapping[int, Refusal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returns:
-    """Puts rows back into tables of the database that also contains the ledger."""
-
     engine: sa.Engine
     ledger: LedgerTables
     dialect: Dialect
@@ -69,11 +67,7 @@ class Returns:
     def insert(
         self, connection: sa.Connection, legacy: LegacyTable, which: sa.ColumnElement[bool]
     ) -> int:
-        """Write the ledger's rows that match *which* into their table; return how many.
-
-        Raises:
-            PutBackRefused: The table does not take one of them.
-        """
+        """Return how many rows were written; raise ``PutBackRefused`` if the table refuses one."""
         statement = putting_back(self.dialect, self.ledger, legacy, which)
         try:
             with translating(RowRefused, doing=f"rows that go back into {legacy.source}"):
@@ -84,7 +78,7 @@ class Returns:
         return put
 
     def refusals(self, refused: PutBackRefused) -> Refusals:
-        """Return the rows of *refused* that the table does not take.
+        """Return the rows that the table does not take.
 
         Raises:
             PutBackRefused: No single row is the cause, but for example a missing right.
@@ -104,7 +98,6 @@ class Returns:
         return found
 
     def set_aside(self, connection: sa.Connection, refusals: Refusals) -> None:
-        """Keep rows in the ledger's quarantine, as part of the caller's transaction."""
         alike, row = defaultdict[Refusal, list[int]](list), self.ledger.timeout
         for key, refusal in refusals.items():
             alike[refusal].append(key)
@@ -118,7 +111,6 @@ class Returns:
             connection.execute(row_by_row(changing))
 
     def count_taken(self, legacy: LegacyTable) -> int:
-        """Return how many rows of the table have the id of a row that is not back yet."""
         query = sa.select(sa.func.count()).select_from(legacy.table)
         query = query.where(in_ledger(legacy, self.ledger).is_not(None))
         doing = f"looking for ids that {legacy.source} has again"
@@ -169,7 +161,6 @@ def not_all_put(
 def ids_there(
     connection: sa.Connection, legacy: LegacyTable, ids: Sequence[str]
 ) -> Collection[str]:
-    """Return those of *ids* that the table has, as the ledger writes them."""
     key = legacy.table.c.Id
     return {
         found
@@ -183,7 +174,6 @@ def ids_there(
 def putting_back(
     dialect: Dialect, ledger: LedgerTables, legacy: LegacyTable, which: sa.ColumnElement[bool]
 ) -> sa.Insert:
-    """Return the statement that writes the ledger's rows that match *which* into their table."""
     row = ledger.timeout
     values = {
         key: dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in legacy.keys

@@ -63,18 +63,13 @@ class Invention:
 
 
 def create_table(engine: sa.Engine, blank: Blank) -> None:
-    """Create the legacy table exactly as the vendor does; an existing one stays.
-
-    Raises:
-        StoreError: The right to create it is missing.
-    """
+    """Create the legacy table as the vendor does; an existing one stays."""
     doing = f"creating {blank.table.fullname}"
     with writing(engine, StoreError, doing=doing) as connection:
         blank.table.metadata.create_all(connection, checkfirst=True)
 
 
 def insert_rows(engine: sa.Engine, blank: Blank, rows: Iterable[SeedRow]) -> int:
-    """Insert *rows* in chunks, each committed on its own; return how many."""
     pending, inserted = iter(rows), 0
     while chunk := list(islice(pending, _CHUNK_ROWS)):
         with translating(StoreError, doing=f"seeding {blank.table.fullname}"):

@@ -48,7 +48,6 @@ SUFFIX: Final = "TimeoutData"
 _LOCKS: Final = timedelta(seconds=0.5)
 """How long to wait for the columns of a locked table."""
 _SAMPLED: Final = 50
-"""Rows of a table that are read for its endpoint's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,6 @@ class Placement:
     prefix: str | None = None
     """``TablePrefix`` of the persistence, verbatim."""
     table: str | None = None
-    """The whole table name; wins over *prefix*."""
     schema: str | None = None
 
 
@@ -84,7 +82,6 @@ class SqlStore(TableStore):
         self._names: dict[str, EndpointName] = {}
         """Of endpoints, by source; the first answer stays, whatever rows say later."""
         self._unsure: set[str] = set()
-        """Sources whose rows gave no name."""
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
@@ -105,7 +102,6 @@ class SqlStore(TableStore):
         )
 
     def _name_of(self, legacy: LegacyTable) -> EndpointName:
-        """Return the endpoint's name; its table's name, if no other is certain."""
         source = legacy.source
         if source not in self._names:
             told = self._names_in_rows(legacy)
@@ -117,7 +113,6 @@ class SqlStore(TableStore):
         return self._names[source]
 
     def _names_in_ledger(self, sources: Collection[str]) -> dict[str, EndpointName]:
-        """Return the endpoint names of the latest runs of *sources*."""
         run = self._ledger.run
         latest = sa.select(sa.func.max(run.c.id)).group_by(run.c.source)
         query = sa.select(run.c.source, run.c.endpoint).where(run.c.id.in_(latest))
@@ -277,7 +272,6 @@ class SqlStore(TableStore):
 
 
 def _if_allowed(read: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """Return what *read* returns; None, if the table refuses that, or is locked."""
     try:
         return read()
     except StoreError as exc:
@@ -301,7 +295,6 @@ def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
 
 
 def blank_table(engine: sa.Engine, source: str) -> Blank:
-    """Return the table *source* exactly as the vendor's script creates it."""
     schema, name = parse_source(source)
     dialect = dialect_for(engine.dialect.name)
     types, names = dialect.column_types(), dialect.column_names()

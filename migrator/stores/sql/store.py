@@ -48,7 +48,6 @@ T = TypeVar("T")
 
 CHUNK_ROWS: Final = 2000
 MOST_ROWS: Final = 200_000
-"""Rows that are counted; for a larger table the database's own estimate is used."""
 _SAMPLED: Final = 40
 _LOCKS: Final = timedelta(seconds=0.5)
 """How long a query waits for a table that another transaction has locked."""
@@ -58,14 +57,10 @@ _NEVER: Final = sa.literal_column("1") == sa.literal_column("0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blank:
-    """A table as the vendor creates it, to be created and filled for rehearsals."""
-
     table: sa.Table
-    """With its types and indexes; columns keyed by the vendor's names."""
     constants: Mapping[str, str] = field(default_factory=dict)
     """Values of further columns in every row of the endpoint."""
     has_compact_headers: bool = False
-    """Headers are one line, with slashes escaped; otherwise they are indented."""
     time_zone: str | None = None
     """Of written due times; None: UTC."""
 
@@ -95,19 +90,11 @@ class TableStore(ABC):
 
     @abstractmethod
     def legacy_table(self, source: str) -> LegacyTable:
-        """Return the table, and whose rows *source* names.
-
-        Raises:
-            StoreError: The table is gone, is no timeouts table, or *source* is of another one.
-        """
+        """Raise ``StoreError`` if the table is gone or unfit, or *source* is another store's."""
 
     @abstractmethod
     def location(self, source: str) -> tuple[str | None, str]:
-        """Return schema (None: the database has none) and name of the table of *source*.
-
-        Raises:
-            StoreError: *source* is none of this store's.
-        """
+        """Return schema (None: there is none) and table name of *source*."""
 
     @abstractmethod
     def blank(self, source: str) -> Blank: ...
@@ -313,7 +300,6 @@ def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None
 def _by_end(
     connection: sa.Connection, legacy: LegacyTable, ends: Sequence[datetime], most: int
 ) -> Mapping[datetime, int]:
-    """Return how many rows are due until each of *ends* and after the one before it."""
     due = due_of(legacy.table.c).label("due")
     some = sa.select(due).where(*legacy.is_owned).limit(most + 1).subquery()
     cases: list[tuple[Any, Any]] = [(some.c.due <= end, at) for at, end in enumerate(ends)]

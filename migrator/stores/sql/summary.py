@@ -29,8 +29,6 @@ _UNUSABLE: Final = -1
 
 
 class TableSummary:
-    """Counts of an endpoint's rows, and some of the rows, in one transaction."""
-
     def __init__(
         self,
         connection: sa.Connection,
@@ -89,11 +87,7 @@ class TableSummary:
         return self._read(self._rows().where(self._legacy.table.c.Id.in_(ids))) if ids else ()
 
     def outermost(self, rows: int, *, not_for: Collection[str]) -> Sequence[ScannedRow]:
-        """Return so many *rows* to migrate, half of them first by key, half of them last.
-
-        Without the odd ones. The vendor's keys begin with random digits, so this is a random
-        sample.
-        """
+        """Half first by key, half last, without odd ones: keys begin with random digits."""
         key = self._legacy.table.c.Id
         plain = self._rows().where(*self._is_meant(), ~self._is_strange(not_for))
         half = rows // 2
@@ -101,16 +95,13 @@ class TableSummary:
         return [*first, *self._read(plain.order_by(key.desc()).limit(half))]
 
     def dues_per_minute(self, after: datetime, at_least: int) -> Counter[datetime]:
-        """Return the minutes later than *after* with *at_least* so many due rows; aware, UTC."""
+        """By the beginning of the minute; aware, UTC."""
         row = self._legacy.table.c
         is_later = due_after(row, after), due_until(row, LATEST)
         return self._per(minute_of(due_of(row)), *is_later, at_least=at_least)
 
     def dues_per_second(self, ranges: Sequence[tuple[datetime, datetime]]) -> Counter[datetime]:
-        """Return the rows due in each second of *ranges*, later than one end and up to the other.
-
-        A second is given by its beginning; aware, UTC.
-        """
+        """Later than one end and up to the other; by the beginning of the second; aware, UTC."""
         row = self._legacy.table.c
         within = (sa.and_(due_after(row, a), due_until(row, b)) for a, b in ranges)
         return self._per(second_of(due_of(row)), sa.or_(*within))
@@ -156,10 +147,7 @@ class TableSummary:
 def scanned(
     legacy: LegacyTable, ledger: LedgerTables | None, *, reads_text: bool = True
 ) -> sa.Select[Any]:
-    """Return the columns of a ``ScannedRow``; *ledger* None: no row is in it.
-
-    Without *reads_text*, it has neither destination nor headers.
-    """
+    """*ledger* None: no row is in it. Without *reads_text*: neither destination nor headers."""
     row = legacy.table.c
     # a driver cannot read infinity or the year 10 000
     readable = sa.case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=sa.null())
@@ -219,7 +207,6 @@ def _groups(
 
 
 def _slot(due: Any, ends: Sequence[datetime], low: int, high: int) -> sa.ColumnElement[int]:
-    """Return the index of the first of *ends* that is not before *due*, by halving."""
     if low == high:
         return _number(low)
     middle = (low + high) // 2
@@ -248,7 +235,6 @@ def _is_known(legacy: LegacyTable, ledger: LedgerTables | None) -> sa.ColumnElem
 
 
 def _behind(legacy: LegacyTable, rows: int) -> sa.Select[Any]:
-    """Return the query for the id of the row after the first so many."""
     key = legacy.table.c.Id
     return sa.select(id_text(legacy)).where(*legacy.is_owned).order_by(key).offset(rows).limit(1)
 

@@ -18,7 +18,6 @@ VENDOR_RUN_TABLE: Final = "timeoutdata_migration_"
 """The beginning of its copies of a table, in lower case; the run's id follows."""
 _RUN_COLUMNS: Final = ("MigrationRunId", "EndpointName", "Status")
 _RUNS: Final = ("timeoutsmigration_state", "migrationsentity")
-"""Of SQL Persistence, and of NHibernate."""
 _STAGED: Final = "stagedtimeoutentity"
 _OPEN_RUN: Final = ("0", "1")
 """Preparing, and in progress; text or number, depending on the tool's version."""
@@ -83,7 +82,6 @@ def _find_undone(connection: sa.Connection, status: sa.ColumnElement[str]) -> bo
 def _columns(
     inspector: sa.Inspector, schema: str | None, name: str, *wanted: str
 ) -> list[sa.Column[str]]:
-    """Return the columns *wanted* of a table, with their actual names."""
     columns = inspector.get_columns(name, schema=schema)
     actual = {each["name"].casefold(): each["name"] for each in columns}
     found = [sa.Column(actual.get(key.casefold(), key), sa.Text) for key in wanted]

@@ -23,54 +23,38 @@ from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Move, Moved
 
 CLAIM_LOCKS: Final = timedelta(seconds=1)
-"""How long a claim waits for a table that another transaction has locked."""
 
 
 class Dialect(ABC):
-    """One kind of SQL database; stateless."""
-
     name: ClassVar[str]
     has_schemas: ClassVar[bool] = True
     may_fold_names: ClassVar[bool] = False
-    """Whether ``folds_names`` must be asked."""
     looks_names_up: ClassVar[bool] = False
-    """Whether ``as_kept`` must be asked."""
     default_schema: ClassVar[str | None] = "public"
-    """None: the user's own schema."""
     table_suffix: ClassVar[str] = "TimeoutData"
     """The end of a timeouts table's name (reference 1.1)."""
     hashes_all: ClassVar[bool] = True
-    """Whether ``content_hash`` and ``body_hash`` hash any stored content."""
     name_max_bytes: ClassVar[int]
 
     inserting: ClassVar[type[Any]]
-    """SQLAlchemy's INSERT for this kind, where it supports ``ON CONFLICT``."""
 
     # ── claiming and putting back ───────────────────────────────────────────────────────────
 
     @abstractmethod
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Move the soonest due rows of the request's range; None when there are none.
-
-        Rows that other transactions have locked are skipped.
-        """
+        """Move the soonest due rows of the range, skipping locked ones; None: there are none."""
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:
-        """Do as ``move`` does, if possible without reading the text of a row.
-
-        For rows whose text is invalid for the driver or for a function of the database.
-        """
+        """As ``move``, for text that is invalid for the driver or a function of the database."""
         return self.move(connection, move)
 
     def as_stored(
         self, column: sa.ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> sa.ColumnElement[Any]:
-        """Convert a ledger column to the type of legacy column *key*."""
         is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
         return guid_as_bytes(column) if is_bytes else column
 
     def check_deferred(self, connection: sa.Connection) -> None:
-        """Check deferred constraints now, where there are any."""
         del connection
 
     def kept_owner(self, extra: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
@@ -90,10 +74,7 @@ class Dialect(ABC):
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str] | None:
-        """Return ``nservicebus.timeouts.content_hash``, computed by the database.
-
-        None: it cannot, so content is read and hashed here.
-        """
+        """Return ``nservicebus.timeouts.content_hash`` by the database; None: it cannot."""
         return None
 
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
@@ -102,15 +83,12 @@ class Dialect(ABC):
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
     def prefer_hashing(self, connection: sa.Connection) -> None:
-        """Have this transaction group rows without sorting them, whatever the statistics say."""
         del connection
 
     def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        """Limit lock waits and statements of this transaction to *patience*."""
         del connection, patience
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Limit lock waits of this transaction to *at_most*, where the database can."""
         del connection, at_most
 
     def allow_long(self, connection: sa.Connection) -> None:
@@ -118,7 +96,6 @@ class Dialect(ABC):
         del connection
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
-        """Return *engine* with transactions that read a snapshot, and cannot write if possible."""
         return engine
 
     def lock_table(self, connection: sa.Connection, quoted_name: str) -> None:
@@ -127,7 +104,6 @@ class Dialect(ABC):
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def estimated_rows(self, connection: sa.Connection, legacy: LegacyTable) -> int:
-        """Return the statistics' estimate; 0: there is none."""
         return 0
 
     def missing_rights(self, connection: sa.Connection, legacy: LegacyTable) -> Sequence[str]:
@@ -147,7 +123,6 @@ class Dialect(ABC):
         return ()
 
     def folds_names(self, connection: sa.Connection) -> bool:
-        """Return whether the database stores names of tables in lower case."""
         return False
 
     def as_kept(
@@ -166,11 +141,9 @@ class Dialect(ABC):
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
-        """As the vendor's script creates them."""
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]: ...
 
     def table_options(self) -> Mapping[str, str]:
-        """As the vendor's script creates the table."""
         return {}
 
     def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
@@ -195,15 +168,13 @@ class LookingDialect(Dialect):
     @abstractmethod
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
-    ) -> sa.Select[Any]:
-        """Return the query that finds and locks the existing ones of *ids*."""
+    ) -> sa.Select[Any]: ...
 
     @abstractmethod
     def step(self, table: sa.Table) -> timedelta:
         """Return the resolution of the due column: times are rounded up to a multiple."""
 
-    def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ``RowRefused`` if a row can never be written."""
+    def demand_room(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None: ...
 
     def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:
         return False
@@ -211,10 +182,7 @@ class LookingDialect(Dialect):
     def insert_absent(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
-        """Wait for transactions that remove one of the rows, and insert the missing ones.
-
-        Inserted ids are lower-case GUIDs; existing ones may differ in letter case.
-        """
+        """Inserted ids are lower-case GUIDs; existing ones may differ in letter case."""
         step = self.step(table)
         absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], step)} for row in rows}
         ids = list(absent)
@@ -236,15 +204,11 @@ class LookingDialect(Dialect):
 
 
 def due_order(legacy: LegacyTable) -> Sequence[str]:
-    """Return the columns in whose order an endpoint's rows are due."""
     return ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
 
 
 def beginning_with(columns: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
-    """Return the first index that begins with the columns *names*; None: there is none.
-
-    *columns* are pairs of an index and one of its columns, in the index's order.
-    """
+    """*columns* are pairs of an index and one of its columns, in the index's order."""
     wanted = [name.casefold() for name in names]
     found = dict[str, list[str]]()
     for index, name in columns:

@@ -86,8 +86,6 @@ _RIGHTS: Final = sa.text(
 
 
 class MssqlDialect(LookingDialect):
-    """Moves with statements of at most 500 rows."""
-
     name = _NAME
     default_schema = "dbo"
     looks_names_up = True
@@ -157,10 +155,9 @@ class MssqlDialect(LookingDialect):
     def looking(
         self, connection: sa.Connection, table: sa.Table, ids: Sequence[str]
     ) -> sa.Select[Any]:
-        """Return the query for the existing ones of *ids*, which keeps the others from being
-        inserted.
+        """Keep missing *ids* from being inserted, by the index on the id.
 
-        By the index on the id: a plan that reads the whole table would lock all of it.
+        A plan that reads the whole table would lock all of it.
         """
         return self.keeping_out(table, ids, _by_id(_indexes(connection, table), table))
 
@@ -241,7 +238,6 @@ class MssqlDialect(LookingDialect):
                 )
 
     def remarks(self, connection: sa.Connection) -> Sequence[StoreRemark]:
-        """Verification needs snapshots, which the database may forbid."""
         found = connection.execute(_SNAPSHOTS).first()
         if found is None:
             return [snapshots_unknown(str(connection.engine.url.database))]
@@ -299,7 +295,6 @@ def _indexes(connection: sa.Connection, table: sa.Table) -> Sequence[tuple[str, 
 
 
 def walking(index: str | None) -> str:
-    """Return the beginning of a hint that reads *index* in its order; empty without one."""
     return "" if index is None else f"INDEX({_escaped(index)}), "
 
 
@@ -326,7 +321,6 @@ def _by_id(indexes: Sequence[tuple[str, str]], table: sa.Table) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Return *name* in brackets, for a hint, in which a percent sign is written twice."""
     return "[" + name.replace("]", "]]").replace("%", "%%") + "]"
 
 

@@ -45,7 +45,6 @@ from migrator.stores.sql.moving import (
 
 _NAME: Final = "mysql"
 _REST_OF_ROW_BYTES: Final = 4096
-"""Of a statement that inserts one row, without its body and headers."""
 _ESTIMATE: Final = sa.text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
@@ -65,7 +64,6 @@ _INDEXES: Final = sa.text(
     "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
 )
 FITS_ANYWHERE_BYTES: Final = 512 * 1024
-"""Up to this size the server is not asked: its default limit is 1 MiB or more."""
 _AS_UTF8: Final = 3
 """The most bytes in UTF-8 for one byte of text in another character set."""
 _KEY_CHARACTERS: Final = sa.text(
@@ -101,12 +99,9 @@ class Naming:
 
 
 GUIDS: Final = Naming()
-"""For GUIDs, and for all other ids of ASCII letters."""
 
 
 class MysqlDialect(LookingDialect):
-    """Moves with three statements; speaks to MariaDB and to MySQL."""
-
     name = _NAME
     has_schemas = False
     may_fold_names = True
@@ -138,10 +133,7 @@ class MysqlDialect(LookingDialect):
         return walking(index, query.with_for_update(skip_locked=True), table)
 
     def copying(self, move: Move, named: Naming, large: Mapping[int, str]) -> sa.Insert:
-        """Return the statement that copies the rows ``:ids``, each with its place.
-
-        The hashes of *large* ones are given, by place; the server computes the others.
-        """
+        """The hashes of *large* ones are given, by place; the server computes the others."""
         table, row, place = move.legacy.table, move.legacy.table.c, named.picked.c.row_index
         hashed: sa.ColumnElement[str] = self.content_hash(row.Headers, row.State)
         values = ledger_values(move, row) | {
@@ -160,10 +152,10 @@ class MysqlDialect(LookingDialect):
     def removing(
         self, connection: sa.Connection, legacy: LegacyTable, named: Naming = GUIDS
     ) -> sa.TextClause:
-        """Return the statement that removes the rows ``:ids``, each by its key.
+        """By key, as a DELETE takes no hints.
 
-        Otherwise a small table would be read as a whole and wait for rows of another claim, which
-        may be waiting for this one; a DELETE takes no hints.
+        A small table would otherwise be read as a whole and wait for rows of another claim, which
+        may be waiting for this one.
         """
         preparer, key = connection.dialect.identifier_preparer, legacy.table.c.Id.name
         table, column = preparer.format_table(legacy.table), preparer.quote(key)
@@ -178,7 +170,6 @@ class MysqlDialect(LookingDialect):
         return walking(index_on(connection, table, ["Id"]), query, table)
 
     def step(self, table: sa.Table) -> timedelta:
-        """MariaDB would truncate the rest."""
         kind = table.c.Time.type
         digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
         return timedelta(microseconds=10 ** (6 - digits))
@@ -201,7 +192,6 @@ class MysqlDialect(LookingDialect):
     def content_hash(
         self, headers: sa.ColumnElement[Any], body: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[str]:
-        """Sessions use utf8mb4, and so does the text."""
         utf8 = sa.cast(sa.func.coalesce(sa.cast(headers, sa.Text), ""), sa.LargeBinary)
         zero: sa.ColumnElement[bytes] = sa.literal_column("0x00")
         return sa.func.sha2(sa.func.concat(utf8, zero, sa.func.coalesce(body, "")), 256)
@@ -280,13 +270,11 @@ class MysqlDialect(LookingDialect):
 
 
 def _written_bytes(row: Mapping[str, Any]) -> int:
-    """Bytes are written as hex."""
     headers = row["Headers"]
     return 2 * len(row["State"] or b"") + 2 * len(headers.encode()) + _REST_OF_ROW_BYTES
 
 
 def index_on(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> str | None:
-    """Return an index that begins with the columns *keys*; None: there is none."""
     names = [table.c[key].name for key in keys]
     found = connection.execute(_INDEXES, {"name": table.name})
     return beginning_with([(index, column) for index, column in found], names)

@@ -61,8 +61,6 @@ def _names(connection: sa.Connection, legacy: LegacyTable) -> Mapping[str, str |
 
 
 class OracleDialect(LookingDialect):
-    """Moves with statements of at most 500 rows."""
-
     name = "oracle"
     default_schema = None
     name_max_bytes = 128
@@ -116,7 +114,6 @@ class OracleDialect(LookingDialect):
         return super().as_stored(column, legacy, key)
 
     def step(self, table: sa.Table) -> timedelta:
-        """``DATE`` has whole seconds."""
         return timedelta(seconds=1)
 
     def is_known(self, connection: sa.Connection, table: sa.Table, exc: IntegrityError) -> bool:

@@ -125,10 +125,7 @@ class PostgresqlDialect(Dialect):
         endpoint: StoreEndpoint,
         names: frozenset[str],
     ) -> sa.Select[Any]:
-        """Return the statement of all claims that have values for *names*.
-
-        Building one, and finding its compiled form, takes longer than sending it.
-        """
+        """Building a statement, and finding its compiled form, takes longer than sending it."""
         return self.statement(parametric(legacy, ledger, endpoint, names))
 
     def move_unread(self, connection: sa.Connection, move: Move) -> Moved | None:

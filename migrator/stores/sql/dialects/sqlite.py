@@ -35,7 +35,6 @@ class SqliteDialect(Dialect):
     has_schemas = False
     inserting = sqlite.Insert
     name_max_bytes = 63
-    """SQLite has no limit; this one suits other databases, too."""
 
     def move(self, connection: sa.Connection, move: Move) -> Moved | None:
         self._move(connection, move)
