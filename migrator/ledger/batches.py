@@ -284,7 +284,6 @@ class SqlRuns(LedgerPart):
             connection.execute(self.event(kind, detail=detail, batch=batch))
 
     def event(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> Insert:
-        """Return the statement that appends an event, for a transaction of the caller."""
         endpoint = detail.get("endpoint")
         return insert(self._tables.event).values(
             at=database_now(),

@@ -80,7 +80,6 @@ def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> I
 
 
 def take_over(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
-    """Assign each open batch of the lane to *lease*; the caller has locked the lane."""
     batch = ledger.batch
     connection.execute(
         update(batch)
@@ -185,11 +184,7 @@ def latest_run(
 def insert_trial_run(
     connection: Connection, ledger: LedgerTables, endpoint: StoreEndpoint
 ) -> RunId:
-    """Write the run of a trial claim; the caller rolls it back.
-
-    Raises:
-        StoreError: The endpoint's name or source is too long for the ledger.
-    """
+    """The caller rolls it back. Raise ``StoreError`` if the ledger cannot store the endpoint."""
     if (why := too_long(endpoint, connection.dialect.name)) is not None:
         raise StoreError(why)
     # nothing empty: on Oracle that would be NULL

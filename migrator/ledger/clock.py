@@ -47,8 +47,6 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A sample that contradicts those before it."""
-
     sample: _Sample
     off_s: float
     """How far it is ahead of the expected time; negative: behind."""

@@ -45,9 +45,8 @@ FULL_LOOK_EVERY_S: Final = 11.0
 LOAD_EVERY_S: Final = 30.0
 """Rows that another process parked and no longer checks are taken over after so long."""
 _IDLE: Final = timedelta(minutes=1)
-"""A destination without parked rows is forgotten after so long."""
 _TRIES: Final = 50
-"""Each failed one means that another process wrote or removed the same row meanwhile."""
+"""Each failed one means that another process changed the same row meanwhile."""
 _KEY: Final = ("source", "destination")
 _MESSAGE_DECIDES: Final = frozenset({"unroutable", "refused", "no-answer"})
 """Reasons that no check of the broker rules out."""
@@ -78,7 +77,6 @@ class HeldDestinations:
         self._ready: dict[str, None] = {}
         """Reachable destinations that may have parked rows; the next one first."""
         self._to_probe: dict[str, None] = {}
-        """Destinations of which one row shows whether they take messages again."""
         self._probing: set[BatchId] = set()
         self._lost_with: dict[str, BatchId] = {}
 
@@ -162,7 +160,6 @@ class HeldDestinations:
         return batch
 
     def hold(self, lost: Mapping[str, Unreachable], *, now: datetime) -> Sequence[HeldDestination]:
-        """Park destinations, each for twice as long as the last time, in one transaction."""
         with self._lock:
             found = [self._held_again(name, why, now) for name, why in lost.items()]
             self._ledger.hold(found)

@@ -90,7 +90,6 @@ def _of_sqlite(connection: Connection) -> str:
 
 
 def _of_mysql(connection: Connection) -> str:
-    """The server's id has two names; older servers have none."""
     names = ("server_uuid", "server_uid")
     known = {
         name: value

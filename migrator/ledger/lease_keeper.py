@@ -139,7 +139,6 @@ class LeaseKeeper:
             self._due.put(None)
 
     def _renew_all(self) -> None:
-        """Leave out a lease whose last renewal has not ended."""
         with self._lock:
             due = [held for held in self._held.values() if not held.is_being_renewed]
         while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
@@ -188,7 +187,6 @@ def current_owner() -> str:
 
 
 def is_surely_dead(owner: str) -> bool:
-    """Return True only when *owner* ran here and its process no longer exists."""
     place, pid, started = _parts(owner)
     if place != _place() or not pid.isdecimal():
         return False
@@ -239,7 +237,6 @@ def _read(path: str) -> str:
 
 
 def evict_dead(leases: SqlLeases, is_dead: Callable[[str], bool] = is_surely_dead) -> None:
-    """Lanes of all kinds."""
     for lane, owner in leases.holders():
         if is_dead(owner):
             leases.evict(lane, owner)
@@ -254,9 +251,7 @@ def exclusive(
     duration: timedelta,
     owner: str | None = None,
 ) -> Iterator[Sequence[HeldLease]]:
-    """Own all of *lanes* meanwhile; each comes with the text of the refusal if it is taken.
-
-    Leases of dead owners are ended first. *owner* is this process by default.
+    """Own all of *lanes*, each given with the text of its refusal; end leases of dead owners first.
 
     Raises:
         PreflightRefused: One of them has another owner; all are released.
@@ -280,7 +275,7 @@ def exclusive(
 
 @contextmanager
 def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLease]:
-    """Own the lane of recall; no lane of hand-over can be taken meanwhile.
+    """Own the lane of recall, so that no lane of hand-over can be taken.
 
     Raises:
         PreflightRefused: Another recall runs, or a lane of hand-over has an owner.
@@ -301,9 +296,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
 
 @contextmanager
 def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
-    """Own the scan lane.
-
-    Losing the lease is harmless: a level with another consumer reports that itself.
+    """Own the scan lane. Losing it is harmless: a level with another consumer reports that itself.
 
     Raises:
         PreflightRefused: A recall or another scan runs.

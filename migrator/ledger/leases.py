@@ -133,7 +133,6 @@ class SqlLeases(LedgerPart):
         self._end(lane, self._tables.lease.c.owner == owner)
 
     def _end(self, lane: Lane, is_whose: ColumnElement[bool]) -> None:
-        """The token grows, so the former owner can claim no more."""
         table = self._tables.lease
         freed = {"owner": None, "token": table.c.token + 1, "until": database_now(), "doing": None}
         with self._writing(f"ending the lease of lane {lane}") as connection:
@@ -262,7 +261,6 @@ class SqlLeases(LedgerPart):
         return row.owner in (None, owner) or not row.is_alive
 
     def _is_recalling(self, connection: Connection) -> bool:
-        """Return whether a recall runs; none can begin until this transaction ends."""
         table = self._tables.lease
         query = select(flag(table.c.owner.is_not(None) & self._is_alive())).where(
             self._is_of(RECALL_LANE)

@@ -34,15 +34,12 @@ from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quo
 from migrator.ledger.version import check_upgradable, script_location
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
-"""An arbitrary number."""
 _UPGRADE_LOCK_TIMEOUT_S: Final = 60
 _UPGRADE_PATIENCE: Final = Patience(
     lock=timedelta(minutes=1), statement=timedelta(hours=1), idle=timedelta(minutes=5)
 )
 _GRANTED: Final = (0, 1)
-"""Results of sp_getapplock: at once, or after another session released it."""
 _NOT_NOW: Final = (-1, -2, -3)
-"""Timed out, cancelled, or victim of a deadlock; -999 is permanent."""
 DIALECTS: Final = ("postgresql", "mysql", "oracle", "mssql", "sqlite")
 
 
@@ -197,8 +194,6 @@ TABLE_OPTIONS: Final = {
 
 
 class Repeatable(DefaultImpl):
-    """Steps that are skipped when they are done already."""
-
     def create_table(self, table: Table, **options: Any) -> None:
         if not self._has_table(table):
             super().create_table(table, **options)
@@ -221,7 +216,6 @@ class Repeatable(DefaultImpl):
         return self._sees() and self._look().has_table(table.name)
 
     def _sees(self) -> bool:
-        """Whether there is a database to inspect; a script for a DBA has every step."""
         return not self.as_sql
 
     def _look(self) -> Inspector:

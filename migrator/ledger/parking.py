@@ -203,7 +203,6 @@ class SqlParking(LedgerPart):
     def _room(
         self, connection: sa.Connection, batch: Batch, destinations: Collection[str]
     ) -> Mapping[str, list[sa.Row[Any]]]:
-        """Return parked batches that rows of *batch* may be added to, locked."""
         table, found = self._tables.batch, defaultdict[str, list[sa.Row[Any]]](list)
         which = self._parked(batch.source, is_dispatched=batch.mode is Mode.DISPATCH)
         for some in in_lists(sorted(destinations)):
@@ -328,7 +327,6 @@ class SqlParking(LedgerPart):
         return connection.execute(sa.select(table).where(table.c.id == batch_id)).one()
 
     def _next(self, connection: sa.Connection, batch_id: int) -> int:
-        """Some of the batch's rows may have left it."""
         row = self._tables.timeout.c
         last = connection.scalar(
             sa.select(sa.func.max(row.row_index)).where(row.batch_id == batch_id)
@@ -373,7 +371,6 @@ class SqlParking(LedgerPart):
 
 
 def select_parked(batch: sa.Table) -> sa.Select[Any]:
-    """Uses an index."""
     return sa.select(batch).where(
         batch.c.destination.is_not(None), batch.c.state == BatchState.PARKED
     )

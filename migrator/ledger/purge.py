@@ -21,7 +21,6 @@ from migrator.ledger.tables import LedgerPart
 from migrator.nservicebus.timeouts import RunId
 
 _PURGE_ROWS: Final = 5000
-"""Rows deleted per transaction; fewer on SQL Server."""
 _SETTLED: Final = (BatchState.HANDED_OVER, BatchState.DISPATCHED, BatchState.RELEASED)
 
 

@@ -51,8 +51,6 @@ class LatestRun:
 
 
 class LedgerQueries(LedgerPart):
-    """Each answer is read in one transaction."""
-
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         super().__init__(engine, tables)
         self._progress = progress_view(tables.names)
@@ -119,7 +117,6 @@ class LedgerQueries(LedgerPart):
     def batches_of_others(
         self, place: BrokerPlace, *states: BatchState
     ) -> Sequence[BatchElsewhere]:
-        """Return the batches in *states* whose runs send them to another place than *place*."""
         batch, run = self._tables.batch.c, self._tables.run.c
         query = (
             select(batch.id, batch.lane, run.options)
@@ -164,7 +161,6 @@ class LedgerQueries(LedgerPart):
         return {row.endpoint: _event(row) for row in self._read(query, doing=doing)}
 
     def latest_runs(self) -> Sequence[LatestRun]:
-        """Return the latest run of each endpoint, sorted by endpoint."""
         run = self._tables.run
         latest = select(func.max(run.c.id)).group_by(run.c.endpoint)
         query = select(run.c.endpoint, run.c.source, run.c.options).where(run.c.id.in_(latest))
@@ -178,7 +174,6 @@ class LedgerQueries(LedgerPart):
         return sorted(found, key=lambda each: each.endpoint.name)
 
     def settled_since(self, since: datetime) -> Mapping[EndpointName, int]:
-        """Return how many rows were handed over or dispatched since then, by endpoint."""
         batch = self._tables.batch.c
         query = (
             select(batch.endpoint, func.sum(batch.size))
@@ -189,11 +184,7 @@ class LedgerQueries(LedgerPart):
         return {EndpointName(name): int(rows) for name, rows in self._read(query, doing=doing)}
 
     def settled_lately(self, since: datetime, *, at_most: int) -> Sequence[tuple[datetime, int]]:
-        """Return when batches were handed over or dispatched since then, and their rows.
-
-        Only the latest *at_most* batches are read: there is no index by time, and there may be
-        millions.
-        """
+        """Of the latest *at_most* batches only: there is no index by time."""
         batch = self._tables.batch.c
         times = (batch.handed_over_at, batch.dispatched_at)
         latest = select(*times, batch.size).order_by(batch.id.desc()).limit(at_most).subquery().c
@@ -325,15 +316,11 @@ class SqlHandOvers(LedgerPart):
     ) -> Sequence[HandedOver]:
         """Return what was handed over and is due in a range, by destination, sorted.
 
-        Names are those that messages went to: a run records how it renamed destinations, and the
-        present renaming applies to runs that did not. Rows whose destination is only in their
-        headers are left out: finding them would mean reading every row.
-
-        Args:
-            due_from: Aware, UTC; included.
-            due_until: Aware, UTC; not included. None: without end.
-            handed_over_from: Aware, by the ledger's clock; earlier hand-overs are not read. None:
-                all.
+        *due_from* is included, *due_until* is not, None is without end; aware, UTC.
+        *handed_over_from* is by the ledger's clock; earlier hand-overs are not read. Names are
+        those that messages went to: a run records how it renamed destinations, and the present
+        renaming applies to runs that did not. Rows whose destination is only in their headers are
+        left out: finding them would mean reading every row.
 
         Raises:
             StoreUnavailable, LedgerMissing, LedgerError: It cannot be read.
@@ -367,7 +354,6 @@ class SqlHandOvers(LedgerPart):
         return {row.id: json.loads(row.options)["map"] for row in found}
 
     def _of_renamings(self) -> Iterator[tuple[Mapping[str, str], Sequence[ColumnElement[bool]]]]:
-        """Yield each renaming and the condition of its batches; all other batches last."""
         claimed_by = self._tables.batch.c.run_id
         runs = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
         for run, kept in self.renamings().items():

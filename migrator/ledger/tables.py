@@ -136,7 +136,6 @@ class LedgerTables:
     def are_open(
         self, timeout: sa.FromClause, store_ids: Collection[str]
     ) -> sa.ColumnElement[bool]:
-        """Return the condition of ``is_open`` for any of *store_ids*."""
         if OPEN_STORE_ID in timeout.c:
             return sa.and_(timeout.c[OPEN_STORE_ID].in_(store_ids))
         return sa.and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))

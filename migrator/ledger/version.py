@@ -18,7 +18,6 @@ from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
 VERSION_TABLE: Final = "alembic_version"
-"""Alembic's table; the ledger's prefix or schema comes before it."""
 _REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator db sql` prints"
 
 

@@ -61,11 +61,9 @@ HARMFUL: Final = frozenset(
 )
 _LIMIT: Final = "delivery-limit"
 _HIGH_LIMIT: Final = 100_000
-"""The limit that migrator's queues and the endpoints set."""
 _LOW_LIMIT: Final = 1000
 """Connections lost in the life of a message; endpoints themselves set 100 000."""
 _NAMED: Final = 3
-"""Destinations named in a refusal; more are counted."""
 _USER: Final = "broker user"
 _POISON: Final = "poison queue"
 _OLD_WAY: Final = "use --delays v1 --mode direct"
@@ -394,7 +392,6 @@ def satellite_queues(context: Context) -> Iterator[Finding]:
 
 
 def _near_due_queues(context: Context) -> Sequence[str]:
-    """Return the input queues of endpoints for which migrator sends only rows that are due soon."""
     if not context.sends_near_due:
         return ()
     migrated = [name for name in context.names if context.mode_of(name) == MIGRATE]
@@ -439,7 +436,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
 
 
 def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
-    """Return whether the queue has other consumers; None: it does not exist."""
+    """None: the queue does not exist."""
     if queue is None:
         return None
     if queue.is_hidden:
@@ -456,7 +453,6 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
 
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
-    """Warn of policies that drop a message after too many redeliveries."""
     try:
         found = broker.policies(names)
     except NotChecked:  # the check of policies says so

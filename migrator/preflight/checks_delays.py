@@ -36,10 +36,8 @@ _LOOK_EVERY_S: Final = 2.0
 _ELECTION_S: Final = 3.0
 _SHOWN: Final = 3
 _BLAMED: Final = 3
-"""Destinations in one remedy."""
 
 Held = Mapping[int, int]
-"""Stuck messages by level; no zeros."""
 
 
 def bound_names(context: DelaysContext) -> Iterator[Finding]:
@@ -124,7 +122,6 @@ def level_leaders(context: DelaysContext) -> Iterator[Finding]:
 
 
 def _restart(queues: Sequence[QueueMembers]) -> str:
-    """Return the command that restarts *queues*, all of them on the same nodes."""
     where = ", ".join(queues[0].offline or queues[0].members)
     processes = ", ".join(queue.process for queue in queues)
     return (
@@ -243,7 +240,6 @@ def ways_out(context: DelaysContext) -> Iterator[Finding]:
 def ways_of(
     context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
 ) -> Iterator[Finding]:
-    """Check the bindings of all bound names, and of the destinations that *hand_overs* knows."""
     bound = context.broker.bound_names(context.version)
     rows: Mapping[QueueName, HandedOver] = {}
     try:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _NAMED: Final = 5
 _PARKED_NAMED: Final = 20
 _REPLY_QUEUES_NAMED: Final = 20
-"""Queues with their own finding; the others are counted."""
 _REPLY_REMEDY: Final = (
     "a reply would fail, and the receiver would retry the message: create the queue and its "
     "exchange, and keep them until these rows have arrived; for rows of version 5 without an "
@@ -141,7 +140,6 @@ def _delayed(
 
 
 def _bound(context: Context) -> tuple[frozenset[QueueName], str]:
-    """Return the bound names, and why they are unknown; empty: they are known."""
     try:
         return context.broker.bound_names(context.version), ""
     except NotChecked as exc:
@@ -208,7 +206,6 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
 
 
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
-    """Warn of those of *ours* whose messages another bound name would also receive."""
     bound, gap = _bound(context)
     if gap:
         yield not_checked("names bound by others", f"not known: {gap}")

@@ -110,7 +110,6 @@ def _readable(context: Context) -> Sequence[StoreEndpoint]:
 
 
 def unreadable(endpoint: StoreEndpoint, why: StoreError) -> Finding:
-    """Return the finding that the table of *endpoint* cannot be read now."""
     remedy = (
         "find the transaction that keeps the table, and end it"
         if isinstance(why, StoreLocked)

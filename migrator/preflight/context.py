@@ -38,11 +38,9 @@ MOVING: Final = (MIGRATE, FORWARD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Satellites:
-    """The queues of one endpoint whose timeout manager migrator is to be."""
-
     endpoint: str
     queue: str
-    """Its input queue; the satellites are named after it."""
+    """The endpoint's input queue; the satellites are named after it."""
     error_queue: str
     retry_queues: Sequence[str]
     """Migrator's, whether they exist already or not."""
@@ -57,20 +55,15 @@ class Protection(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
-    """One server on another machine."""
-
     subject: str
     """As a finding names it: ``store``, ``ledger``, ``broker``, ``management API``."""
     host: str
     protection: Protection
     remedy: str
-    """What makes it ``VERIFIED``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaysContext:
-    """The input of checks of the native delays; no store is needed."""
-
     broker: BrokerFacts
     version: DelaysVersion
     accepts_suffix_collisions: bool
@@ -115,7 +108,6 @@ class Context(DelaysContext):
     previews: Sequence[EndpointPreview] | None
     """None: rows were not read, so what depends on them is not checked."""
     chosen_mode: Mode
-    """How batches are handed over, if any is."""
     cutoff: timedelta
     may_bind: bool
     """False: all endpoints support native delays and bind themselves."""
@@ -124,13 +116,10 @@ class Context(DelaysContext):
     own_exchanges: Sequence[str]
     """Migrator's exchanges before the levels, whether they exist already or not."""
     modes: Mapping[str, str]
-    """MIGRATE, DISPATCH or FORWARD for each configured endpoint."""
     queues: Mapping[str, str]
     """The input queue of each configured endpoint."""
     satellites: Sequence[Satellites]
-    """Of the chosen endpoints in mode dispatch or forward."""
     sends_near_due: bool
-    """Migrator's dispatcher sends the rows that are due too soon to be moved."""
     poison_queue: str = ""
     """For foreign messages in migrator's queues; empty: without a ledger it has no name."""
     due_times: DueTimeRules = field(default_factory=DueTimeRules)
@@ -214,7 +203,6 @@ class Finding:
     subject: str
     """A queue, an endpoint, a table …"""
     text: str
-    """What is true now, lower case."""
     remedy: str = ""
     """Empty when there is nothing to do."""
     endpoint: str | None = None
@@ -226,19 +214,16 @@ def ok(subject: str, text: str) -> Finding:
 
 
 def warning(subject: str, text: str, remedy: str = "") -> Finding:
-    """Return what an operator should know of *subject*."""
     return Finding(level=Level.WARNING, subject=subject, text=text, remedy=remedy)
 
 
 def refused(subject: str, text: str, remedy: str = "", *, endpoint: str | None = None) -> Finding:
-    """Return why *subject* keeps a run from starting, or from serving *endpoint*."""
     return Finding(
         level=Level.REFUSED, subject=subject, text=text, remedy=remedy, endpoint=endpoint
     )
 
 
 def not_checked(subject: str, text: str) -> Finding:
-    """Return why *subject* could not be checked."""
     return Finding(level=Level.NOT_CHECKED, subject=subject, text=text)
 
 
@@ -264,7 +249,6 @@ def verdict(findings: Iterable[Finding]) -> Level:
 class Refusal:
     check: str
     text: str
-    """Its finding, in a line."""
     remedy: str
     unseen: frozenset[str]
     """Subjects that were not checked when it refused."""
@@ -308,7 +292,6 @@ def by_check(findings: Iterable[Finding]) -> Sequence[Finding]:
 
 
 def refusals(findings: Iterable[Finding]) -> Mapping[str | None, Sequence[Finding]]:
-    """Return the refusals by endpoint; one of None refuses all."""
     found: defaultdict[str | None, list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.level is Level.REFUSED:
@@ -317,11 +300,7 @@ def refusals(findings: Iterable[Finding]) -> Mapping[str | None, Sequence[Findin
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Raise if any of *findings* is a refusal.
-
-    Raises:
-        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
-    """
+    """Raise ``PreflightRefused``, with each refusal and its remedy, if any of *findings* is one."""
     found = [f for f in findings if f.level is Level.REFUSED]
     if found:
         told = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in found)
@@ -331,11 +310,7 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 
 def refuse_all(findings: Iterable[Finding], endpoints: Collection[str]) -> None:
-    """Raise if something refuses all *endpoints*, or each of them is refused by itself.
-
-    Raises:
-        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
-    """
+    """As ``refuse``, if something refuses all *endpoints*, or each of them is refused by itself."""
     found = refusals(findings)
     if None in found or found.keys() >= {*endpoints}:
         refuse(each for some in found.values() for each in some)

@@ -20,35 +20,22 @@ from migrator.ledger.version import check_head, head
 from migrator.nservicebus.timeouts import QueueName
 
 _OVERLAP: Final = timedelta(minutes=5)
-"""A hand-over is recorded with the start of its transaction, and readable after its end; no
-statement takes longer than a minute.
-"""
+"""A hand-over is recorded with the start of its transaction, which takes up to a minute."""
 
 
 class LedgerFacts:
-    """``StoreUnavailable`` when the ledger cannot be reached."""
-
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         self._engine = engine
         self._tables = tables
 
     def verify(self) -> str:
-        """Return version and id of a ledger that is fit for use.
-
-        Raises:
-            LedgerMissing: There is none, or not of the version this program needs.
-            LedgerCloned: It was created in another database.
-            DatabaseFailedOver: Another server has taken over since.
-        """
+        """Return version and id of a ledger that is fit for use, or raise ``PreflightRefused``."""
         check_head(self._engine, self._tables)
         ledger_id = check_identity(self._engine, self._tables)
         return f"ledger {ledger_id}, version {head()}"
 
     def forgets(self) -> str | None:
-        """Return how the database may lose committed transactions; None: it cannot.
-
-        On PostgreSQL and SQLite, each session prevents it.
-        """
+        """None: no commit can be lost; on PostgreSQL and SQLite, each session prevents it."""
         if self._engine.dialect.name != "mysql":
             return None
         doing = "asking how durable the ledger is"
@@ -94,5 +81,4 @@ class KnownHandOvers:
         return [self._known[name] for name in sorted(self._known)]
 
     def forget(self) -> None:
-        """Read all hand-overs the next time."""
         self._known, self._since = {}, None

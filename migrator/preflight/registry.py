@@ -72,7 +72,6 @@ STORE_CHECKS: Final = (
 """Those that ask store and ledger alone."""
 
 UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
-"""Checks whose refusal means that no server answers."""
 _RECHECKED: Final = ("clock-skew", "delay-entities", "level-leaders", "policies")
 
 
@@ -86,7 +85,6 @@ def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequen
 
 
 def check_delays(context: DelaysContext) -> Sequence[Finding]:
-    """Return the findings of all checks of the delays, as ``run_checks`` does."""
     checks = DELAY_CHECKS.items()
     return [f for name, check in checks for f in _found(name, partial(check, context))]
 
@@ -121,7 +119,6 @@ class Rechecks:
 
 
 def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of *check*, as *name*; what it cannot ask becomes a finding, too."""
     try:
         for finding in check():
             yield replace(finding, check=name)
