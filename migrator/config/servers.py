@@ -63,7 +63,7 @@ class Bodies(StrEnum):
 
 
 class Azure(Section):
-    """Azure Storage Persistence: where its timeouts are, when the defaults do not say."""
+    """Azure Storage Persistence: where its timeouts are, when the defaults do not apply."""
 
     table: Annotated[str, _TABLE] = "TimeoutDataTableName"
     """the timeouts' table (TimeoutDataTableName)"""
@@ -72,14 +72,14 @@ class Azure(Section):
     partition_key_scope: Annotated[str, checked(parse_scope)] = "yyyyMMddHH"
     """format of time entries' partition keys"""
     requests: int = Field(default=32, ge=1, le=256)
-    """requests under way at a time"""
+    """concurrent requests"""
     bodies: Bodies = Bodies.REMOVE
-    """`remove` a timeout's blob once it is claimed, or `keep` it until somebody deletes the
+    """`remove` a timeout's blob once it is claimed, or `keep` it until an operator deletes the
     container"""
 
 
 class NHibernate(Section):
-    """NHibernate: how the table of all endpoints is called, when the defaults do not say."""
+    """NHibernate: the name of the table of all endpoints, when the defaults do not apply."""
 
     table: str = Field(default="TimeoutEntity", min_length=1)
     """the table, in any letter case"""
@@ -110,8 +110,6 @@ _Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 
 class ClientTls(Section):
-    """What TLS to a server wants."""
-
     ca_file: Path | None = None
     """certificates to trust, instead of the system's"""
     cert_file: Path | None = None
@@ -147,7 +145,7 @@ class RavenDb(ClientTls):
 
 
 class Store(Section):
-    """The legacy store; in a SQL database, the ledger lives beside it."""
+    """The legacy store; a SQL database also contains the ledger."""
 
     kind: StoreKind = StoreKind.SQL
     """kind of legacy store"""
@@ -184,14 +182,14 @@ class Store(Section):
 
 
 class Ledger(Section):
-    """The ledger: its database, if the store is none, and how long settled rows are kept."""
+    """The ledger: its database, if the store is not SQL, and how long completed rows are kept."""
 
     url: SecretStr | None = None
     """database URL of the ledger; for a SQL store leave it empty"""
     url_file: Path | None = None
     """file that holds the URL; a bare name is a systemd credential"""
     purge_after: MaybeTime = None
-    """rows settled and due longer ago lose their content for good, as by `migrator db purge`;
+    """rows completed and due longer ago permanently lose their content, as by `migrator db purge`;
     empty: never"""
     purge_every: SomeTime = timedelta(hours=1)
     """how often that is done"""
@@ -235,7 +233,7 @@ class Broker(Section):
     management_url_file: Path | None = None
     """file that holds the URL, or one per line; a bare name is a systemd credential"""
     delays: DelaysVersion = DelaysVersion.V2
-    """generation of native delays"""
+    """version of native delays"""
     topology: Topology = Topology.AUTO
     """how endpoints are reached"""
     all_endpoints_support_delayed_delivery: bool = False

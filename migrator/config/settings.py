@@ -60,7 +60,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class Web(Section):
-    """How a running daemon is asked and told: a socket file, and HTTP when wanted."""
+    """How a running daemon is queried and controlled: a socket file, and HTTP if configured."""
 
     socket: Annotated[Path | Literal["auto"] | None, EMPTY_IS_NONE, SAME_FILE] = AUTO
     """file of the control socket, one for each daemon on a machine; auto: in the runtime folder of
@@ -121,12 +121,12 @@ Program = Annotated[Path | None, EMPTY_IS_NONE, _PROGRAM]
 
 
 class Hooks(Section):
-    """Programs of yours that are run when something happens; nothing waits for them."""
+    """Your programs, run on events; the daemon does not wait for them."""
 
     start: Program = None
     """run when the work has begun; empty: none"""
     throttle: Program = None
-    """run when a reason to claim nothing begins or ends"""
+    """run when claiming is paused or resumed"""
     quarantine: Program = None
     """run when rows went into quarantine, once for several"""
     finished: Program = None
@@ -157,7 +157,7 @@ class LogLevel(StrEnum):
 
 
 class Log(Section):
-    """What migrator says about itself, on stderr."""
+    """The log, on stderr."""
 
     level: LogLevel = LogLevel.INFO
     """least important lines to write"""

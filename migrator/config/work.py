@@ -68,6 +68,8 @@ _MAX_RETRIES: Final = 10
 
 
 class EndpointMode(StrEnum):
+    """What migrator does for an endpoint."""
+
     MIGRATE = "migrate"
     """Move its rows into the native delays."""
     DISPATCH = "dispatch"
@@ -139,22 +141,22 @@ class HandOver(Section):
     lanes: int = Field(default=1, ge=1, le=64)
     """batches handed over in parallel"""
     cutoff: Duration = timedelta(minutes=1)
-    """rows due sooner are left; 0s: no timeout manager runs any more"""
+    """rows due sooner stay with the timeout manager; 0s: none runs any more"""
     near_due: NearDue = NearDue.LEAVE
-    """who sends the rows left: the timeout manager (leave), or migrator (dispatch)"""
+    """who sends rows due before the cutoff: the timeout manager (leave), or migrator (dispatch)"""
     horizon: Annotated[MaybeTime, _FITS_THE_DELAYS] = None
     """rows due later stay in the store; empty: an hour less than the longest delay, about 8.5
     years"""
     pace: HandOverPace = HandOverPace.LEVELS
-    """no faster than the delay levels let messages go (levels), or as fast as possible (full)"""
+    """at most the release rate of the delay levels (levels), or as fast as possible (full)"""
     rate_limit: int = Field(default=0, ge=0)
     """messages per second; 0: none"""
     max_quarantined: int = Field(default=100, ge=0)
     """bad rows of a run (or 1 % of the claimed, if more) that pause an endpoint; 0: no limit"""
     window: int = Field(default=2000, ge=1, le=65_535)
-    """messages without an answer yet"""
+    """messages not yet confirmed"""
     window_bytes: Annotated[Size, Field(ge=1)] = 32 * 2**20
-    """bytes without an answer yet"""
+    """bytes not yet confirmed"""
     use_entries: bool = True
     """publish through migrator's own entry exchanges where allowed"""
     sweep_interval: Annotated[SomeTime, at_most(timedelta(seconds=10))] = timedelta(seconds=1)
@@ -226,7 +228,7 @@ class Dispatch(Section):
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
     """rows fetched at a time"""
     prefetch: int = Field(default=500, ge=1, le=65_535)
-    """messages of a queue in hand at a time"""
+    """unacknowledged messages of a queue at a time"""
     retry_delays: tuple[Duration, ...] = (
         timedelta(seconds=10),
         timedelta(minutes=1),
@@ -272,16 +274,16 @@ def _check_address(text: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be an http:// or https:// address")
     if parts.username or parts.password:
-        raise ValueError("must not contain a user or password; it is shown to everybody")
+        raise ValueError("must not contain a user or password; it is shown to all users")
 
 
 class Throttle(Section):
-    """When hand-over waits, with the reason shown; each empty or 0 is off."""
+    """When hand-over pauses; a limit that is empty or 0 is off."""
 
     every: SomeTime = timedelta(seconds=2)
     """how often each signal is polled"""
     stale_after: SomeTime = timedelta(seconds=30)
-    """a signal that could not be read for longer holds hand-over as well"""
+    """a signal that could not be read for longer pauses hand-over as well"""
     max_level_depth: int = Field(default=0, ge=0)
     """messages in all delay levels together; 0: no limit"""
     max_destination_depth: int = Field(default=0, ge=0)
@@ -295,9 +297,9 @@ class Throttle(Section):
     time_zone: ZoneName = UTC_NAME
     """time zone of the windows"""
     flag_file: Annotated[Path | None, EMPTY_IS_NONE, SAME_FILE] = None
-    """while this file exists, nothing is claimed; empty: none"""
+    """while this file exists, claiming is paused; empty: none"""
     http_url: Annotated[str | None, EMPTY_IS_NONE, checked(_check_address)] = None
-    """URL that is asked before claiming; any answer but 2xx holds hand-over; empty: none"""
+    """URL that is asked before claiming; any answer but 2xx pauses hand-over; empty: none"""
     critical_level_depth: int = Field(default=0, ge=0)
     """above it the daemon drains and ends with code 3; 0: never"""
     critical_destination_depth: int = Field(default=0, ge=0)
@@ -338,7 +340,7 @@ def _shown(limit: int | timedelta) -> str:
 
 
 class Probe(Section):
-    """What a running daemon sends through the delay levels, to see when it comes out."""
+    """Messages that a running daemon sends through the delay levels to measure their lateness."""
 
     every: MaybeTime = None
     """how often probes are sent; empty: never"""
@@ -347,7 +349,7 @@ class Probe(Section):
     warn_after: SomeTime = timedelta(seconds=2)
     """warn of a probe that is later"""
     capacity: bool = True
-    """measure at the first run on a broker how fast its levels let go, by short bursts"""
+    """at the first run on a broker, measure the release rate of its levels by short bursts"""
 
     @property
     def probed_levels(self) -> Sequence[int]:

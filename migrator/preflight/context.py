@@ -186,6 +186,8 @@ def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:
 
 
 class Level(StrEnum):
+    """How bad a finding is."""
+
     OK = "ok"
     WARNING = "warning"
     REFUSED = "refused"
@@ -197,14 +199,16 @@ _WORST_FIRST: Final = (Level.REFUSED, Level.WARNING, Level.NOT_CHECKED, Level.OK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """One result of a check."""
+
     check: str = ""
     """Name of the check; public and stable. The registry fills it in."""
     level: Level
     subject: str
-    """A queue, an endpoint, a table …"""
+    """What was checked: a queue, an endpoint, a table …"""
     text: str
     remedy: str = ""
-    """Empty when there is nothing to do."""
+    """What to do about it; empty when there is nothing to do."""
     endpoint: str | None = None
     """The one endpoint that a refusal concerns; None: all of them."""
 
