@@ -55,9 +55,10 @@ from migrator.stores.azure.store import AzureStore
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.store import DocumentStoreView
-from migrator.stores.ports import ClaimRequest, Claims, Cursor, Store
+from migrator.stores.ports import Claims, Store
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
+from migrator.stores.requests import ClaimRequest, Cursor
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.seeding import Invention, SeedRow, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import SqlOptions, SqlStore

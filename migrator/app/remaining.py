@@ -20,7 +20,8 @@ from migrator.ledger.report import EndpointProgress
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import TableCount, trial_request
+from migrator.stores.ports import TableCount
+from migrator.stores.requests import trial_request
 from migrator.text import grouped
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.rabbitmq.late import LateAnswers, Sent
 from migrator.stores.due_times import DueTimeReading
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,8 @@ from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.nservicebus.wiretime import seconds_up
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor
+from migrator.stores.ports import Claims
+from migrator.stores.requests import Claim, ClaimRequest, Cursor
 
 _FEWEST_ROWS: Final = 50
 _LONGEST_S: Final = 1.5

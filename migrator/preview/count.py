@@ -43,7 +43,8 @@ from migrator.nservicebus.timeouts import (
 from migrator.preview.report import SPANS, span_of
 from migrator.stores.due_times import zone_offset
 from migrator.stores.endpoints import EndpointPreview, Quarantinable, Sample, Selection
-from migrator.stores.ports import RowGroup, ScannedRow, Store, SummaryRequest
+from migrator.stores.ports import Store
+from migrator.stores.requests import RowGroup, ScannedRow, SummaryRequest
 from migrator.text import counted, grouped
 
 if TYPE_CHECKING:  # only stores in a SQL database have one

@@ -17,7 +17,8 @@ from typing import Final
 from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S
 from migrator.documents import Count
 from migrator.ledger.work import StoreEndpoint
-from migrator.stores.ports import Store, SummaryRequest
+from migrator.stores.ports import Store
+from migrator.stores.requests import SummaryRequest
 
 _LAST_EXCHANGES: Final = 11
 """Passed in the last quarter of an hour: those of the levels 09 to 00, and the delivery's."""

@@ -33,7 +33,7 @@ from migrator.nservicebus.timeouts import (
     RunId,
     TimeoutId,
 )
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.moving import id_text, ids_for
 from migrator.stores.sql.store import TableStore

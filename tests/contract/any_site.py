@@ -38,7 +38,8 @@ from migrator.recall.restore import Recalls
 from migrator.recall.rules import Sighting
 from migrator.recovery.adoption import SqlAdoption
 from migrator.recovery.unresolved import OperatorActions
-from migrator.stores.ports import Claim, ClaimRequest, Claims, Store
+from migrator.stores.ports import Claims, Store
+from migrator.stores.requests import Claim, ClaimRequest
 from migrator.verify.queries import Verifications
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

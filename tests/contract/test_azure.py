@@ -25,7 +25,7 @@ from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
 from migrator.stores.documents.ports import DocumentStore, DueRange, Mark, claim_mark
-from migrator.stores.ports import Claim
+from migrator.stores.requests import Claim
 from tests.contract.any_site import hours
 from tests.contract.azure_site import AzureSite
 from tests.contract.document_site import Stopped

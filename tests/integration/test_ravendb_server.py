@@ -20,11 +20,11 @@ from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import RavenServer
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
 from migrator.stores.ravendb.listing import RavenReader
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
+from migrator.stores.requests import ScannedRow
 from tests.support.raven_boundary import DATABASE
 from tests.support.ravendb import StrictRaven
 

@@ -28,7 +28,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.recovery.lost_window import FailoverTerms, SeenRow, SqlFailover
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
 from migrator.stores.sql.moving import Move

@@ -26,7 +26,7 @@ from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.recall.queries import sighted_rows
 from migrator.recall.rules import RecallScope, Sighting
-from migrator.stores.ports import ClaimRequest, Cursor
+from migrator.stores.requests import ClaimRequest, Cursor
 from migrator.stores.sql.claims import is_there
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.mssql import MssqlDialect, keeping, seeking, walking

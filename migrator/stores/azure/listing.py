@@ -25,7 +25,7 @@ from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import DueRange, Entry
 from migrator.stores.documents.soonest import RecentListings
-from migrator.stores.ports import ScannedRow
+from migrator.stores.requests import ScannedRow
 
 _log = logging.getLogger(__name__)
 _MAIN: Final = ["PartitionKey", "Time", "StateAddress"]

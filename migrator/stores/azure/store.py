@@ -33,7 +33,7 @@ from migrator.stores.azure.listing import (
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
 from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
-from migrator.stores.ports import ScannedRow
+from migrator.stores.requests import ScannedRow
 from migrator.stores.sql.seeding import SeedRow
 from migrator.text import counted
 

@@ -31,7 +31,8 @@ from migrator.stores.documents.ports import (
     release_mark,
     return_mark,
 )
-from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned
+from migrator.stores.ports import returned
+from migrator.stores.requests import Claim, ClaimRequest, Cursor
 
 _log = logging.getLogger(__name__)
 

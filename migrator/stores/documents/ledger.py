@@ -37,7 +37,7 @@ from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId, content_hash
 from migrator.stores.documents.ports import Document
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.moving import is_storable
 
 T = TypeVar("T")

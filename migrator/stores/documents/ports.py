@@ -17,7 +17,7 @@ from typing import Any, Final, NewType, Protocol
 
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
-from migrator.stores.ports import ScannedRow
+from migrator.stores.requests import ScannedRow
 
 NOBODY: Final = TimeoutId("migrator-nobody")
 """Asked for to hear whether a place is there, and how soon it answers; no timeout is called so."""

@@ -22,16 +22,8 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, insert_claim
 from migrator.stores.documents.ports import NOBODY, Document, DocumentStore, DueRange
-from migrator.stores.ports import (
-    DueTime,
-    ScannedRow,
-    StoreRemark,
-    SummaryRequest,
-    TableCount,
-    by_span,
-    trial_request,
-    until,
-)
+from migrator.stores.ports import DueTime, StoreRemark, TableCount, by_span, until
+from migrator.stores.requests import ScannedRow, SummaryRequest, trial_request
 from migrator.stores.sql.legacy_table import LATEST
 
 _MOST: Final = 20_000

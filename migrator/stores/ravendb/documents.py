@@ -17,7 +17,6 @@ from typing import Final
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.ports import Document, Entry
-from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.families import (
     MUST_BE_NEW,
     Family,
@@ -25,6 +24,7 @@ from migrator.stores.ravendb.families import (
     RawDocument,
     why_not_kept,
 )
+from migrator.stores.requests import ScannedRow
 from migrator.stores.sql.moving import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")

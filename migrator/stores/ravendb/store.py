@@ -20,7 +20,6 @@ from migrator.errors import SourceElsewhere, StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Document, DueRange, Entry, IsMeant, Mark
-from migrator.stores.ports import ScannedRow
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
@@ -43,6 +42,7 @@ from migrator.stores.ravendb.families import (
 from migrator.stores.ravendb.http import RavenHttp, ServerSettings
 from migrator.stores.ravendb.listing import ListedPage, RavenReader, SoonestEntries
 from migrator.stores.ravendb.receipts import Receipts
+from migrator.stores.requests import ScannedRow
 from migrator.text import counted
 
 NO_OWNER: Final = EndpointName("(no owner)")

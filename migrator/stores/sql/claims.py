@@ -34,7 +34,8 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, error_text
 from migrator.nservicebus.timeouts import RunId
-from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
+from migrator.stores.ports import returned
+from migrator.stores.requests import Claim, ClaimRequest, Cursor, trial_request
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS
 from migrator.stores.sql.legacy_table import LegacyTable

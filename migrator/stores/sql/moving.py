@@ -32,7 +32,7 @@ from migrator.ledger.batches import timeouts_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import RunId, StoredTimeout, content_hash
-from migrator.stores.ports import ClaimRequest, Cursor, trial_request
+from migrator.stores.requests import ClaimRequest, Cursor, trial_request
 from migrator.stores.sql.legacy_table import EARLIEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_until
 from migrator.text import counted

@@ -25,17 +25,8 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import error_text, expires_at
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.ports import (
-    DUE_SPANS,
-    NEVER,
-    DueTime,
-    ScannedRow,
-    StoreRemark,
-    SummaryRequest,
-    TableCount,
-    by_span,
-    until,
-)
+from migrator.stores.ports import DUE_SPANS, NEVER, DueTime, StoreRemark, TableCount, by_span, until
+from migrator.stores.requests import ScannedRow, SummaryRequest
 from migrator.stores.sql.claims import trial_claim
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable

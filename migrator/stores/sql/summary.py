@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from migrator.database.portable import among, flag, prefer_indexes
 from migrator.database.types import byte_length, exactly, minute_of, second_of, utf8_length
 from migrator.ledger.tables import LedgerTables
-from migrator.stores.ports import RowGroup, ScannedRow, SummaryRequest
+from migrator.stores.requests import RowGroup, ScannedRow, SummaryRequest
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_after, due_from, due_of, due_until, zone_of
 from migrator.stores.sql.moving import id_text, in_ledger

@@ -45,7 +45,7 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.due_times import DueTimeReading
-from migrator.stores.ports import Claim, ClaimRequest
+from migrator.stores.requests import Claim, ClaimRequest
 from migrator.stores.sql.intake import Applied
 from tests.unit.handover.memory import (
     ENDPOINT,

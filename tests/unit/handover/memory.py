@@ -39,7 +39,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.rabbitmq.messages import PublishResult
-from migrator.stores.ports import Claim, ClaimRequest, Cursor
+from migrator.stores.requests import Claim, ClaimRequest, Cursor
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ENDPOINT = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")

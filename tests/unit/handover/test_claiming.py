@@ -19,7 +19,7 @@ from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import Claim, ClaimRequest
+from migrator.stores.requests import Claim, ClaimRequest
 from tests.unit.handover.memory import LEASE, START, MemoryClock, MemoryLedger, timeout
 
 ENDPOINTS = [

@@ -24,7 +24,7 @@ from migrator.preview.count import scan
 from migrator.preview.forecast import Burst
 from migrator.preview.report import Preview, span_of
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
-from migrator.stores.ports import ScannedRow
+from migrator.stores.requests import ScannedRow
 from tests.unit.preflight.fakes import NOW, SALES, FakeStore
 
 BILLING = StoreEndpoint(name=EndpointName("Billing"), source="public.Billing_TimeoutData")

@@ -27,7 +27,7 @@ from migrator.database.types import GuidBytes, UtcDateTime
 from migrator.ledger.batches import content_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.dialects.base import CLAIM_LOCKS, Dialect
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
