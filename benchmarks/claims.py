@@ -152,7 +152,7 @@ class AzureBench(Bench):
         ledger = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
         self.claims = DocumentClaims(
-            ledger, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
+            ledger, self.documents, ledger_id=check_identity(self.engine, self.tables)
         )
 
     def seed(self, rows: int, body_bytes: int) -> None:
@@ -205,7 +205,7 @@ class RavenBench(Bench):
         ledger = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, ledger, self.documents)
         self.claims = DocumentClaims(
-            ledger, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
+            ledger, self.documents, ledger_id=check_identity(self.engine, self.tables)
         )
 
     def seed(self, rows: int, body_bytes: int) -> None:

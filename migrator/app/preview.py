@@ -295,3 +295,11 @@ def _exchange_cost_s(app: App) -> float:
     except MigratorError:  # no ledger, nothing measured
         return EXCHANGE_COST_S
     return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))
+
+
+def ledger_of(app: App) -> str | MigratorError:
+    """Return the id of the ledger, or why there is none that can be used."""
+    try:
+        return app.ledger_id
+    except MigratorError as exc:
+        return exc

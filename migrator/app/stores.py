@@ -7,28 +7,30 @@ them work through ``stores.documents``, and an adapter only implements ``stores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.config import Settings
-from migrator.config.secrets import required_secret
-from migrator.config.servers import Bodies, StoreKind
-from migrator.errors import ConfigError, DriverMissing, PreflightRefused
+from migrator.app.values import no_fault
+from migrator.config.servers import StoreKind
+from migrator.errors import DriverMissing, PreflightRefused
+from migrator.recall.restore import DocumentRecalls, SqlRecalls
+from migrator.recovery.lost_window import SqlFailover
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
+from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
+from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
 if TYPE_CHECKING:
-    from migrator.app.app import App
-    from migrator.recall.restore import DocumentRecalls, SqlRecalls
-    from migrator.recovery.lost_window import SqlFailover
-    from migrator.stores.sql.seeding import SeedRow
-    from migrator.verify.stores import DocumentVerifications, SqlVerifications
+    from migrator.app.ledger import Ledger
+    from migrator.config import Settings
+    from migrator.ledger.work import FaultPoint
 
 
 class SqlBackend:
@@ -37,68 +39,34 @@ class SqlBackend:
     Like ``DocumentBackend``, it makes each part when it is first asked for.
     """
 
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    @cached_property
-    def store(self) -> TableStore:
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self._engine, self._tables = ledger.engine, ledger.tables
+        self.store = _table_store(settings, ledger)
         """The legacy tables: one for each endpoint, or one that they share."""
-        app, given = self._app, self._app.settings.store
-        endpoints = app.settings.endpoints
-        if given.kind is StoreKind.NHIBERNATE:
-            shared = NHibernateOptions(
-                schema=given.schema_name,
-                table=given.nhibernate.table,
-                columns=given.nhibernate.columns,
-                names=[endpoint.name for endpoint in endpoints],
-                time_zone=given.local_zone,
-            )
-            return NHibernateStore(app.engine, app.tables, shared)
-        placements = {
-            endpoint.name: Placement(
-                prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
-            )
-            for endpoint in endpoints
-        }
-        apart = SqlOptions(
-            schema=given.schema_name, placements=placements, time_zone=given.local_zone
-        )
-        return SqlStore(app.engine, app.tables, apart)
-
-    @cached_property
-    def claims(self) -> SqlClaims:
+        self.claims = SqlClaims(self._engine, self._tables, self.store.legacy_table)
         """Moves rows between store and ledger."""
-        return SqlClaims(self._app.engine, self._app.tables, self.store.legacy_table)
 
     @cached_property
     def recalls(self) -> SqlRecalls:
         """Puts handed-over rows back."""
-        from migrator.recall.restore import SqlRecalls
-
-        return SqlRecalls(self._app.engine, self._app.tables, self.store, self.claims)
+        return SqlRecalls(self._engine, self._tables, self.store, self.claims)
 
     @cached_property
     def failover(self) -> SqlFailover:
         """Settles what the database lost when it failed over."""
-        from migrator.recovery.lost_window import SqlFailover
-
-        return SqlFailover(self._app.engine, self._app.tables, self.store, self.claims)
+        return SqlFailover(self._engine, self._tables, self.store, self.claims)
 
     @cached_property
     def verifications(self) -> SqlVerifications:
         """Reads the ledger, and compares them with the tables."""
-        from migrator.verify.stores import SqlVerifications
-
-        return SqlVerifications(self._app.engine, self._app.tables, self.store)
+        return SqlVerifications(self._engine, self._tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write invented timeouts, in a new table if there is none; return where, and how many."""
-        from migrator.stores.sql.seeding import create_table, insert_rows
-
         source = self.store.source_of(name)
         blank = self.store.blank(source)
-        create_table(self._app.engine, blank)
-        return source, insert_rows(self._app.engine, blank, rows)
+        create_table(self._engine, blank)
+        return source, insert_rows(self._engine, blank, rows)
 
     def close(self) -> None:
         """Do nothing: the engine is the ledger's, too."""
@@ -107,44 +75,48 @@ class SqlBackend:
 class DocumentBackend:
     """A document store, and a ledger in a database of its own."""
 
-    def __init__(self, open_documents: Callable[[Settings], DocumentStore], app: App) -> None:
+    def __init__(
+        self,
+        open_documents: Callable[[Settings], DocumentStore],
+        settings: Settings,
+        ledger: Ledger,
+        fault: FaultPoint,
+    ) -> None:
         self._open = open_documents
-        self._app = app
+        self._settings = settings
+        self._ledger = ledger
+        self._records = DocumentLedger(ledger.engine, ledger.tables)
+        self._fault = fault
 
     @cached_property
     def documents(self) -> DocumentStore:
         """The adapter."""
-        return self._open(self._app.settings)
+        return self._open(self._settings)
 
     @cached_property
     def store(self) -> DocumentStoreView:
         """Answers questions about the store."""
-        app = self._app
-        named = [endpoint.name for endpoint in app.settings.endpoints]
-        return DocumentStoreView(app.engine, app.tables, self._records, self.documents, named=named)
+        named = [endpoint.name for endpoint in self._settings.endpoints]
+        engine, tables = self._ledger.engine, self._ledger.tables
+        return DocumentStoreView(engine, tables, self._records, self.documents, named=named)
 
     @cached_property
     def claims(self) -> DocumentClaims:
-        """Claims in two steps."""
-        app = self._app
+        """Claims in two steps; raises what ``Ledger.id`` does."""
         return DocumentClaims(
-            self._records, self.documents, ledger_id=lambda: app.ledger_id, fault=app.fault
+            self._records, self.documents, ledger_id=self._ledger.id, fault=self._fault
         )
 
     @cached_property
     def recalls(self) -> DocumentRecalls:
         """Restores in two steps."""
-        from migrator.recall.restore import DocumentRecalls
-
-        app = self._app
-        return DocumentRecalls(app.engine, app.tables, self._records, self.claims, fault=app.fault)
+        engine, tables = self._ledger.engine, self._ledger.tables
+        return DocumentRecalls(engine, tables, self._records, self.claims, fault=self._fault)
 
     @cached_property
     def verifications(self) -> DocumentVerifications:
         """Reads the ledger, and lists the store."""
-        from migrator.verify.stores import DocumentVerifications
-
-        return DocumentVerifications(self._app.engine, self._app.tables, self.documents)
+        return DocumentVerifications(self._ledger.engine, self._ledger.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write documents; return where they are, and how many.
@@ -165,74 +137,74 @@ class DocumentBackend:
         if (documents := self.__dict__.get("documents")) is not None:
             documents.close()
 
-    @cached_property
-    def _records(self) -> DocumentLedger:
-        return DocumentLedger(self._app.engine, self._app.tables)
-
-
-def _open_azure(settings: Settings) -> DocumentStore:
-    try:
-        from migrator.stores.azure.account import Account, AccountSettings
-        from migrator.stores.azure.partitions import parse_scope
-        from migrator.stores.azure.store import AzureStore
-    except ImportError as exc:
-        raise DriverMissing("store.kind azure", str(exc.name), extra="azure") from exc
-    given = settings.store.azure
-    account = Account(
-        AccountSettings(
-            connection_string=_url(settings),
-            table=given.table,
-            container=given.container,
-            requests=given.requests,
-            keeps_bodies=given.bodies is Bodies.KEEP,
-        )
-    )
-    return AzureStore(
-        account,
-        parse_scope(given.partition_key_scope),
-        largest_body=settings.broker.max_message_bytes,
-    )
-
-
-def _open_ravendb(settings: Settings) -> DocumentStore:
-    from migrator.stores.ravendb.http import ServerSettings
-    from migrator.stores.ravendb.store import RavenOptions, RavenStore
-
-    given = settings.store.ravendb
-    if given.database is None:
-        raise ConfigError("store.ravendb.database is not set: it names the database in RavenDB")
-    server = ServerSettings(
-        url=_url(settings),
-        database=given.database,
-        ca_file=given.ca_file,
-        cert_file=given.cert_file,
-        key_file=given.key_file,
-        request_timeout_s=given.request_timeout.total_seconds(),
-    )
-    return RavenStore(
-        RavenOptions(
-            server=server,
-            version=given.version,
-            collections=given.collections,
-            prefixes=given.prefixes,
-            unowned=given.unowned,
-        )
-    )
-
-
-def _url(settings: Settings) -> str:
-    return required_secret(settings.store.url, key="store.url", option="--store-url")
-
 
 StoreBackend = SqlBackend | DocumentBackend
 """All that one kind of legacy store brings."""
 
 
-def open_backend(app: App) -> StoreBackend:
-    """Return what the kind that the settings name brings; nothing is connected yet."""
-    kind = app.settings.store.kind
-    if kind is StoreKind.AZURE:
-        return DocumentBackend(_open_azure, app)
+def new_backend(settings: Settings, ledger: Ledger, fault: FaultPoint) -> StoreBackend:
+    """Return what the kind that the settings name brings; nothing is connected yet.
+
+    Raises:
+        DriverMissing: What this kind needs is not installed.
+    """
+    kind = settings.store.kind
+    if not kind.has_own_ledger:
+        return SqlBackend(settings, ledger)
     if kind is StoreKind.RAVENDB:
-        return DocumentBackend(_open_ravendb, app)
-    return SqlBackend(app)
+        from migrator.app import ravendb
+
+        return DocumentBackend(ravendb.open_store, settings, ledger, fault)
+    try:
+        from migrator.app import azure
+    except ImportError as exc:
+        raise DriverMissing("store.kind azure", str(exc.name), extra="azure") from exc
+    return DocumentBackend(azure.open_store, settings, ledger, fault)
+
+
+@contextmanager
+def open_backend(
+    settings: Settings, ledger: Ledger, fault: FaultPoint = no_fault
+) -> Iterator[StoreBackend]:
+    """Open the legacy store that *settings* name, and close it at the end.
+
+    Raises:
+        DriverMissing: What this kind needs is not installed.
+    """
+    backend = new_backend(settings, ledger, fault)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def demand_sql(backend: StoreBackend, settings: Settings, *, wanted_for: str) -> SqlBackend:
+    """Return the backend of a SQL store.
+
+    Raises:
+        PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
+    """
+    if isinstance(backend, SqlBackend):
+        return backend
+    raise PreflightRefused(f"{wanted_for} needs a SQL store; store.kind is {settings.store.kind}")
+
+
+def _table_store(settings: Settings, ledger: Ledger) -> TableStore:
+    given, endpoints = settings.store, settings.endpoints
+    if given.kind is StoreKind.NHIBERNATE:
+        shared = NHibernateOptions(
+            schema=given.schema_name,
+            table=given.nhibernate.table,
+            columns=given.nhibernate.columns,
+            names=[endpoint.name for endpoint in endpoints],
+            time_zone=given.local_zone,
+        )
+        return NHibernateStore(ledger.engine, ledger.tables, shared)
+    placements = {
+        endpoint.name: Placement(
+            prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
+        )
+        for endpoint in endpoints
+    }
+    apart = SqlOptions(schema=given.schema_name, placements=placements, time_zone=given.local_zone)
+    return SqlStore(ledger.engine, ledger.tables, apart)

@@ -38,18 +38,14 @@ def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
       migrator db upgrade --dry-run --json
       migrator --store-url postgresql+psycopg://owner@db/sales db upgrade
     """
-    from migrator.ledger import migrations, version
+    from migrator.app.schema import upgrade_ledger
 
     session = session_of(context)
-    with session.opened() as app:
-        before = version.current(app.engine, app.tables)
-        if not dry_run:
-            migrations.upgrade(app.engine, app.tables)
-        after = version.current(app.engine, app.tables)
-    document = {"before": before, "after": after, "needed": version.head(), "dry_run": dry_run}
+    before, after, needed = upgrade_ledger(session.settings(), is_dry_run=dry_run)
+    document = {"before": before, "after": after, "needed": needed, "dry_run": dry_run}
     text = "already" if before == after else f"now (before: {before or 'none'})"
     if dry_run:
-        text = f"(needed: {version.head()})"
+        text = f"(needed: {needed})"
     session.tell("db-upgrade", document, f"the ledger has version {after or 'none'} {text}")
 
 
@@ -81,7 +77,7 @@ def sql(
     from migrator.ledger import migrations
 
     session = session_of(context)
-    text = migrations.sql(dialect, schema or session.load().settings.store.ledger_schema)
+    text = migrations.sql(dialect, schema or session.settings().store.ledger_schema)
     session.write("db-sql", {"dialect": dialect, "sql": text}, text.rstrip("\n"))
 
 
@@ -103,14 +99,12 @@ def purge(
       migrator db purge --older-than 90d --yes
       migrator db purge --run 12 --yes
     """
+    from migrator.app.purge import purge_ledger
+
     session = session_of(context)
     age = duration("--older-than", older_than)
     confirmed(
         yes=yes, what=f"rows settled and due more than {older_than} ago would be deleted for good"
     )
-    with session.opened(with_ledger=True) as app:
-        before = app.clock.now() - age
-        count = app.settled_rows.purge(before=before, run=None if run is None else RunId(run))
-        detail = {"before": before.isoformat(), "run": run, "rows": count}
-        app.runs.record("ledger_purged", detail=detail, batch=None)
+    before, count = purge_ledger(session.settings(), age, None if run is None else RunId(run))
     session.tell("db-purge", {"before": before, "rows": count}, f"{counted(count, 'row')} deleted")

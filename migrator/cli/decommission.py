@@ -58,7 +58,7 @@ def decommission(
     Exit codes: 0 done, or nothing prevents it (--dry-run); 2 not confirmed; 3 refused, with all
       reasons; 4 store or broker unreachable.
     """
-    from migrator.app.commands import new_decommission
+    from migrator.app.decommission import open_decommission
 
     session = session_of(context)
     options = Options(
@@ -69,8 +69,7 @@ def decommission(
     if not dry_run and not sys.stdin.isatty():
         what = f"decommission deletes queues; confirm that {endpoint}'s timeout manager"
         confirmed(yes=yes, what=f"{what} is switched off ({HOW_TO_DISABLE})")
-    with session.opened(with_ledger=True) as app:
-        work = new_decommission(app, endpoint, options)
+    with open_decommission(session.settings(), endpoint, options) as work:
         sql = work.statements()
         plan = work.planned()
         if not dry_run and (not plan.refusals or plan.bind_again):

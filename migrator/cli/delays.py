@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
@@ -14,19 +12,18 @@ from migrator.cli.options import DryRun, Yes, settings
 from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
 from migrator.delays.depths import LevelDepth, LevelDepths
-from migrator.delays.routing import CAPACITY_MEASURED, infrastructure, parse_levels, probe_delay_s
-from migrator.errors import ConfigError, ExitCode, MigratorError, PreflightRefused
+from migrator.delays.routing import infrastructure, parse_levels, probe_delay_s
+from migrator.errors import ConfigError, ExitCode
+from migrator.preflight.context import verdict
 from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from migrator.app import App
-    from migrator.decommission.levels import DelaysFound, DelaysRemoval
+    from migrator.decommission.levels import DelaysFound
     from migrator.delays.capacity import Burst, MeasuredCapacity
     from migrator.delays.probe import ProbeRun
-    from migrator.preflight.context import DelaysContext
 
 
 class Verbs(LazyGroup):
@@ -69,12 +66,12 @@ def create(context: typer.Context) -> None:
       migrator delays create
       migrator delays create --delays v1
     """
-    from migrator.delays.topology import create_delays
+    from migrator.app.delays import open_delays
 
     session = session_of(context)
-    with session.opened() as app:
-        version = app.settings.broker.delays
-        created = create_delays(app.connection, version)
+    with open_delays(session.settings()) as delays:
+        version = delays.version
+        created = delays.create()
         existed = len(infrastructure(version).exchanges) + len(infrastructure(version).queues)
         existed -= created
     document = {"delays": str(version), "created": created, "existed": existed}
@@ -108,18 +105,17 @@ def show(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
+    from migrator.app.delays import open_delays
     from migrator.cli.findings import drawn_findings, exit_code, findings_document
-    from migrator.preflight.context import verdict
-    from migrator.preflight.registry import check_delays
     from migrator.web.status import levels_document
 
     session = session_of(context)
     watch_s = duration("--watch-for", watch_for).total_seconds()
     depths: LevelDepths | None = None
-    with session.opened() as app:
-        findings = check_delays(_context(app, watch_s))
+    with open_delays(session.settings()) as delays:
+        findings = delays.check(watch_s=watch_s)
         if exit_code(findings) is not ExitCode.UNREACHABLE:
-            depths = app.broker_facts.level_depths(app.settings.broker.delays)
+            depths = delays.depths()
     if session.wants_json:
         levels = {} if depths is None else levels_document(depths)
         write_json("delays-show", {**levels, **findings_document(findings)})
@@ -132,22 +128,6 @@ def show(
         if depths is not None and depths.gap:
             say(f"not known: {depths.gap}")
     raise typer.Exit(exit_code(findings))
-
-
-def _context(app: App, watch_s: float) -> DelaysContext:
-    from migrator.preflight.context import DelaysContext
-
-    url = app.settings.store.url
-    has_store = url is not None and bool(url.get_secret_value())
-    return DelaysContext(
-        broker=app.broker_facts,
-        version=app.settings.broker.delays,
-        accepts_suffix_collisions=app.settings.handover.accept_suffix_collisions,
-        hand_overs=app.hand_overs if has_store else None,
-        wall_clock=lambda: datetime.now(UTC),
-        watch_s=watch_s,
-        wait=time.sleep,
-    )
 
 
 @verbs.command(short_help="Send a probe through each level, and show how late it comes.")
@@ -177,7 +157,7 @@ def probe(
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not as they must be; 4 broker unreachable.
     """
-    from migrator.delays.probe import send_probes
+    from migrator.app.delays import open_delays
 
     session = session_of(context)
     if capacity:
@@ -185,14 +165,8 @@ def probe(
         return
     patience_s = duration("--patience", patience).total_seconds()
     chosen = _probed(levels, patience, patience_s)
-    with session.opened() as app:
-        run = send_probes(
-            app.connection,
-            app.settings.broker.delays,
-            chosen,
-            patience_s=patience_s,
-            find_bindings=app.management.bindings_from if app.management else None,
-        )
+    with open_delays(session.settings()) as delays:
+        run = delays.probe(chosen, patience_s=patience_s)
     _show_run(run, as_json=session.wants_json)
     raise typer.Exit(ExitCode.DONE if run.is_fine else ExitCode.PREFLIGHT_REFUSED)
 
@@ -251,28 +225,17 @@ _KINDS: Final = range(1, 8)
 
 
 def _measure_capacity(session: Session) -> None:
-    from migrator.delays.capacity import capacity_document, measure_capacity
+    from migrator.app.delays import open_delays
 
-    with session.opened() as app:
-        measured = measure_capacity(
-            app.connection,
-            app.settings.broker.delays,
-            find_bindings=app.management.bindings_from if app.management else None,
-        )
-        document = capacity_document(measured)
-        problem: MigratorError | None = None
-        try:
-            app.ledger_facts.verify()
-            app.runs.record(CAPACITY_MEASURED, detail=document, batch=None)
-        except MigratorError as exc:
-            problem = exc
+    with open_delays(session.settings()) as delays:
+        found = delays.measure_capacity()
     if session.wants_json:
-        write_json("delays-capacity", {**document, "is_kept": problem is None})
+        write_json("delays-capacity", {**found.document, "is_kept": found.problem is None})
     else:
-        _show_capacity(measured)
-    if problem is not None:
-        say(f"not recorded in the ledger: {problem}")
-        raise typer.Exit(problem.exit_code)
+        _show_capacity(found.measured)
+    if found.problem is not None:
+        say(f"not recorded in the ledger: {found.problem}")
+        raise typer.Exit(found.problem.exit_code)
 
 
 def _show_capacity(measured: MeasuredCapacity) -> None:
@@ -398,13 +361,15 @@ def delete(
     Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
       4 broker unreachable.
     """
+    from migrator.app.delays import open_delays
+
     session = session_of(context)
     settle_s = duration("--settle", settle).total_seconds()
-    with session.opened() as app:
-        version = app.settings.broker.delays
+    with open_delays(session.settings()) as delays:
         if not dry_run:
-            confirmed(yes=yes, what=f"delays {version} would be deleted, for every endpoint")
-        removal = _removal(app, settle_s)
+            what = f"delays {delays.version} would be deleted, for every endpoint"
+            confirmed(yes=yes, what=what)
+        removal = delays.removal(settle_s=settle_s)
         found = removal.look()
         obstacles = list(found.obstacles(even_if_bound=even_if_bound))
         is_meant = not (dry_run or obstacles or found.is_absent)
@@ -417,23 +382,6 @@ def delete(
     else:
         _show_deletion(found, obstacles, deleted=is_meant)
     raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if obstacles else ExitCode.DONE)
-
-
-def _removal(app: App, settle_s: float) -> DelaysRemoval:
-    from migrator.decommission.levels import DelaysRemoval
-
-    if app.management is None:
-        raise PreflightRefused(
-            "only the management API shows whether anything is held in the levels; set "
-            "broker.management_url. Nothing was changed"
-        )
-    return DelaysRemoval(
-        app.connection,
-        app.management,
-        app.settings.broker.delays,
-        settle=lambda: time.sleep(settle_s),
-        fault=app.fault,
-    )
 
 
 def _delete_document(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,17 +10,13 @@ import typer
 
 from migrator.cli.lazy import new_group
 from migrator.cli.options import AllEndpoints, Endpoints, settings
-from migrator.cli.session import Session, endpoint_names, session_of
-from migrator.delays.routing import delays_prefix
+from migrator.cli.session import endpoint_names, session_of
 from migrator.errors import ConfigError
-from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.names import Looking, grants_text, least_grants, looking
+from migrator.rabbitmq.names import Looking, grants_text, looking
 
 if TYPE_CHECKING:
     from migrator.config import Settings
-    from migrator.ledger.rights import Purpose
 
 verbs = new_group()
 _NEWEST: Final = 999
@@ -102,113 +97,30 @@ def grants(
       migrator db grants --broker --rabbitmq 3.10
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
     """
-    from migrator.config import NearDue
+    from migrator.app.grants import broker_grants, database_grants
 
     session = session_of(context)
     if not broker:
         if user is None or vhost or destination or create_delays or rabbitmq:
             raise ConfigError("which rights? give --user NAME for the database, or --broker")
-        _grant_in_database(session, user, purpose, endpoint, all_endpoints=all_endpoints)
+        given = session.settings()
+        names = endpoint_names(given, endpoint, all_endpoints=all_endpoints)
+        text = database_grants(given, user, purpose or (), names)
+        session.write("db-grants", {"user": user, "sql": text}, text.rstrip("\n"))
         return
     if purpose:
         raise ConfigError("--for is about the database: omit it with --broker")
-    settings = session.load().settings
+    settings = session.settings()
     looks = Looking.ANY_RIGHT if rabbitmq is None else looking(_release(rabbitmq))
     known_user, known_vhost = _from_url(settings)
-    wanted = least_grants(
-        delays_prefix(settings.broker.delays),
-        destinations=destination,
-        binds_destinations=not settings.broker.all_endpoints_support_delayed_delivery,
-        creates_delays=create_delays,
-        satellites=_satellite_queues(settings),
-        sends_when_due=settings.handover.near_due is NearDue.DISPATCH,
-        looks=looks,
-        looked_at=_looked_at(settings),
+    wanted = broker_grants(
+        settings, destinations=destination, creates_delays=create_delays, looks=looks
     )
     name, host = user or known_user, vhost or known_vhost
     document = {"user": name, "vhost": host, **asdict(wanted)}
     session.write(
         "db-grants-broker", document, grants_text(wanted, user=name, vhost=host, looks=looks)
     )
-
-
-def _grant_in_database(
-    session: Session,
-    user: str,
-    purposes: Sequence[str] | None,
-    endpoint: Sequence[str] | None,
-    *,
-    all_endpoints: bool,
-) -> None:
-    from migrator.ledger import rights
-    from migrator.stores.endpoints import chosen_endpoints
-
-    with session.opened() as app:
-        names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        claims_documents = app.settings.store.kind.has_own_ledger
-        tables = []
-        if not claims_documents:
-            store = app.sql_side(wanted_for="granting").store
-            found = chosen_endpoints(store, names)
-            legacy = [store.legacy_table(each.source) for each in found]
-            tables = [
-                rights.GrantedTable(
-                    schema=each.table.schema or "",
-                    name=each.table.name,
-                    lock_column=each.lock_column,
-                )
-                for each in legacy
-            ]
-        work = rights.Work(
-            purposes=[*_purposes(purposes)] or _daemon_purposes(app.settings, names),
-            purges=app.settings.ledger.purge_after is not None,
-            claims_documents=claims_documents,
-        )
-        text = rights.grants(app.tables.names, user, tables, work)
-    session.write("db-grants", {"user": user, "sql": text}, text.rstrip("\n"))
-
-
-def _purposes(given: Sequence[str] | None) -> Iterator[Purpose]:
-    from migrator.ledger.rights import Purpose
-
-    for name in given or ():
-        try:
-            yield Purpose(name)
-        except ValueError:
-            known = ", ".join(Purpose)
-            raise ConfigError(
-                f"--for {name}: there is no such purpose; there are {known}"
-            ) from None
-
-
-def _daemon_purposes(settings: Settings, names: Sequence[str]) -> Sequence[Purpose]:
-    """Return what a daemon for *names*, or for all endpoints, does, and who operates it."""
-    from migrator.config import EndpointMode
-    from migrator.ledger.rights import Purpose
-
-    modes = {settings.endpoint(name).mode for name in names}
-    modes |= set() if names else {each.mode for each in settings.endpoints}
-    dispatches = bool(modes - {EndpointMode.MIGRATE})
-    found = [Purpose.DISPATCH] if dispatches else []
-    found += [Purpose.HAND_OVER] if not dispatches or EndpointMode.MIGRATE in modes else []
-    return [*found, Purpose.VERIFY, Purpose.ROLLBACK, Purpose.OPERATE]
-
-
-def _satellite_queues(settings: Settings) -> Sequence[str]:
-    from migrator.app.preflight import satellites
-
-    queues = [QueueName(each.queue) for each in satellites(settings, ())]
-    return [name(queue) for queue in queues for name in (timeouts_queue, dispatcher_queue)]
-
-
-def _looked_at(settings: Settings) -> Sequence[str]:
-    """Return the queues of others that checks ask for: they are neither bound nor consumed."""
-    from migrator.app.preflight import satellites
-    from migrator.preflight.checks_store import STAGING_QUEUE
-
-    errors = [each.error_queue for each in satellites(settings, ())]
-    managers = [dispatcher_queue(QueueName(each.input_queue)) for each in settings.endpoints]
-    return [STAGING_QUEUE, *errors, *managers]
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import stat
 import sys
 import time
@@ -20,24 +19,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from uuid import uuid4
 
-from migrator.cli.options import typed
+from migrator import reports
 from migrator.config.secrets import Step, UntrustedError, walk
-from migrator.errors import ConfigError, MigratorError
+from migrator.errors import ConfigError
 from migrator.text import counted, grouped, visible
 
 if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from migrator.app import App
-    from migrator.cli.session import Session
-    from migrator.reports.pages import About
 
 FORMS: Final = ("table", "html")
-_REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays", "map")
 _MODE: Final = 0o600
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
@@ -64,9 +59,7 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
-    from migrator.reports import json_text as text_of
-
-    return text_of(document, indent=2)
+    return reports.json_text(document, indent=2)
 
 
 def write_table(
@@ -235,46 +228,6 @@ def write_result(text: str, output: Path | None) -> None:
         return
     write_file(output, text)
     say(f"written to {output}")
-
-
-def about_of(
-    app: App, session: Session, named: Sequence[str] | None, *, is_all: bool | None = None
-) -> About:
-    """Return what a page says about itself; a ledger is not needed.
-
-    Args:
-        app: Whose ledger.
-        session: Has the options that are settings.
-        named: The endpoints that were named.
-        is_all: Whether all were asked for; None: the verb has no such option.
-    """
-    from migrator import __version__
-    from migrator.reports.pages import About
-
-    ledger, not_checked = None, []
-    try:
-        ledger = app.ledger_id
-    except MigratorError as exc:  # a preview may be the very first thing an operator does
-        not_checked = [f"The ledger: {exc}"]
-    words = [word for name in named or () for word in ("--endpoint", name)]
-    if is_all or (is_all is False and not named and not app.settings.endpoints):
-        words.append("--all-endpoints")
-    words += _again(session.given)
-    return About(
-        version=__version__,
-        ledger=ledger,
-        options=shlex.join(words),
-        not_checked=not_checked,
-    )
-
-
-def _again(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words that mean the same rows when they follow another verb."""
-    for name in _REPEATED:
-        if isinstance(found := given.get(name), dict):
-            yield from (w for old, new in found.items() for w in (typed(name), f"{old}={new}"))
-        elif found is not None:
-            yield from (typed(name), found)
 
 
 def demand_place(path: Path) -> None:

@@ -19,14 +19,13 @@ from migrator.cli.options import (
     settings,
 )
 from migrator.cli.output import (
-    about_of,
     chosen_form,
     json_text,
     rows_read,
     write_drawn,
     write_result,
 )
-from migrator.cli.session import DEBUG, endpoint_names, session_of
+from migrator.cli.session import DEBUG, about_of, endpoint_names, session_of
 from migrator.errors import PreflightRefused
 
 if TYPE_CHECKING:
@@ -68,20 +67,21 @@ def preview(
     Exit codes: 0 a run would start; 3 it would be refused; 4 store or broker unreachable;
       7 it would serve some of the endpoints, and others once they are refused no more.
     """
-    from migrator.app.preview import take_plan
+    from migrator.app.preview import ledger_of, take_plan
     from migrator.cli.findings import exit_code
     from migrator.cli.plan import drawn_plan
 
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
     with session.opened() as app, rows_read() as progress:
-        names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
+        names = endpoint_names(app.settings, endpoint, all_endpoints=all_endpoints)
         plan = take_plan(
             app, names, progress=progress, rate=rate, is_exact=exact, asks_broker=not offline
         )
         text = json_text(plan.document.values)
         if form == "html":
-            text = _page(plan, about_of(app, session, endpoint, is_all=all_endpoints))
+            about = about_of(session, app.settings, ledger_of(app), endpoint, is_all=all_endpoints)
+            text = _page(plan, about)
     if form != "table":
         write_result(text, output)
     else:

@@ -119,10 +119,9 @@ def rollback(
     Exit codes: 0 done; 3 another process still works, or a level is too deep; 4 store or broker
       unreachable; 5 done, but some are not back: it says which, and why.
     """
-    from migrator.app.commands import new_rollback
+    from migrator.app.rollback import open_rollback
     from migrator.recall.rollback import RollbackScope
     from migrator.service.hooks import fire_rollback, hooked
-    from migrator.stores.endpoints import chosen_endpoints
 
     session = session_of(context)
     terms = terms_of(margin, max_hold, max_depth)
@@ -135,9 +134,10 @@ def rollback(
     if not dry_run:
         which = "" if is_part else "claimed, quarantined and "
         confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
-    with session.opened(with_ledger=True) as app:
+    given = session.settings()
+    with open_rollback(given) as parts:
         scope = RollbackScope(
-            endpoints=chosen_endpoints(app.store, endpoint) if endpoint else None,
+            endpoints=parts.find(endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
             only_handed_over=is_part,
             destination=destination,
@@ -145,11 +145,11 @@ def rollback(
             due_until=_utc(due_until),
         )
         kept = None if keep_handed_over else terms
-        work = new_rollback(app)
+        work = parts.rollback()
         report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
     session.tell("rollback", report.document, *_lines(report, scope))
     if not dry_run:
-        with hooked(app.settings.hooks) as hooks:
+        with hooked(given.hooks) as hooks:
             fire_rollback(hooks.fire, report.document)
     if report.stopped_by is not None:
         raise report.stopped_by

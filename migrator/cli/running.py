@@ -46,7 +46,7 @@ def work(
         MigratorError: It did not begin, or could not go on.
     """
     with session.opened() as app, hooked(app.settings.hooks) as hooks:
-        names = endpoint_names(app, named, all_endpoints=all_endpoints, is_demanded=True)
+        names = endpoint_names(app.settings, named, all_endpoints=all_endpoints, is_demanded=True)
         checked = _preflight(app, names)
         endpoints = checked.endpoints
         with _watching(app, endpoints) as watch:

@@ -15,13 +15,12 @@ import typer
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes
 from migrator.cli.session import confirmed, session_of
-from migrator.errors import ConfigError, PreflightRefused, UnknownEndpoint
+from migrator.errors import ConfigError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
 from migrator.text import counted, grouped
 
 if TYPE_CHECKING:
-    from migrator.app import App
     from migrator.stores.sql.seeding import SeedRow
 
 verbs = new_group()
@@ -64,63 +63,31 @@ def seed(
       migrator seed --yes --endpoint Sales --count 1000
       migrator seed --yes --endpoint Sales --destinations Billing,Shipping --due-to 1h --bad 5
     """
-    from migrator.stores.sql.seeding import Invention, invent
+    from migrator.app.seed import open_seeding
 
     session = session_of(context)
-    soonest, latest = _span(due_from, due_to)
+    due = _span(due_from, due_to)
     if bad > count:
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
     confirmed(yes=yes, what=f"{counted(count, 'invented timeout')} would be written into the store")
-    with session.opened() as app:
-        _refuse_real(app, endpoint)
-        now = app.clock.now()
-        what = Invention(
-            endpoint=endpoint,
-            count=count,
-            due_from=now + soonest,
-            due_until=now + latest,
+    with open_seeding(session.settings()) as seeding:
+        seeding.refuse_real(endpoint)
+        rows = seeding.invent(
+            endpoint,
+            count,
+            due=due,
             destinations=queues,
             body_bytes=body_bytes,
             seed=random.getrandbits(63) if random_seed is None else random_seed,
         )
-        source, written = app.side.seed(endpoint, spoiled(invent(what), bad))
+        source, written = seeding.write(endpoint, spoiled(rows, bad))
     session.tell(
         "seed",
         {"endpoint": endpoint, "source": source, "rows": written, "bad": bad},
         f"{counted(written, 'invented timeout is', 'invented timeouts are')} in {source}, "
         f"{grouped(bad)} of them bad",
     )
-
-
-def _refuse_real(app: App, name: str) -> None:
-    """Refuse to mix invented timeouts with others.
-
-    Raises:
-        PreflightRefused: The endpoint called *name* has one that was not invented, or was run: its
-            table may be empty because all that was in it is handed over.
-    """
-    from migrator.ledger.version import current
-    from migrator.stores.sql.seeding import INVENTED
-
-    if current(app.engine, app.tables) is not None:
-        for run in app.queries.latest_runs():
-            if run.endpoint.name == name:
-                raise PreflightRefused(
-                    f"the ledger knows endpoint {name}: a run has moved its timeouts, and seed is "
-                    "for rehearsals only. Seed another endpoint, or use another database. Nothing "
-                    "was written"
-                )
-    try:
-        found = app.store.find(name)
-    except UnknownEndpoint:
-        return
-    for rows in app.store.scan(found):
-        if any(INVENTED not in (row.headers_text or "") for row in rows):
-            raise PreflightRefused(
-                f"{found.source} has timeouts that seed did not write, and seed is for rehearsals "
-                "only. Nothing was written"
-            )
 
 
 def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:

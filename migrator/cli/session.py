@@ -5,6 +5,7 @@ Libraries are imported by the first verb that needs them; ``--help`` does withou
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,18 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from migrator import __version__
 from migrator.cli.options import SHARED, renamed, typed
 from migrator.cli.output import say, write_json, write_text
 from migrator.config.secrets import mask_address
-from migrator.errors import ConfigError
+from migrator.errors import ConfigError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.app import App
-    from migrator.config import Loaded
+    from migrator.config import Loaded, Settings
     from migrator.config.sources import Option
+    from migrator.reports.pages import About
 
 DEBUG: Final = 1
 """``-v``: debug lines."""
+_REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays", "map")
 TRACEBACKS: Final = 2
 """``-vv``: tracebacks, too."""
 
@@ -73,6 +77,10 @@ class Session:
         level = "debug" if self.verbosity >= DEBUG else str(log.level)
         logs.configure(level=level, form=str(log.format))
         return loaded
+
+    def settings(self) -> Settings:
+        """Return the settings in force; raises what ``load`` does."""
+        return self.load().settings
 
     def options(self) -> Iterator[Option]:
         """Yield what was given to the verb, as one source of settings."""
@@ -131,7 +139,11 @@ def session_of(context: typer.Context) -> Session:
 
 
 def endpoint_names(
-    app: App, named: Sequence[str] | None, *, all_endpoints: bool, is_demanded: bool = False
+    settings: Settings,
+    named: Sequence[str] | None,
+    *,
+    all_endpoints: bool,
+    is_demanded: bool = False,
 ) -> Sequence[str]:
     """Return the endpoints that are meant; empty: all the store has.
 
@@ -144,11 +156,11 @@ def endpoint_names(
         raise ConfigError("--endpoint and --all-endpoints exclude each other")
     if named or all_endpoints:
         return tuple(named or ())
-    if is_demanded and not app.settings.endpoints:
+    if is_demanded and not settings.endpoints:
         raise ConfigError(
             "which endpoints? name them with --endpoint or in [[endpoints]], or use --all-endpoints"
         )
-    return tuple(endpoint.name for endpoint in app.settings.endpoints)
+    return tuple(endpoint.name for endpoint in settings.endpoints)
 
 
 def confirmed(*, yes: bool, what: str) -> None:
@@ -176,3 +188,43 @@ def duration(option: str, text: str, *, is_some: bool = False) -> timedelta:
     if is_some and not span:
         raise ConfigError(f"{option} {text!r} must be longer than 0s")
     return span
+
+
+def about_of(
+    session: Session,
+    settings: Settings,
+    ledger: str | MigratorError,
+    named: Sequence[str] | None,
+    *,
+    is_all: bool | None = None,
+) -> About:
+    """Return what a page says about itself.
+
+    Args:
+        session: Has the options that are settings.
+        settings: In force.
+        ledger: Its id, or why it has none: a preview may be the first thing an operator does.
+        named: The endpoints that were named.
+        is_all: Whether all were asked for; None: the verb has no such option.
+    """
+    from migrator.reports.pages import About
+
+    words = [word for name in named or () for word in ("--endpoint", name)]
+    if is_all or (is_all is False and not named and not settings.endpoints):
+        words.append("--all-endpoints")
+    words += _again(session.given)
+    return About(
+        version=__version__,
+        ledger=ledger if isinstance(ledger, str) else None,
+        options=shlex.join(words),
+        not_checked=() if isinstance(ledger, str) else [f"The ledger: {ledger}"],
+    )
+
+
+def _again(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words that mean the same rows when they follow another verb."""
+    for name in _REPEATED:
+        if isinstance(found := given.get(name), dict):
+            yield from (w for old, new in found.items() for w in (typed(name), f"{old}={new}"))
+        elif found is not None:
+            yield from (typed(name), found)

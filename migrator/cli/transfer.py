@@ -17,10 +17,11 @@ from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.text import counted, grouped
+from migrator.transfer.rules import TransferRequest
 
 if TYPE_CHECKING:
-    from migrator.app import App
-    from migrator.transfer.move import Outcome, TransferRequest, TransferSettings
+    from migrator.config import Settings
+    from migrator.transfer.move import Outcome
 
 verbs = new_group()
 
@@ -56,8 +57,6 @@ def migrate(
     Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
       5 done, but messages were left or put aside.
     """
-    from migrator.transfer.move import TransferRequest
-
     session = session_of(context)
     request = TransferRequest(
         verb="migrate",
@@ -66,8 +65,7 @@ def migrate(
         believe_headers=not distrust_headers,
         is_dry=dry_run,
     )
-    with session.opened() as app:
-        _transfer(app, session, request, yes=yes)
+    _transfer(session, session.settings(), request, yes=yes)
 
 
 @verbs.command()
@@ -105,19 +103,17 @@ def transfer(
     Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
       5 done, but messages were left or put aside.
     """
-    from migrator.transfer.move import TransferRequest
-
     session = session_of(context)
-    with session.opened() as app:
-        request = TransferRequest(
-            verb="transfer",
-            source=app.settings.broker.delays,
-            target=to_delays,
-            target_url=_target_url(to_url, to_url_file),
-            believe_headers=not distrust_headers,
-            is_dry=dry_run,
-        )
-        _transfer(app, session, request, yes=yes)
+    given = session.settings()
+    request = TransferRequest(
+        verb="transfer",
+        source=given.broker.delays,
+        target=to_delays,
+        target_url=_target_url(to_url, to_url_file),
+        believe_headers=not distrust_headers,
+        is_dry=dry_run,
+    )
+    _transfer(session, given, request, yes=yes)
 
 
 def _target_url(url: str | None, file: Path | None) -> str:
@@ -132,8 +128,8 @@ def _target_url(url: str | None, file: Path | None) -> str:
         raise ConfigError(f"--to-url-file: {exc}") from exc
 
 
-def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool) -> None:
-    from migrator.transfer.move import open_transfer
+def _transfer(session: Session, settings: Settings, request: TransferRequest, *, yes: bool) -> None:
+    from migrator.app.delays import open_delays
 
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
@@ -144,7 +140,10 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
             level = min(outcome.levels, default=0)
             tell(f"level {level:02d}, {counted(outcome.moved, 'message')} moved")
 
-        with open_transfer(request, _settings(app), on_progress=advance) as moving:
+        with (
+            open_delays(settings) as delays,
+            delays.transfer(request, on_progress=advance) as moving,
+        ):
             tell(f"{counted(moving.waiting(), 'message')} wait")
             if not moving.has_our_clock:
                 say("the broker's clock and this machine's differ: the broker's times are not used")
@@ -160,21 +159,6 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
         _show(outcome, request)
     is_whole = not (outcome.left or outcome.poison or outcome.unfinished)
     raise typer.Exit(ExitCode.DONE if is_whole else ExitCode.QUARANTINED)
-
-
-def _settings(app: App) -> TransferSettings:
-    from migrator.transfer.move import TransferSettings
-
-    given = app.settings
-    return TransferSettings(
-        connection=app.connection,
-        management=app.management,
-        topology=given.broker.topology,
-        may_bind=not given.broker.all_endpoints_support_delayed_delivery,
-        use_entries=given.handover.use_entries,
-        limits=app.window_limits,
-        body_max_bytes=given.broker.max_message_bytes,
-    )
 
 
 # ── what is said ────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,6 @@ from migrator.cli.options import (
     settings,
 )
 from migrator.cli.output import (
-    about_of,
     chosen_form,
     json_text,
     progress,
@@ -32,7 +31,7 @@ from migrator.cli.output import (
     write_table,
     write_text,
 )
-from migrator.cli.session import duration, session_of
+from migrator.cli.session import about_of, duration, session_of
 from migrator.errors import ExitCode
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
@@ -86,26 +85,30 @@ def verify(
       unreachable; 5 balanced, but rows are in quarantine; 6 something does not agree, or batches
       are doubtful; 7 what could be read is balanced, and a table was locked.
     """
-    from migrator.app.commands import new_verify
+    from migrator.app.verify import open_verify
     from migrator.delays.scan import ScanLimits
     from migrator.verify.levels import VerifyPlan
 
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
     limits = ScanLimits(hold_s=duration("--max-hold", max_hold, is_some=True).total_seconds())
-    with session.opened(with_ledger=True) as app:
-        plan = VerifyPlan(
-            endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
-            is_scan=deep,
-            delays=app.settings.broker.delays if "delays" in session.given else None,
-            scan=limits,
-            deepest=max_depth,
-            rate=rate,
-        )
-        with progress("verifying") as tell:
-            work = new_verify(app, lambda what, done: tell(f"{what}, {grouped(done)} read"))
+    given = session.settings()
+    plan = VerifyPlan(
+        endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
+        is_scan=deep,
+        delays=given.broker.delays if "delays" in session.given else None,
+        scan=limits,
+        deepest=max_depth,
+        rate=rate,
+    )
+    with progress("verifying") as tell:
+
+        def advance(what: str, done: int) -> None:
+            tell(f"{what}, {grouped(done)} read")
+
+        with open_verify(given, advance) as work:
             found, digest = work.run(plan, evidence)
-        about = about_of(app, session, endpoint)
+            about = about_of(session, given, work.ledger_id, endpoint)
     if form == "table" and output is None:
         show(found)
     else:

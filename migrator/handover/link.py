@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migrator.delays.routing import (
     DelaysVersion,
@@ -25,6 +25,7 @@ from migrator.errors import AccessRefused, LaneGuarded, MigratorError
 from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.handover.strays import PoisonQueue
+from migrator.ledger.work import Lease
 from migrator.nservicebus.tags import Attempt, tag_of_rows
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
@@ -90,6 +91,29 @@ def open_link(
             extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
         )
         return link
+
+
+class LaneLinks:
+    """Opens the links of a process's lanes; which node a lane used last is remembered."""
+
+    def __init__(self, settings: LinkSettings, *, prefetch: int) -> None:
+        self._settings = settings
+        self._prefetch = prefetch
+        self._connections: dict[Lane, ConnectionSettings] = {}
+
+    def connection_of(self, lane: Lane) -> ConnectionSettings:
+        """Return how *lane* reaches the broker: lanes begin with different nodes.
+
+        So their connections spread over a cluster, and with them the leaders of their queues.
+        """
+        connection = self._settings.connection
+        return self._connections.setdefault(lane, connection.beginning_with(lane))
+
+    def open(self, lease: Lease, guard: Callable[[], None]) -> RabbitLink:
+        """Return a link for the lane of *lease*; see ``open_link``, which says what it raises."""
+        lane, owner = lease.lane, lease.owner.split("/")[0]
+        settings = replace(self._settings, connection=self.connection_of(lane))
+        return open_link(settings, lane=lane, owner=owner, prefetch=self._prefetch, guard=guard)
 
 
 class RabbitLink:

@@ -41,11 +41,18 @@ class Booking:
     """Of a wait: ``level 07 releases 2100/s``."""
 
 
+@dataclass(slots=True)
+class ExchangeCost:
+    """What an exchange costs a level of this broker; who measures it writes, pacers read."""
+
+    seconds: float = EXCHANGE_COST_S
+
+
 class Pacer:
     """Books releases of the delay levels, batch after batch.
 
     Args:
-        exchange_cost_s: Returns the broker's time for one exchange; may change at any time.
+        cost: The broker's time for one exchange; may change at any time.
         receiving: What a level pays to receive a message, in exchanges.
         is_on: Whether pacing is on; read at each call.
     """
@@ -53,11 +60,11 @@ class Pacer:
     def __init__(
         self,
         *,
-        exchange_cost_s: Callable[[], float] = lambda: EXCHANGE_COST_S,
+        cost: ExchangeCost | None = None,
         receiving: float = 0.0,
         is_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._exchange_cost_s = exchange_cost_s
+        self._cost = cost or ExchangeCost()
         self.receiving = receiving
         self.is_on = is_on
         self.processes = 1
@@ -142,7 +149,7 @@ class Pacer:
 
     @property
     def _cost_s(self) -> float:
-        return self._exchange_cost_s() * self.processes * self.slowness
+        return self._cost.seconds * self.processes * self.slowness
 
     def _row_cost(self, delay_range: int) -> float:
         return self._per_row.get(delay_range, _USUAL_EXCHANGES + self.receiving)

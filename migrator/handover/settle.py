@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import Final
 
 from migrator.errors import PreflightRefused
+from migrator.handover.link import LaneLinks
 from migrator.handover.ports import Link
 from migrator.handover.runs import HandOver
 from migrator.handover.staged import StagedHandOver
@@ -47,8 +48,7 @@ class Settlement:
     clock: Clock
     receipt_deadline_s: float
     """A commit without a proof is doubtful then."""
-    open_link: Callable[[Lease, Callable[[], None]], Link]
-    """Its second argument raises when another process owns the lane."""
+    links: LaneLinks
     left_in: Callable[[], Mapping[Lane, int]]
     """Messages in the staging queue of each lane, without those being dead-lettered."""
     staged_for_others: Callable[[], Collection[BatchId]]
@@ -80,7 +80,7 @@ class Settlement:
         with exclusive(
             self.leases, refusal, doing="settling before a rollback", duration=self.lease_duration
         ) as (held,):
-            link = self.open_link(held.lease, held.check)
+            link = self.links.open(held.lease, held.check)
             try:
                 for batch in self.batches.open_batches(held.lease):
                     if batch.state is BatchState.PUBLISHING and batch.id in again:

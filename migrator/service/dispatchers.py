@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -34,6 +34,7 @@ from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
 from migrator.service.worker import Worker, WorkerContext, one_by_one, run_leased
+from migrator.stores.due_times import DueTimeReading, read_due_times
 from migrator.stores.sql.intake import SqlIntake
 from migrator.web.metrics import Instruments
 
@@ -129,6 +130,11 @@ def _plan(
     )
 
 
+def due_time_reader(app: App) -> Callable[[StoreEndpoint], DueTimeReading]:
+    """Return what tells whether due times of an endpoint are read in the right zone."""
+    return partial(read_due_times, app.store, clock=app.clock, rules=app.due_times)
+
+
 def _poller(app: App, endpoint: StoreEndpoint, run: RunId, routes: RabbitRoutes) -> Poller:
     """Return what claims and settles stored rows of *endpoint* in *run*."""
     given = app.settings.dispatch
@@ -150,7 +156,7 @@ def _poller(app: App, endpoint: StoreEndpoint, run: RunId, routes: RabbitRoutes)
         remember=given.remember,
         conversion=app.rules_of(endpoint.name),
         fault=app.fault,
-        read_due_times=app.read_due_times,
+        read_due_times=due_time_reader(app),
     )
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from migrator.app import App
 from migrator.errors import (
     HandOverDoubtful,
     Interrupted,
@@ -28,6 +27,7 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.handover.lane import LaneSession, LaneSetup
+from migrator.handover.link import LaneLinks
 from migrator.handover.ports import Link
 from migrator.handover.staged import MAX_WITHOUT_RECEIPT
 from migrator.ledger.lease_keeper import HeldLease, evict_dead
@@ -99,13 +99,18 @@ class LaneWorker(Worker):
     longest_backoff_s = 5.0
 
     def __init__(
-        self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
+        self,
+        name: str,
+        context: WorkerContext,
+        claims: ClaimGuard,
+        links: LaneLinks,
+        new_setup: NewSetup,
     ) -> None:
         super().__init__(name, context)
         self._claims = claims
         self._throttle = claims.throttle
         self._names = [endpoint.name for endpoint in claims.endpoints]
-        self._app = app
+        self._links = links
         self._setup = new_setup(self.ends)
         self._session: LaneSession | None = None
         self._max_commits = MAX_WITHOUT_RECEIPT
@@ -124,7 +129,7 @@ class LaneWorker(Worker):
     def _linked(self, held: HeldLease) -> Iterator[LaneSession]:
         """Connect, and finish what the lane's last owner left open."""
         lane, check = held.lease.lane, partial(self.check, held)
-        link = self.link = self._app.open_lane(held.lease, check)
+        link = self.link = self._links.open(held.lease, check)
         self._setup.limit_frames(link.frame_max_bytes)
         session = self._session = LaneSession(
             self._setup,
@@ -135,7 +140,7 @@ class LaneWorker(Worker):
             is_ending=self._is_told_to_end,
             max_commits=self._max_commits,
         )
-        connection = self._app.lane_connection(lane)
+        connection = self._links.connection_of(lane)
         node = f" (at {connection.address.host_port})" if len(connection.nodes) > 1 else ""
         held.doing = partial(self._doing, session, link, node)
         try:
@@ -241,9 +246,14 @@ class LaneThread(LaneWorker):
     """With *once*: since when rows are there that others have locked; monotonic."""
 
     def __init__(
-        self, name: str, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
+        self,
+        name: str,
+        context: WorkerContext,
+        claims: ClaimGuard,
+        links: LaneLinks,
+        new_setup: NewSetup,
     ) -> None:
-        super().__init__(name, context, claims, app, new_setup)
+        super().__init__(name, context, claims, links, new_setup)
         self._guarded_until_s: dict[Lane, float] = {}
         """Lanes that another connection has on the broker, and until when to leave them."""
 
@@ -543,10 +553,10 @@ class Adopter(LaneWorker):
     """
 
     def __init__(
-        self, context: WorkerContext, claims: ClaimGuard, app: App, new_setup: NewSetup
+        self, context: WorkerContext, claims: ClaimGuard, links: LaneLinks, new_setup: NewSetup
     ) -> None:
-        super().__init__("adopter", context, claims, app, new_setup)
-        self.parts = (context, claims, app, new_setup)
+        super().__init__("adopter", context, claims, links, new_setup)
+        self.parts = (context, claims, links, new_setup)
         """What the thread of each lane is made of."""
         self._pool: WorkerPool | None = None
         self._adopting: dict[Lane, LaneAdopter] = {}

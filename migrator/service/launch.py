@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from types import FrameType
@@ -27,7 +28,7 @@ from migrator.delays.releases import RECEIVING
 from migrator.errors import ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.lane import LaneSetup
-from migrator.handover.pace import Pacer
+from migrator.handover.pace import ExchangeCost, Pacer
 from migrator.handover.prepare import QuarantineLimit
 from migrator.handover.runs import OtherRuns
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
@@ -35,13 +36,15 @@ from migrator.ledger.report import LASTING, LEAVING, HeldRows, PauseReason, Sign
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
+from migrator.rabbitmq.names import poison_queue
 from migrator.rabbitmq.server import is_our_clock
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
-from migrator.service.dispatchers import new_dispatchers
+from migrator.service.dispatchers import due_time_reader, new_dispatchers
 from migrator.service.finished import EndpointEnd, FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
+from migrator.service.parked_log import PoisonTask
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import Job, scheduled
 from migrator.service.sources import (
@@ -52,7 +55,16 @@ from migrator.service.sources import (
 )
 from migrator.service.status import DaemonStatus, StatusPoller
 from migrator.service.systemd import ServiceManager, Supervision
-from migrator.service.tasks import CapacityTask, Recheck, periodic_jobs
+from migrator.service.tasks import (
+    CapacityTask,
+    DelaysHere,
+    KeptCapacity,
+    ParkedTask,
+    ProbeTask,
+    PurgeTask,
+    Recheck,
+    ShareTask,
+)
 from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
 from migrator.service.throttle_signals import SignalThrottles, build_throttles, check_first_time
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
@@ -62,6 +74,8 @@ from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
 
 for _name in (  # else they are imported when they are asked for
+    "migrator.app.broker",
+    "migrator.app.handover",
     "migrator.app.stores",
     "migrator.config.loading",
     "migrator.delays.broker",
@@ -75,6 +89,7 @@ for _name in (  # else they are imported when they are asked for
 
 _log = logging.getLogger(__name__)
 
+_STATUS_EVERY: Final = timedelta(seconds=10)
 _SWITCH_S: Final = 0.001
 """A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that
 converts the next batch is busy; measured in benchmarks/handover.py."""
@@ -150,7 +165,7 @@ def run(
     with ExitStack() as ends:
         options = _run_options(app.settings)
         runs = [
-            (each, app.runs.begin(each, options | app.terms_of(each.name).options()))
+            (each, app.runs.begin(each, options | app.handing_over.terms_of(each.name).options()))
             for each in endpoints
         ]
         try:
@@ -227,8 +242,9 @@ class _Daemon:
             given.handover.max_quarantined,
             [e.name for e in self._moved if given.endpoint(e.name).mode is EndpointMode.MIGRATE],
         )
+        cost = ExchangeCost()
         self._pacer = Pacer(
-            exchange_cost_s=lambda: self._capacity.exchange_cost_s,
+            cost=cost,
             receiving=RECEIVING[app.settings.broker.delays],
             is_on=self._runtime.keeps_to_levels,
         )
@@ -244,7 +260,7 @@ class _Daemon:
         self._signals = SignalThrottles()
 
         # the workers
-        self._holding = app.new_holding(given.handover.destination_map)
+        self._holding = app.handing_over.new_holding(given.handover.destination_map)
         self._look = Look(
             app.claims, app.clock, rest_s=given.handover.sweep_interval.total_seconds()
         )
@@ -260,7 +276,7 @@ class _Daemon:
             self._throttle,
             self._stop,
             self._moved,
-            read_due_times=app.read_due_times,
+            read_due_times=due_time_reader(app),
             quarantine_limit=self._quarantine_limit,
             now_s=app.clock.monotonic_s,
         )
@@ -284,7 +300,14 @@ class _Daemon:
             polled=(self._hook_events.polled, self._finish.polled),
         )
         measures = given.probe.capacity and not once
-        self._capacity = CapacityTask(app, self._audit_log, measures=measures)
+        self._delays = delays = DelaysHere(
+            connection=app.connection,
+            version=app.broker.version,
+            find_bindings=app.broker.find_bindings,
+        )
+        self._capacity = CapacityTask(
+            delays, KeptCapacity(app.queries, delays), self._audit_log, cost, measures=measures
+        )
         self._jobs = self._new_jobs(describe, checks)
         self._control = self._new_control()
 
@@ -294,7 +317,7 @@ class _Daemon:
         context = WorkerContext(
             leases=app.leases, keeper=self._keeper, stop=self._stop, once=self._once
         )
-        lane_parts = (context, self._guard, app, self._new_setup)
+        lane_parts = (context, self._guard, app.handing_over.links, self._new_setup)
         adopter = Adopter(*lane_parts) if self._moved else None
         dispatchers = new_dispatchers(
             app,
@@ -523,8 +546,8 @@ class _Daemon:
                 holding=self._holding,
                 fault=app.fault,
             ),
-            preparer=app.new_preparer(self._holding),
-            direct=app.new_direct(self._holding),
+            preparer=app.handing_over.new_preparer(self._holding),
+            direct=app.handing_over.new_direct(self._holding),
             claiming=one_by_one(ends, "claiming"),
             preparing=one_by_one(ends, "preparing"),
             pace=self._runtime.pace,
@@ -535,8 +558,8 @@ class _Daemon:
                 own=frozenset(run for _, run in self._runs),
                 place=app.broker_place,
                 runs=app.runs,
-                terms_now=app.terms_of,
-                new=app.new_hand_over,
+                terms_now=app.handing_over.terms_of,
+                new=app.handing_over.new_hand_over,
             ),
             fault=app.fault,
             handed_over=handed_over,
@@ -547,35 +570,53 @@ class _Daemon:
 
     def _new_jobs(self, describe: Callable[[], str], checks: Rechecks) -> list[Job]:
         app = self._app
+        given = app.settings
         jobs = [
-            *periodic_jobs(
-                app,
-                self._workers,
-                self._supervision,
-                self._audit_log,
-                self._holding,
-                self._pacer,
-                owner=self._owner,
-                describe=describe,
-                once=self._once,
-            ),
+            ParkedTask(self._holding, self._workers).job,
+            PoisonTask(app.broker_facts, poison_queue(app.ledger_id)).job,
+            ShareTask(app.leases, self._pacer, self._workers, self._owner).job,
             *self._poller.jobs,
             *([self._finish.job] if self._moved and not self._once else []),
             self._signals.job,
             self._refused.job,
             *([self._failing.job, self._capacity.job] if self._moved else []),
         ]
-        if (every := app.settings.broker.recheck_interval) is not None:
+        if self._supervision.wants_status:
+            jobs.append(Job("status", _STATUS_EVERY, partial(self._report_status, describe)))
+        if given.probe.every is not None and not self._once:
+            probes = ProbeTask(
+                self._delays,
+                given.probe.probed_levels,
+                self._audit_log,
+                self._pacer,
+                every=given.probe.every,
+                warn_after=given.probe.warn_after,
+            )
+            jobs.append(probes.job)
+        if given.ledger.purge_after is not None and not self._once:
+            purge = PurgeTask(
+                app.ledger_facts,
+                app.settled_rows,
+                app.clock,
+                self._audit_log,
+                after=given.ledger.purge_after,
+                every=given.ledger.purge_every,
+            )
+            jobs.append(purge.job)
+        if (every := given.broker.recheck_interval) is not None:
             recheck = Recheck(
                 throttle=self._throttle,
                 audit_log=self._audit_log,
                 every=every,
                 checks=checks,
-                bind=lambda names: app.new_destinations().unreachable(names),
+                bind=app.handing_over.unreachable_now,
                 may_pause=bool(self._moved),
             )
             jobs += recheck.jobs
         return jobs
+
+    def _report_status(self, describe: Callable[[], str]) -> None:
+        self._supervision.status(describe())
 
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 

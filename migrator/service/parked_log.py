@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Final
 
-from migrator.app import App
+from migrator.delays.broker import BrokerFacts
 from migrator.errors import MigratorError
 from migrator.ledger.report import HeldDestination
 from migrator.nservicebus.conversion import Reason
-from migrator.rabbitmq.names import poison_queue
 from migrator.service.schedule import Job
 from migrator.text import counted
 
 _log = logging.getLogger(__name__)
 
+_LOOK_AT_POISON_EVERY: Final = timedelta(minutes=1)
 _LOG_PARKED_EVERY_S: Final = 60.0
 _LOGGED: Final = 10
 """Parked destinations that are named in one line of the log."""
@@ -26,17 +27,23 @@ _FOR_AN_OPERATOR: Final = frozenset(
 """Reasons that do not end before an operator changes something."""
 
 
-def look_at_poison(app: App, job: Job) -> None:
-    """Report how many messages that are not migrator's were taken out of its queues."""
-    name = poison_queue(app.ledger_id)
-    try:
-        queue = app.broker_facts.queues([name])[name]
-    except MigratorError:  # lanes report a broker that is away
-        return
-    messages = 0 if queue is None else queue.ready
-    text = f"{name} keeps {counted(messages, 'message')} that are not migrator's"
-    facts = {"queue": name, "messages": messages}
-    job.report("found" if messages else "empty", text, facts, is_fine=not messages)
+class PoisonTask:
+    """Reports how many messages that are not migrator's were taken out of its queues."""
+
+    def __init__(self, facts: BrokerFacts, queue: str) -> None:
+        self._facts = facts
+        self._queue = queue
+        self.job = Job("poison-queue", _LOOK_AT_POISON_EVERY, self._look)
+
+    def _look(self) -> None:
+        try:
+            queue = self._facts.queues([self._queue])[self._queue]
+        except MigratorError:  # lanes report a broker that is away
+            return
+        messages = 0 if queue is None else queue.ready
+        text = f"{self._queue} keeps {counted(messages, 'message')} that are not migrator's"
+        facts = {"queue": self._queue, "messages": messages}
+        self.job.report("found" if messages else "empty", text, facts, is_fine=not messages)
 
 
 class ParkedLog:

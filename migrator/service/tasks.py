@@ -13,44 +13,48 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from migrator.app import App
 from migrator.delays import probe
 from migrator.delays.capacity import (
     MeasuredCapacity,
     capacity_document,
+    find_broker,
     measure_capacity,
+    read_capacity,
 )
 from migrator.delays.probe import ProbeRun, probe_document, probes_text
-from migrator.delays.releases import EXCHANGE_COST_S
-from migrator.delays.routing import CAPACITY_MEASURED, PROBED, probe_delay_s
+from migrator.delays.routing import CAPACITY_MEASURED, PROBED, DelaysVersion, probe_delay_s
+from migrator.delays.topology import FindBindings
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
-from migrator.handover.pace import Pacer
+from migrator.handover.pace import ExchangeCost, Pacer
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.purge import SettledRows
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import Signal
+from migrator.ledger.work import Clock
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level, Refusal, standing
+from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import Rechecks
+from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.service.audit_log import AuditLog
-from migrator.service.parked_log import ParkedLog, look_at_poison
+from migrator.service.parked_log import ParkedLog
 from migrator.service.schedule import Job
-from migrator.service.systemd import Supervision
 from migrator.service.throttle import Throttle
 from migrator.service.worker import WorkerPool
 from migrator.text import counted, listed
 
 _log = logging.getLogger(__name__)
 
-_STATUS_EVERY: Final = timedelta(seconds=10)
 _LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
 """Asks the broker only about those whose time has come."""
 
-_LOOK_AT_POISON_EVERY: Final = timedelta(minutes=1)
 _LOOK_FOR_CAPACITY_EVERY: Final = timedelta(minutes=5)
 _COUNT_PROCESSES_EVERY: Final = timedelta(seconds=1)
 """One that joins has as much room as if it were alone for so long."""
@@ -70,44 +74,46 @@ _REST_S: Final = 0.05
 """Between two transactions, which are of thousands of rows."""
 
 
-def periodic_jobs(
-    app: App,
-    workers: WorkerPool,
-    supervision: Supervision,
-    audit_log: AuditLog,
-    holding: Holding,
-    pacer: Pacer,
-    *,
-    owner: str,
-    describe: Callable[[], str],
-    once: bool,
-) -> Iterator[Job]:
-    """Yield what a service has done at intervals, as the settings want it."""
-    parked_log = ParkedLog()
+class ParkedTask:
+    """Tries parked destinations whose time has come, and logs which are parked."""
 
-    def look_at_held() -> None:
-        if holding.look():
-            workers.wake()
-        if parked_log.is_due(now_s := time.monotonic()):
-            parked_log.report(holding.parked(), now_s=now_s)
+    def __init__(self, holding: Holding, workers: WorkerPool) -> None:
+        self._holding = holding
+        self._workers = workers
+        self._log = ParkedLog()
+        self.job = Job("held-destinations", _LOOK_AT_HELD_EVERY, self._look, may_lag=True)
 
-    def count_processes() -> None:
-        if pacer.is_on() and not workers.is_resting:
+    def _look(self) -> None:
+        if self._holding.look():
+            self._workers.wake()
+        if self._log.is_due(now_s := time.monotonic()):
+            self._log.report(self._holding.parked(), now_s=now_s)
+
+
+class ShareTask:
+    """Counts the processes that hand over, among which the speed of the levels is divided."""
+
+    def __init__(self, leases: SqlLeases, pacer: Pacer, workers: WorkerPool, owner: str) -> None:
+        self._leases = leases
+        self._pacer = pacer
+        self._workers = workers
+        self._owner = owner
+        self.job = Job("share-of-levels", _COUNT_PROCESSES_EVERY, self._count, may_lag=True)
+
+    def _count(self) -> None:
+        if self._pacer.is_on() and not self._workers.is_resting:
             with suppress(MigratorError):  # the lanes say so; as many as before
-                pacer.processes = len(app.leases.owners_with_work() | {owner})
+                self._pacer.processes = len(self._leases.owners_with_work() | {self._owner})
 
-    yield Job("held-destinations", _LOOK_AT_HELD_EVERY, look_at_held, may_lag=True)
-    poison = Job("poison-queue", _LOOK_AT_POISON_EVERY, lambda: look_at_poison(app, poison))
-    yield poison
-    yield Job("share-of-levels", _COUNT_PROCESSES_EVERY, count_processes, may_lag=True)
-    if supervision.wants_status:
-        yield Job("status", _STATUS_EVERY, lambda: supervision.status(describe()))
-    if once:
-        return
-    if (every := app.settings.probe.every) is not None:
-        yield ProbeTask(app, audit_log, pacer, every).job
-    if app.settings.ledger.purge_after is not None:
-        yield PurgeTask(app, audit_log, app.settings.ledger.purge_after).job
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaysHere:
+    """The delays that this process hands over into."""
+
+    connection: ConnectionSettings
+    version: DelaysVersion
+    find_bindings: FindBindings | None
+    """None: there is no management API."""
 
 
 class ProbeTask:
@@ -120,11 +126,21 @@ class ProbeTask:
       itself (see ``delays.probe``).
     """
 
-    def __init__(self, app: App, audit_log: AuditLog, pacer: Pacer, every: timedelta) -> None:
-        self._app = app
+    def __init__(
+        self,
+        delays: DelaysHere,
+        levels: Sequence[int],
+        audit_log: AuditLog,
+        pacer: Pacer,
+        *,
+        every: timedelta,
+        warn_after: timedelta,
+    ) -> None:
+        self._delays = delays
+        self._levels = levels
         self._pacer = pacer
         self._audit_log = audit_log
-        self._warn_after_s = app.settings.probe.warn_after.total_seconds()
+        self._warn_after_s = warn_after.total_seconds()
         self._left: ProbeRun | None = None
         """The run whose probes are still out."""
         self.job = Job(PROBED, every, self._measure)
@@ -147,15 +163,15 @@ class ProbeTask:
             self._tell(run)
 
     def _probed(self) -> ProbeRun:
-        app, levels = self._app, self._app.settings.probe.probed_levels
-        if self._left is not None and not probe.are_back(app.connection, self._left):
+        delays = self._delays
+        if self._left is not None and not probe.are_back(delays.connection, self._left):
             return self._left
         run = probe.send_probes(
-            app.connection,
-            app.settings.broker.delays,
-            levels,
-            patience_s=probe_delay_s(levels[-1]) + self._warn_after_s + _PROBE_PATIENCE_S,
-            find_bindings=app.management.bindings_from if app.management else None,
+            delays.connection,
+            delays.version,
+            self._levels,
+            patience_s=probe_delay_s(self._levels[-1]) + self._warn_after_s + _PROBE_PATIENCE_S,
+            find_bindings=delays.find_bindings,
             guard=self.job.check,
         )
         self._left = run if run.left_queue else None
@@ -184,6 +200,28 @@ class ProbeTask:
             self._pacer.probed(max(came) if len(came) == len(found) else None)
 
 
+class KeptCapacity:
+    """What the ledger has of the speed of these delays."""
+
+    def __init__(self, queries: LedgerQueries, delays: DelaysHere) -> None:
+        self._queries = queries
+        self._delays = delays
+
+    def read(self) -> MeasuredCapacity | None:
+        """Return what was measured last; None: never on this broker as it is now.
+
+        Raises:
+            LedgerError: The ledger cannot be read.
+            TargetError: The broker does not say who it is; only asked where there is a figure.
+        """
+        event = self._queries.latest_event(CAPACITY_MEASURED)
+        found = None if event is None else read_capacity(event.detail)
+        here = self._delays
+        if found is None or found.broker != find_broker(here.connection, here.version):
+            return None
+        return found
+
+
 class CapacityTask:
     """Knows what an exchange costs the levels of this broker; measures it where nobody did yet.
 
@@ -193,19 +231,27 @@ class CapacityTask:
     * told to end in the middle, it goes at once; its queue removes itself (``delays.capacity``).
     """
 
-    def __init__(self, app: App, audit_log: AuditLog, *, measures: bool) -> None:
-        self._app = app
+    def __init__(
+        self,
+        delays: DelaysHere,
+        kept: KeptCapacity,
+        audit_log: AuditLog,
+        cost: ExchangeCost,
+        *,
+        measures: bool,
+    ) -> None:
+        self._delays = delays
+        self._kept = kept
         self._audit_log = audit_log
+        self._cost = cost
         self._measures = measures
         self._told: object = None
         """What the log had last: a cost in seconds, or why it is not known."""
-        self.exchange_cost_s = EXCHANGE_COST_S
-        """Seconds of a level's process for each exchange that a message passes; any thread."""
         self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._look, may_lag=True)
 
     def _look(self) -> None:
         try:
-            found = self._app.kept_capacity()
+            found = self._kept.read()
             if found is None and self._measures:
                 self._measures = False
                 found = self._measured()
@@ -222,18 +268,17 @@ class CapacityTask:
                 self._use(found)
 
     def _measured(self) -> MeasuredCapacity:
-        app = self._app
         found = measure_capacity(
-            app.connection,
-            app.settings.broker.delays,
-            find_bindings=app.management.bindings_from if app.management else None,
+            self._delays.connection,
+            self._delays.version,
+            find_bindings=self._delays.find_bindings,
             guard=self.job.check,
         )
         self._audit_log.note(CAPACITY_MEASURED, capacity_document(found))
         return found
 
     def _use(self, found: MeasuredCapacity) -> None:
-        self.exchange_cost_s = found.exchange_cost_s
+        self._cost.seconds = found.exchange_cost_s
         if self._told == found.exchange_cost_s:
             return
         self._told = found.exchange_cost_s
@@ -250,14 +295,13 @@ class CapacityTask:
             return  # what was measured before still counts
         self._told = reason
         text = (
-            f"each exchange is assumed to cost a level {self.exchange_cost_s * 1000:.3f} ms: "
-            f"{reason}"
+            f"each exchange is assumed to cost a level {self._cost.seconds * 1000:.3f} ms: {reason}"
         )
         _log.info(
             "how fast the levels let messages go is not known; the usual speed is assumed",
             extra={
                 "action": "capacity_unknown",
-                "exchange_cost_s": self.exchange_cost_s,
+                "exchange_cost_s": self._cost.seconds,
                 "reason": reason,
             },
             exc_info=is_bug,
@@ -272,22 +316,29 @@ class PurgeTask:
     time. Several processes may do it at once: each row is deleted by one of them.
     """
 
-    def __init__(self, app: App, audit_log: AuditLog, after: timedelta) -> None:
-        self._app = app
+    def __init__(
+        self,
+        facts: LedgerFacts,
+        settled: SettledRows,
+        clock: Clock,
+        audit_log: AuditLog,
+        *,
+        after: timedelta,
+        every: timedelta,
+    ) -> None:
+        self._facts = facts
+        self._settled = settled
+        self._clock = clock
         self._audit_log = audit_log
         self._after = after
         self._rest = threading.Event()
-        every = app.settings.ledger.purge_every
         self.job = Job(PURGE, every, self._purge, grace=_PURGE_GRACE)
 
     def _purge(self) -> None:
-        app = self._app
         try:
-            app.ledger_facts.verify()
-            before = app.clock.now() - self._after
-            rows = app.settled_rows.purge(
-                before=before, at_most=_MOST_PURGED, goes_on=self._goes_on
-            )
+            self._facts.verify()
+            before = self._clock.now() - self._after
+            rows = self._settled.purge(before=before, at_most=_MOST_PURGED, goes_on=self._goes_on)
         except MigratorError as exc:
             _log.warning(
                 "settled rows could not be purged; it is tried again at its next time",

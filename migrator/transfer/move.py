@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import (
     TOP_LEVEL,
-    DelaysVersion,
     Topology,
     Unreachable,
     delay_s,
@@ -43,12 +42,11 @@ from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
 from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.frames import Keep
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
-from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.rabbitmq.server import is_our_clock
 from migrator.text import counted
 from migrator.transfer.broker import Side, TransferLink, is_same_place
-from migrator.transfer.rules import Due, FoundMessage, due_of, new_headers
+from migrator.transfer.rules import Due, FoundMessage, TransferRequest, due_of, new_headers
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -60,26 +58,6 @@ _LONGEST_HOLD_S: Final = 160.0
 """Then a level is given up in which so much has to stay that nothing else is reached."""
 _HEADER_RESERVE_BYTES: Final = 256
 """What is written anew: TimeSent and DelayInSeconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferRequest:
-    """What an operator asked for."""
-
-    verb: str
-    """Names the poison queue."""
-    source: DelaysVersion
-    target: DelaysVersion
-    target_url: str | None = None
-    """None: the same broker."""
-    believe_headers: bool = True
-    is_dry: bool = False
-    """Only count; everything goes back."""
-
-    @property
-    def poison_queue(self) -> str:
-        """Where unreadable messages go, on the source."""
-        return f"{PREFIX}poison.{self.verb}"
 
 
 class WhyLeft(StrEnum):

@@ -19,6 +19,7 @@ from typing import Final
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
+from migrator.rabbitmq.names import PREFIX
 
 RETRIES: Final = "NServiceBus.Retries"
 RETRIES_TIMESTAMP: Final = "NServiceBus.Retries.Timestamp"
@@ -40,6 +41,26 @@ TOLERANCE: Final = timedelta(seconds=2)
 """How far a header may lie outside what the broker proves: latencies, and clocks that differ."""
 _SECOND: Final = timedelta(seconds=1)
 _INT32: Final = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRequest:
+    """What an operator asked for."""
+
+    verb: str
+    """Names the poison queue."""
+    source: DelaysVersion
+    target: DelaysVersion
+    target_url: str | None = None
+    """None: the same broker."""
+    believe_headers: bool = True
+    is_dry: bool = False
+    """Only count; everything goes back."""
+
+    @property
+    def poison_queue(self) -> str:
+        """Where unreadable messages go, on the source."""
+        return f"{PREFIX}poison.{self.verb}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,12 +64,17 @@ class DocumentSite(AnySite):
         self.store = DocumentStoreView(
             self.engine, self.tables, self.document_ledger, self.documents
         )
-        self.claims = DocumentClaims(
-            self.document_ledger,
-            self.documents,
-            ledger_id=lambda: self.ledger_id,
-            fault=self.fault,
+        self.claims = self._new_claims()
+
+    def _new_claims(self) -> DocumentClaims:
+        return DocumentClaims(
+            self.document_ledger, self.documents, ledger_id=self.ledger_id, fault=self.fault
         )
+
+    def adopt(self) -> None:
+        """Give the ledger another id, and claim under it."""
+        super().adopt()
+        self.claims = self._new_claims()
 
     def fault(self, step: str) -> None:
         """End here, if this is where it shall end."""

@@ -207,7 +207,7 @@ def test_copies_of_a_lane_that_somebody_works_on_are_not_left(site: AnySite) -> 
         lease_duration=LONG,
         clock=nobody,
         receipt_deadline_s=1,
-        open_link=nobody,
+        links=nobody,
         left_in=lambda: {Lane(0): 5},
         staged_for_others=set,
         publishing=nobody,

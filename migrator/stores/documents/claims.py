@@ -9,7 +9,7 @@ docs/adr/0008-two-step-claims.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -49,9 +49,7 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 class DocumentClaims:
     """Implements ``Claims`` over a ledger and a document store.
 
-    Take from *documents* into *records*.
-
-    *ledger_id* is asked when a mark is made, unless the batch names the one it was begun under.
+    *ledger_id* is in the marks, unless the batch names the one it was begun under.
     """
 
     can_seek = False
@@ -62,7 +60,7 @@ class DocumentClaims:
         records: DocumentLedger,
         documents: DocumentStore,
         *,
-        ledger_id: Callable[[], str],
+        ledger_id: str,
         fault: FaultPoint = lambda _step: None,
     ) -> None:
         self._records = records
@@ -172,10 +170,9 @@ class DocumentClaims:
 
         Rows that no longer go back when it is their turn are left out: another one was faster.
         """
-        ledger_id = self._ledger_id()
 
         def restore(row: KeptRow) -> Collection[TimeoutId]:
-            mark = return_mark(row.ledger_id or ledger_id, row.id)
+            mark = return_mark(row.ledger_id or self._ledger_id, row.id)
             return self._documents.put_back(
                 row.endpoint,
                 mark,
@@ -188,10 +185,9 @@ class DocumentClaims:
 
     def forget_singly(self, rows: Sequence[KeptRow]) -> None:
         """Remove the evidence of rows that are back."""
-        ledger_id = self._ledger_id()
 
         def forget(row: KeptRow) -> None:
-            mark = return_mark(row.ledger_id or ledger_id, row.id)
+            mark = return_mark(row.ledger_id or self._ledger_id, row.id)
             self._forget(row.endpoint, mark, [row.document.id])
 
         with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
@@ -226,7 +222,7 @@ class DocumentClaims:
 
     def _ledger_of(self, batch: Batch) -> str:
         """Return the id by which the evidence of *batch* is found, whatever the ledger's is now."""
-        return batch.ledger_id or self._ledger_id()
+        return batch.ledger_id or self._ledger_id
 
     def _forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove evidence that nobody will ask for again; what cannot be removed harms nobody."""

@@ -14,8 +14,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import text
 
-import migrator.app
-from migrator.app import App, commands
+from migrator.app.broker import Broker
 from migrator.cli import main
 from migrator.database.engine import open_engine, reading
 from migrator.delays.depths import LevelDepths
@@ -137,26 +136,13 @@ def program(
     monkeypatch.chdir(tmp_path)
     made = Program(tmp_path, capsys)
     monkeypatch.setenv("MIGRATOR_STORE__URL", made.url)
-    monkeypatch.setattr(migrator.app, "App", _offline(made))
-    reaching = commands.level_access
-
-    def level_access(app: App, *, purpose: str, **more: Any) -> LevelAccess:
-        if "verify" in purpose:  # which only counts
-            return cast("LevelAccess", Depths(made.broker))
-        return reaching(app, purpose=purpose, **more)
-
-    monkeypatch.setattr(commands, "level_access", level_access)
+    monkeypatch.setattr(Broker, "facts", made.broker)
+    counted = cast(
+        "LevelAccess", Depths(made.broker)
+    )  # by verify without --deep, which only counts
+    monkeypatch.setattr("migrator.app.verify.level_access", lambda *_, **__: counted)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield made
     logging.captureWarnings(capture=False)
     root.handlers[:], root.level = handlers, level
-
-
-def _offline(program: Program) -> type[App]:
-    class Offline(App):
-        @property
-        def broker_facts(self) -> FakeBroker:
-            return program.broker
-
-    return Offline

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.app.commands import new_decommission
+from migrator.app.decommission import open_decommission
 from migrator.cli.session import Session
 from migrator.decommission.remove import Decommission
 from migrator.decommission.rules import Options, Plan
@@ -73,15 +73,15 @@ def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.Monk
         endpoint = app.store.find("Sales")
         dispatcher = app.leases.dispatcher_lane(endpoint)
         term = timedelta(seconds=20)
-        work = new_decommission(app, "Sales", Options())
-        with work.alone() as guard:
-            guard()
-            for lane in (Lane(0), RECALL_LANE, dispatcher):
-                assert app.leases.acquire(lane, "other", term) is None
-        for lane, told in ((dispatcher, "timeout manager of Sales"), (RECALL_LANE, "a recall")):
-            held = app.leases.acquire(lane, "other", term)
-            assert held is not None
-            with pytest.raises(PreflightRefused, match=told), work.alone():
-                pass
-            app.leases.surrender(held)
+        with open_decommission(app.settings, "Sales", Options()) as work:
+            with work.alone() as guard:
+                guard()
+                for lane in (Lane(0), RECALL_LANE, dispatcher):
+                    assert app.leases.acquire(lane, "other", term) is None
+            for lane, told in ((dispatcher, "timeout manager of Sales"), (RECALL_LANE, "a recall")):
+                held = app.leases.acquire(lane, "other", term)
+                assert held is not None
+                with pytest.raises(PreflightRefused, match=told), work.alone():
+                    pass
+                app.leases.surrender(held)
         assert app.leases.holders() == []

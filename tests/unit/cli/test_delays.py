@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from migrator.cli import delays
 from migrator.cli.delays import level_table
 from migrator.delays.capacity import Burst, MeasuredBroker, MeasuredCapacity, read_capacity
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
@@ -78,7 +77,7 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
             version=version, probes=tuple(probes), left_queue="migrator.probe.x" * is_lost
         )
 
-    monkeypatch.setattr("migrator.delays.probe.send_probes", send_probes)
+    monkeypatch.setattr("migrator.app.delays.send_probes", send_probes)
     probed = (*PROBE, "--levels", "1,0")
     ended = program(*probed)
     assert [line.split() for line in ended.out.splitlines()[1:]] == [
@@ -132,7 +131,7 @@ def test_a_measured_capacity_is_shown_and_kept(
             Burst(delay_s=2, messages=1001, published_s=0.2, released_s=0.2),
         ),
     )
-    monkeypatch.setattr("migrator.delays.capacity.measure_capacity", lambda *_, **__: measured)
+    monkeypatch.setattr("migrator.app.delays.measure_capacity", lambda *_, **__: measured)
     ended = program(*PROBE, "--capacity", codes=[3])
     assert "not recorded in the ledger" in ended.err
     program("db", "upgrade")
@@ -203,7 +202,7 @@ def test_a_level_is_watched_only_for_as_long_as_was_said(
 ) -> None:
     """And only when messages are held; without a store, what the ledger tells is not checked."""
     waits: list[float] = []
-    monkeypatch.setattr(delays, "time", SimpleNamespace(sleep=waits.append))
+    monkeypatch.setattr("migrator.app.delays.time", SimpleNamespace(sleep=waits.append))
     verify = ("delays", "show", "--watch-for")
     program("db", "upgrade")
     findings = program(*verify, "3s", "--json").document["findings"]

@@ -16,10 +16,10 @@ from migrator.transfer.move import (
     DestinationOutcome,
     LevelOutcome,
     Outcome,
-    TransferRequest,
     TransferSettings,
     WhyLeft,
 )
+from migrator.transfer.rules import TransferRequest
 from tests.unit.cli.conftest import Program
 
 URL = ("--broker-url", "amqp://a:b@broker-1")
@@ -60,7 +60,7 @@ class Ready:
 def ready(monkeypatch: pytest.MonkeyPatch) -> Ready:
     """What the verbs find instead of two brokers."""
     made = Ready()
-    monkeypatch.setattr("migrator.transfer.move.open_transfer", made.open)
+    monkeypatch.setattr("migrator.app.delays.open_transfer", made.open)
     return made
 
 

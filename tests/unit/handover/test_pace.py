@@ -19,7 +19,7 @@ from migrator.delays.releases import (
     range_of,
 )
 from migrator.delays.routing import DelaysVersion
-from migrator.handover.pace import BURST_S, Pacer
+from migrator.handover.pace import BURST_S, ExchangeCost, Pacer
 
 NEVER_S = 1e12
 ROOM = BROKER_CORES * FRACTION
@@ -154,13 +154,13 @@ def test_a_wait_has_its_reason() -> None:
 
 def test_several_processes_and_slow_levels_count_at_once() -> None:
     """Two processes have half each; levels that turned out twice as slow halve it again."""
-    pacer, cost_s = Pacer(), [EXCHANGE_COST_S]
-    alone = fill(pacer, [2**20] * 50, seconds=20)
-    pacer = Pacer(exchange_cost_s=lambda: cost_s[0])
+    alone = fill(Pacer(), [2**20] * 50, seconds=20)
+    pacer = Pacer()
     pacer.processes = 2
     assert fill(pacer, [2**20] * 50, seconds=20) == pytest.approx(alone / 2, rel=0.05)
-    pacer = Pacer(exchange_cost_s=lambda: cost_s[0])
-    pacer.slowness, cost_s[0] = 2.0, 2 * EXCHANGE_COST_S
+    cost = ExchangeCost()
+    pacer = Pacer(cost=cost)
+    pacer.slowness, cost.seconds = 2.0, 2 * EXCHANGE_COST_S
     assert fill(pacer, [2**20] * 50, seconds=40) == pytest.approx(alone / 2, rel=0.05)
 
 

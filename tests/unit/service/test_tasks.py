@@ -5,23 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from migrator.config.servers import Broker
 from migrator.delays.capacity import MeasuredBroker, MeasuredCapacity, read_capacity
 from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
-from migrator.handover.pace import Pacer
+from migrator.handover.pace import ExchangeCost, Pacer
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.service import tasks
-from migrator.service.tasks import CapacityTask, ProbeTask, PurgeTask
+from migrator.service.tasks import CapacityTask, DelaysHere, ProbeTask, PurgeTask
 from tests.unit.service.conftest import Events, Lines
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+HERE = DelaysHere(
+    connection=ConnectionSettings(nodes=parse_addresses("amqp://broker-1")),
+    version=DelaysVersion.V2,
+    find_bindings=None,
+)
 
 
 def flight(*late_s: float | None) -> ProbeRun:
@@ -40,12 +45,16 @@ class Flights:
         self.flown = 0
         self.is_back = False
         self.events = Events()
-        wanted = SimpleNamespace(warn_after=timedelta(seconds=2), probed_levels=[0, 1])
-        settings = SimpleNamespace(probe=wanted, broker=Broker())
-        app: Any = SimpleNamespace(settings=settings, connection=None, management=None)
         audit_log: Any = self.events
         self.pacer = Pacer()
-        self.task = ProbeTask(app, audit_log, self.pacer, timedelta(hours=1))
+        self.task = ProbeTask(
+            HERE,
+            [0, 1],
+            audit_log,
+            self.pacer,
+            every=timedelta(hours=1),
+            warn_after=timedelta(seconds=2),
+        )
 
     def send_probes(self, *_: object, **__: object) -> ProbeRun:
         self.flown += 1
@@ -150,12 +159,10 @@ class Levels:
         self.found: MeasuredCapacity | Exception = capacity(0.0002)
         self.bursts = 0
         self.events = Events()
-        settings = SimpleNamespace(broker=Broker())
-        app: Any = SimpleNamespace(
-            settings=settings, connection=None, management=None, kept_capacity=self.read
-        )
+        self.cost = ExchangeCost()
         audit_log: Any = self.events
-        self.task = CapacityTask(app, audit_log, measures=measures)
+        kept: Any = self
+        self.task = CapacityTask(HERE, kept, audit_log, self.cost, measures=measures)
         monkeypatch.setattr(tasks, "measure_capacity", self.measure)
 
     def read(self) -> MeasuredCapacity | None:
@@ -171,7 +178,7 @@ class Levels:
 
     def cost_after_a_look(self) -> float:
         self.task._look()
-        return self.task.exchange_cost_s
+        return self.cost.seconds
 
 
 def test_a_broker_that_nobody_measured_is_measured_once(
@@ -179,7 +186,7 @@ def test_a_broker_that_nobody_measured_is_measured_once(
 ) -> None:
     """The ledger gets it; what it has later, of whoever measured, counts from the next look on."""
     levels = Levels(monkeypatch)
-    assert levels.task.exchange_cost_s == EXCHANGE_COST_S
+    assert levels.cost.seconds == EXCHANGE_COST_S
     assert [levels.cost_after_a_look() for _ in range(2)] == [0.0002, 0.0002]
     (noted,) = levels.events.of("capacity_measured")
     assert read_capacity(noted) == levels.found
@@ -226,15 +233,19 @@ class Ledger:
         self.refusal: MigratorError | None = None
         self.asked: list[datetime] = []
         self.events = Events()
-        ledger = SimpleNamespace(purge_every=timedelta(hours=1))
-        app: Any = SimpleNamespace(
-            settings=SimpleNamespace(ledger=ledger),
-            ledger_facts=self,
-            settled_rows=self,
-            clock=SimpleNamespace(now=lambda: NOW),
-        )
         audit_log: Any = self.events
-        self.task = PurgeTask(app, audit_log, timedelta(days=30))
+        ledger: Any = self
+        self.task = PurgeTask(
+            ledger,
+            ledger,
+            ledger,
+            audit_log,
+            after=timedelta(days=30),
+            every=timedelta(hours=1),
+        )
+
+    def now(self) -> datetime:
+        return NOW
 
     def verify(self) -> None:
         if self.refusal is not None:

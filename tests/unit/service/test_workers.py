@@ -295,10 +295,10 @@ class Bench:
         self.opened, self.closed = list[Lane](), list[str]()
         self.context = context_of(self.leases, self.stop, once=how.get("once", False))
         self.claims = claims_of(self.throttle, self.stop)
-        app: Any = SimpleNamespace(
-            lane_connection=lambda _lane: SimpleNamespace(nodes=["one"]), open_lane=self.open
+        links: Any = SimpleNamespace(
+            connection_of=lambda _lane: SimpleNamespace(nodes=["one"]), open=self.open
         )
-        self.parts = (self.context, self.claims, app, self._new_setup)
+        self.parts = (self.context, self.claims, links, self._new_setup)
         self.adopter = Adopter(*self.parts)
         self.workers = WorkerPool([self.adopter], new_lane=self._new_lane, lanes=1)
         self.adopter.serve(self.workers)

@@ -26,8 +26,8 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.transfer.broker import TransferLink
-from migrator.transfer.move import Movable, Outcome, Stays, Transfer, TransferRequest, WhyLeft
-from migrator.transfer.rules import RETRIES
+from migrator.transfer.move import Movable, Outcome, Stays, Transfer, WhyLeft
+from migrator.transfer.rules import RETRIES, TransferRequest
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
