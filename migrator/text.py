@@ -1,12 +1,14 @@
-"""How numbers, sizes and spans of time are written for people; pure.
+"""How numbers, sizes and spans of time are written for people, and durations by them; pure.
 
 Rule of this file: an unknown number is never written as 0.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 NOT_KNOWN: Final = "not known"
@@ -20,6 +22,17 @@ _SPANS: Final = (
     (1, "second"),
 )
 _SIZES: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_DURATION_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DURATION_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_LONGEST_DURATION: Final = timedelta(days=36_500)
+"""A hundred years, which every kind of clock can add to and subtract from the present."""
 _FEW: Final = 10
 
 
@@ -31,6 +44,34 @@ def grouped(number: int | None) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return ``1 timeout``, ``12 timeouts``; *plural*: unless it takes an s."""
     return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration that *text* names: numbers with units, one after the other.
+
+    Raises:
+        ValueError: Anything else, also a bare number, because its unit would be a guess.
+    """
+    compact = "".join(text.split())
+    parts = _DURATION_PART.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise ValueError("must be a duration such as 250ms, 30s, 1m, 2h or 30d")
+    try:
+        span = sum((float(number) * _DURATION_UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError:
+        span = timedelta.max
+    if span > _LONGEST_DURATION:
+        raise ValueError(f"must be a duration of at most {build_duration(_LONGEST_DURATION)}")
+    return span
+
+
+def build_duration(span: timedelta) -> str:
+    """Return *span* in the largest unit that divides it: ``0s``, ``90s``, ``30d``."""
+    for unit in ("d", "h", "m", "s"):
+        if span and span % _DURATION_UNITS[unit] == timedelta(0):
+            return f"{span // _DURATION_UNITS[unit]}{unit}"
+    ms = f"{span / _DURATION_UNITS['ms']:.3f}".rstrip("0").rstrip(".")
+    return f"{ms}ms" if span else "0s"
 
 
 def span_text(seconds: int) -> str:

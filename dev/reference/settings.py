@@ -16,7 +16,8 @@ from pydantic_core import PydanticUndefined
 from dev.reference.markdown import first_line, page, table
 from migrator.config import Endpoint, Settings
 from migrator.config.sources import variable
-from migrator.config.values import Size, build_duration, meanings
+from migrator.config.values import Size, meanings
+from migrator.text import build_duration
 
 _IS_SIZE: Final = get_args(Size)[1]
 """What tells a size from any other number."""

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from migrator.config.values import build_duration
 from migrator.errors import MigratorError
 from migrator.ledger.report import EndpointProgress
 from migrator.ledger.work import StoreEndpoint
@@ -22,7 +21,7 @@ from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import TableCount
 from migrator.stores.requests import trial_request
-from migrator.text import grouped
+from migrator.text import build_duration, grouped
 
 if TYPE_CHECKING:
     from migrator.app.app import App

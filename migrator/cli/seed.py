@@ -119,7 +119,7 @@ _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
 
 
 def _span(due_from: str, due_to: str) -> tuple[timedelta, timedelta]:
-    from migrator.config.values import parse_duration
+    from migrator.text import parse_duration
 
     found = []
     for name, text in (("--due-from", due_from), ("--due-to", due_to)):

@@ -179,7 +179,7 @@ def duration(option: str, text: str, *, is_some: bool = False) -> timedelta:
     Raises:
         ConfigError: It is none; names the *option*.
     """
-    from migrator.config.values import parse_duration
+    from migrator.text import parse_duration
 
     try:
         span = parse_duration(text)

@@ -33,9 +33,10 @@ from migrator.config.sources import (
     variable,
     variables_of,
 )
-from migrator.config.values import build_duration, meanings
+from migrator.config.values import meanings
 from migrator.config.work import Endpoint
 from migrator.errors import ConfigError
+from migrator.text import build_duration
 
 _NOT_SETTINGS: Final = re.compile(
     r"MIGRATOR_(CONFIG|FAULT\w*|TEST_\w*"  # --config; the crash tests' switches

@@ -21,18 +21,17 @@ from migrator.config.values import (
     Section,
     Size,
     SomeTime,
-    Window,
     ZoneName,
     at_most,
-    build_duration,
     checked,
     demand,
     find_zone,
     longer_than,
-    parse_window,
 )
 from migrator.delays.routing import LONGEST_DELAY, parse_levels, probe_delay_s
 from migrator.ledger.states import Mode
+from migrator.text import build_duration
+from migrator.throttle.windows import Window, parse_window
 
 HEARTBEAT: Final = timedelta(seconds=5)
 """AMQP heartbeat of migrator's connections."""

@@ -23,7 +23,7 @@ from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.pace import Booking, Pacer
 from migrator.handover.ports import Link
-from migrator.handover.prepare import Prepared, Preparer, QuarantineLimit
+from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.runs import HandOver, OtherRuns
 from migrator.handover.staged import MAX_WITHOUT_RECEIPT, StagedHandOver
 from migrator.ledger.run_terms import BrokerPlace
@@ -31,6 +31,7 @@ from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.timeouts import BatchId, RunId
 from migrator.text import rate_words
+from migrator.throttle.guard import QuarantineLimit
 
 T = TypeVar("T")
 
@@ -209,7 +210,9 @@ class Prefetcher:
                 return None
             self.claimed_s[batch.id] = given.clock.monotonic_s()
             prepared = given.preparer.prepare(batch, self._lease)
-            given.quarantine_limit.count(prepared)
+            given.quarantine_limit.count(
+                batch.endpoint, claimed=prepared.batch.size, quarantined=prepared.quarantined
+            )
             return prepared
 
         return given.preparing.submit(prepare)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import delay_s
@@ -18,7 +15,6 @@ from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.timeouts import EncodedTimeout, EndpointName, QueueName
 from migrator.rabbitmq.publisher import in_chunks
-from migrator.text import counted, grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +29,6 @@ class Prepared:
     @property
     def rows(self) -> frozenset[int]:
         return frozenset(message.row_index for message in self.messages)
-
-
-QUARANTINED_FRACTION: Final = 0.01
-"""Of the rows claimed, so many may always go to quarantine."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,40 +82,6 @@ class Preparer:
             prepared_at=now,
             quarantined=aside + len(unfit),
         )
-
-
-class QuarantineLimit:
-    """Tells when so many rows of an endpoint were bad that no more of it should be claimed.
-
-    A few bad rows are quarantined and the rest goes on; when one after the other is bad, the cause
-    is more likely a setting, and each of them would have to be tried again by hand. Shared by all
-    lanes of a process. Rows that are parked do not count.
-    """
-
-    def __init__(self, rows: int, endpoints: Collection[EndpointName]) -> None:
-        self._rows = rows
-        self._endpoints = endpoints if rows else ()
-        self._lock = threading.Lock()
-        self._claimed = Counter[EndpointName]()
-        self._quarantined = Counter[EndpointName]()
-
-    def count(self, prepared: Prepared) -> None:
-        """Count the rows of a batch that was claimed just now."""
-        with self._lock:
-            self._claimed[prepared.batch.endpoint] += prepared.batch.size
-            self._quarantined[prepared.batch.endpoint] += prepared.quarantined
-
-    def take_passed(self, endpoint: EndpointName) -> str | None:
-        """Return what passed the limit of *endpoint*, and count anew from now on; None: nothing."""
-        with self._lock:
-            claimed, quarantined = self._claimed[endpoint], self._quarantined[endpoint]
-            if endpoint not in self._endpoints or quarantined <= self._limit(claimed):
-                return None
-            del self._claimed[endpoint], self._quarantined[endpoint]
-        return f"{grouped(quarantined)} of {counted(claimed, 'claimed row')} went to quarantine"
-
-    def _limit(self, claimed: int) -> float:
-        return max(self._rows, claimed * QUARANTINED_FRACTION)
 
 
 def with_delays(

@@ -25,6 +25,8 @@ from migrator.database.engine import reading
 from migrator.database.types import database_now
 from migrator.errors import ClockInDoubt, StoreError
 
+SKEW_TOLERATED: Final = timedelta(seconds=2)
+"""Between the database's clock and another one."""
 RESAMPLE_AFTER_S: Final = 5.0
 _GOOD_ROUND_TRIP_S: Final = 0.25
 _SAMPLES: Final = 3

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
@@ -194,70 +193,3 @@ class BatchElsewhere:
     batch: BatchId
     lane: Lane
     place: BrokerPlace
-
-
-class Signal(StrEnum):
-    """What makes hand-over wait, each with its words. Public: codes are stable."""
-
-    words: str
-    """Why nothing new is claimed, for people."""
-
-    def __new__(cls, code: str, words: str) -> Self:
-        """Return the member of *code*."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.words = words
-        return member
-
-    PAUSED = "paused", "Paused by an operator"
-    QUARANTINE = "quarantine_limit", "Too many rows went to quarantine"
-    WINDOW = "maintenance_window", "Outside the times at which rows may be moved"
-    CHECK = "broker_check", "A check of the broker refuses"
-    CLOCK = "database_clock", "The database's clock is in doubt"
-    ALARM = "broker_alarm", "The broker raises an alarm"
-    LEVEL_DEPTH = "level_depth", "The delay levels are full"
-    DESTINATION_DEPTH = "destination_depth", "A destination is full"
-    LATENCY = "database_latency", "The database is slow"
-    REPLICA_LAG = "replica_lag", "A replica of the database is behind"
-    HTTP = "throttle_http", "The throttle URL says no"
-    FLAG_FILE = "flag_file", "The flag file exists"
-    TIME_ZONE = "time_zone", "Due times are in another time zone"
-    REFUSED = "endpoint_refused", "A check of the start refuses the endpoint"
-    TABLE = "table_failing", "The table fails or is locked"
-
-
-LEAVING: Final = (Signal.REFUSED, Signal.TABLE)
-"""For these a run to the end leaves the endpoint; what they say is true of its next run as well."""
-LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)
-"""What only ``migrator resume`` ends, also after a restart."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseReason:
-    """One reason why nothing is claimed; it lasts until it is removed."""
-
-    signal: Signal
-    endpoint: EndpointName | None
-    """None: it concerns every endpoint."""
-    observed: str
-    """What was seen: ``memory alarm on rabbit@a``, ``1 200 000 messages`` …"""
-    limit: str
-    """What would be fine: ``at most 1 000 000`` …; empty where there is no such thing."""
-    since: datetime
-    """Aware, UTC."""
-
-    @property
-    def text(self) -> str:
-        """Return the reason in one line."""
-        what = f"{self.signal}: {self.observed}"
-        return f"{what} ({self.limit})" if self.limit else what
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Return what the log, the ledger and hooks are told of it."""
-        return {
-            "signal": str(self.signal),
-            "endpoint": self.endpoint,
-            "observed": self.observed,
-            "limit": self.limit,
-        }

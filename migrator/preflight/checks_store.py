@@ -17,6 +17,7 @@ from migrator.errors import (
     StoreUnavailable,
     UnknownEndpoint,
 )
+from migrator.ledger.clock import SKEW_TOLERATED
 from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.headers import queue_part
 from migrator.preflight.context import (
@@ -37,7 +38,6 @@ from migrator.text import counted
 if TYPE_CHECKING:
     from migrator.preflight.queries import LedgerFacts
 
-SKEW_TOLERATED: Final = timedelta(seconds=2)
 SKEW_REFUSED: Final = timedelta(minutes=1)
 STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
 _NONE_READ: Final = not_checked("store", "no table of the endpoints could be read")

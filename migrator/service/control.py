@@ -23,17 +23,17 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from migrator.app import App
+from migrator.background import BackgroundTask
 from migrator.errors import ConfigError, MigratorError
-from migrator.ledger.report import LASTING, PauseReason, QuarantineFilter, Signal
+from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.audit_log import AuditLog
 from migrator.service.runtime_settings import RuntimeSettings
-from migrator.service.schedule import BackgroundTask
-from migrator.service.throttle import Throttle
-from migrator.service.throttle_signals import believe_as_told
 from migrator.service.worker import Stop, WorkerPool
 from migrator.text import counted
+from migrator.throttle.clock import believe_as_told
+from migrator.throttle.reasons import LASTING, PauseReason, Signal, Throttle
 from migrator.web.control import (
     Adjust,
     Answer,

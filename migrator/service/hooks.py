@@ -39,11 +39,12 @@ from migrator.config import mask
 from migrator.config.secrets import UntrustedError, open_trusted
 from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.ledger.lease_keeper import current_owner
-from migrator.ledger.report import EndpointProgress, PauseReason, Progress
+from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.logs import masked
 from migrator.text import counted, visible
+from migrator.throttle.reasons import PauseReason
 
 _log = logging.getLogger(__name__)
 

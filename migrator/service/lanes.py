@@ -36,8 +36,8 @@ from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState
 from migrator.ledger.work import Backoff, Lease
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, Lane
-from migrator.service.throttle import ClaimGuard
 from migrator.service.worker import Worker, WorkerContext, WorkerPool, run_leased
+from migrator.throttle.guard import ClaimGuard
 
 _log = logging.getLogger(__name__)
 

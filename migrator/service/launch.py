@@ -21,6 +21,7 @@ import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
 from migrator.app.remaining import RemainingReader, kept_text
+from migrator.app.throttle import build_polls
 from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
@@ -29,10 +30,9 @@ from migrator.errors import ExitCode, LimitPassed, MigratorError
 from migrator.handover.claiming import Claimer, Look
 from migrator.handover.lane import LaneSetup
 from migrator.handover.pace import ExchangeCost, Pacer
-from migrator.handover.prepare import QuarantineLimit
 from migrator.handover.runs import OtherRuns
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
-from migrator.ledger.report import LASTING, LEAVING, HeldRows, PauseReason, Signal
+from migrator.ledger.report import HeldRows
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
@@ -45,6 +45,7 @@ from migrator.service.finished import EndpointEnd, FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.parked_log import PoisonTask
+from migrator.service.pauses import end_for_critical_load, log_pauses
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.service.schedule import Job, scheduled
 from migrator.service.sources import (
@@ -65,9 +66,11 @@ from migrator.service.tasks import (
     Recheck,
     ShareTask,
 )
-from migrator.service.throttle import ClaimGuard, Throttle, end_for_critical_load, log_pauses
-from migrator.service.throttle_signals import SignalThrottles, build_throttles, check_first_time
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
+from migrator.throttle.clock import check_first_time
+from migrator.throttle.guard import ClaimGuard, QuarantineLimit
+from migrator.throttle.polling import TICK, SignalPolls
+from migrator.throttle.reasons import LASTING, LEAVING, PauseReason, Signal, Throttle
 from migrator.web.ledger import LedgerReader
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
@@ -257,7 +260,7 @@ class _Daemon:
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
         )
-        self._signals = SignalThrottles()
+        self._signals = SignalPolls()
 
         # the workers
         self._holding = app.handing_over.new_holding(given.handover.destination_map)
@@ -274,7 +277,7 @@ class _Daemon:
         )
         self._guard = ClaimGuard(
             self._throttle,
-            self._stop,
+            self._stop.draining,
             self._moved,
             read_due_times=due_time_reader(app),
             quarantine_limit=self._quarantine_limit,
@@ -577,7 +580,7 @@ class _Daemon:
             ShareTask(app.leases, self._pacer, self._workers, self._owner).job,
             *self._poller.jobs,
             *([self._finish.job] if self._moved and not self._once else []),
-            self._signals.job,
+            Job("throttle", TICK, self._signals.tick),
             self._refused.job,
             *([self._failing.job, self._capacity.job] if self._moved else []),
         ]
@@ -621,12 +624,12 @@ class _Daemon:
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 
     def _use_throttles(self, given: Settings) -> None:
-        throttles = build_throttles(
+        throttles = build_polls(
             given.throttle,
             self._app,
             self._moved,
             self._throttle,
-            workers=self._workers,
+            heard_alarm=self._workers.blocked_reason,
             owner=self._owner,
             critical=partial(end_for_critical_load, self._stop, self._audit_log),
         )

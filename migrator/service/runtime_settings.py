@@ -15,13 +15,13 @@ from typing import Final
 from pydantic import ValidationError
 
 from migrator.config import HandOver, Settings
-from migrator.config.values import build_duration
 from migrator.config.work import HandOverPace
 from migrator.errors import ConfigError, MigratorError
 from migrator.handover.lane import Pace
 from migrator.service.audit_log import AuditLog
 from migrator.service.worker import WorkerPool
 from migrator.stores.endpoints import Selection
+from migrator.text import build_duration
 from migrator.web.control import RuntimeSetting
 
 _log = logging.getLogger(__name__)

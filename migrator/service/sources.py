@@ -20,13 +20,12 @@ from migrator.handover.sources import (
     FailingSource,
     FailingSources,
 )
-from migrator.ledger.report import Signal
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.context import Finding, refusals
 from migrator.service.schedule import Job
-from migrator.service.throttle import Throttle
 from migrator.stores.ports import Store
+from migrator.throttle.reasons import Signal, Throttle
 
 _log = logging.getLogger(__name__)
 

@@ -21,14 +21,7 @@ from migrator.app.remaining import Phase, Remaining, RemainingReader
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import PROBED
 from migrator.errors import MigratorError, StoreError
-from migrator.ledger.report import (
-    AuditEvent,
-    PauseReason,
-    Progress,
-    QuarantinedTimeout,
-    QuarantineFilter,
-    Signal,
-)
+from migrator.ledger.report import AuditEvent, Progress, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import Document
@@ -39,6 +32,7 @@ from migrator.service.systemd import Supervision
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import DUE_SPANS, LATER, Claims
 from migrator.text import counted
+from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import Answer, Command
 from migrator.web.ledger import LedgerReader
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot

@@ -36,7 +36,6 @@ from migrator.handover.pace import ExchangeCost, Pacer
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.purge import SettledRows
 from migrator.ledger.queries import LedgerQueries
-from migrator.ledger.report import Signal
 from migrator.ledger.work import Clock
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level, Refusal, standing
@@ -46,9 +45,9 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.service.audit_log import AuditLog
 from migrator.service.parked_log import ParkedLog
 from migrator.service.schedule import Job
-from migrator.service.throttle import Throttle
 from migrator.service.worker import WorkerPool
 from migrator.text import counted, listed
+from migrator.throttle.reasons import Signal, Throttle
 
 _log = logging.getLogger(__name__)
 

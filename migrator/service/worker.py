@@ -342,6 +342,10 @@ class WorkerPool:
             staying = self._staying()
             return bool(staying) and all(lane.is_resting for lane in staying)
 
+    def blocked_reason(self) -> str | None:
+        """Return the alarm of the broker that the connection of any of them heard of, or None."""
+        return next(filter(None, (worker.blocked_reason for worker in self)), None)
+
     def lanes_have_ended(self) -> bool:
         """Return whether no lane's thread runs any more; false before they are started."""
         with self._lock:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.ledger.report import AuditEvent, Signal
+from migrator.ledger.report import AuditEvent
 from migrator.text import counted, grouped, listed, span_words
+from migrator.throttle.reasons import Signal
 
 _LONGEST_CHARS: Final = 300
 """Of what is told of an event; the ledger has all."""

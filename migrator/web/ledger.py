@@ -15,12 +15,13 @@ from migrator.config.work import EndpointMode
 from migrator.delays.routing import PROBED
 from migrator.errors import MigratorError, StoreLocked
 from migrator.ledger.queries import LatestRun
-from migrator.ledger.report import PauseReason, Progress
+from migrator.ledger.report import Progress
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.recall.queries import forecast
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
 from migrator.reports import Document
 from migrator.stores.endpoints import Selection
+from migrator.throttle.reasons import PauseReason
 from migrator.web.status import EndpointView, status_document
 
 _EXACT_ROWS: Final = 100_000

@@ -26,9 +26,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from migrator.app.remaining import Phase, SentBy
-from migrator.config.values import parse_duration
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.report import PauseReason, Progress, Signal
+from migrator.ledger.report import Progress
+from migrator.text import parse_duration
+from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import StatusService
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 

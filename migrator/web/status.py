@@ -13,16 +13,11 @@ from datetime import datetime
 from migrator.app.remaining import Phase, Remaining, finished_text, percentage
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
-from migrator.ledger.report import (
-    AuditEvent,
-    EndpointProgress,
-    PauseReason,
-    Progress,
-    QuarantinedRow,
-)
+from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantinedRow
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import Document, fields_of
+from migrator.throttle.reasons import PauseReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,19 +17,13 @@ from migrator.app.remaining import (
     percentage,
 )
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.report import (
-    LASTING,
-    EndpointProgress,
-    HeldDestination,
-    PauseReason,
-    QuarantineCount,
-    Signal,
-)
+from migrator.ledger.report import EndpointProgress, HeldDestination, QuarantineCount
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
 from migrator.text import about, counted, grouped, listed, span_words
+from migrator.throttle.reasons import LASTING, PauseReason, Signal
 from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
 
 MODES: Final[Mapping[str, str]] = {

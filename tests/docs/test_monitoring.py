@@ -16,7 +16,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types, and this is its only user
 from prometheus_client.parser import text_string_to_metric_families
 
-from migrator.ledger.report import Signal
+from migrator.throttle.reasons import Signal
 from migrator.web.metrics import MEASURES, Instruments, scrape
 from tests.docs.test_reference import commands_in, mistakes_in
 from tests.support import cannot_run

@@ -20,11 +20,11 @@ from migrator.config import Endpoint
 from migrator.config.loading import leaves
 from migrator.config.sources import variable
 from migrator.errors import ExitCode
-from migrator.ledger.report import Signal
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES
 from migrator.nservicebus.conversion import Reason
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS
+from migrator.throttle.reasons import Signal
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -23,7 +23,7 @@ from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
-from migrator.service.throttle_signals import measure_destinations, measure_levels
+from migrator.throttle.signals import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 
@@ -151,13 +151,16 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
             for _ in range(count):
                 channel.basic_publish("", queue, b"x")
         wait_until(
-            lambda: measure_destinations(app)[None].text == "Shipping: 3 messages",
+            lambda: (
+                measure_destinations(app.broker_facts, app.destinations)[None].text
+                == "Shipping: 3 messages"
+            ),
             seconds=30,
             what="the count of the broker",
         )
-    assert measure_levels(app)[None].value == 4
+    assert measure_levels(app.broker_facts, app.settings.broker.delays)[None].value == 4
     known.clear()
-    assert measure_destinations(app)[None].value == 0
+    assert measure_destinations(app.broker_facts, app.destinations)[None].value == 0
 
 
 def test_a_clock_that_differs_is_noticed(settings: ConnectionSettings) -> None:

@@ -16,7 +16,7 @@ from migrator.database.replicas import ReplicaLag, standbys_behind
 from migrator.errors import NotChecked, StoreError
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.throttle_signals import measure_latency
+from migrator.throttle.signals import measure_latency
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
 
 PATIENCE = timedelta(seconds=0.3)

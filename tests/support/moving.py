@@ -12,16 +12,11 @@ from migrator.config import HandOver
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError
-from migrator.ledger.report import (
-    EndpointProgress,
-    PauseReason,
-    QuarantineCount,
-    QuarantinedRow,
-    Signal,
-)
+from migrator.ledger.report import EndpointProgress, QuarantineCount, QuarantinedRow
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service.runtime_settings import RuntimeSettings
+from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import (
     Adjust,
     Answer,

@@ -15,17 +15,16 @@ from migrator.ledger.report import (
     EndpointProgress,
     HeldDestination,
     LaneStatus,
-    PauseReason,
     Progress,
     QuarantineCount,
     QuarantinedRow,
     QuarantinedTimeout,
     QuarantineFilter,
-    Signal,
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
 from migrator.reports import Document
+from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import Adjust, Answer, Command, Pause, Resume, Retry, StatusService
 from migrator.web.status import (
     EndpointView,

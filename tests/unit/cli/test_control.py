@@ -17,8 +17,8 @@ import pytest
 from migrator.cli import daemon
 from migrator.cli.session import Session
 from migrator.config.sources import ledger_place
-from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.throttle.reasons import Signal
 from migrator.web import listener
 from migrator.web.client import DaemonClient
 from migrator.web.control import NO_REASON, Adjust, Drain, Pause, Resume, RuntimeSetting, StopNow

@@ -15,12 +15,13 @@ from sqlalchemy import Engine
 from migrator.app.remaining import Phase, Remaining, SentBy, finished_text
 from migrator.cli import status
 from migrator.cli.session import Session
-from migrator.ledger.report import EndpointProgress, Progress, Signal
+from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.recall import queries
 from migrator.recall.rules import RecallForecast, RecallScope
 from migrator.reports import plain
+from migrator.throttle.reasons import Signal
 from migrator.web import ledger
 from migrator.web.status import status_document
 from tests.support.panel import NOW, SALES, hold, some_progress, some_remaining, some_snapshot

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.config.values import (
-    build_duration,
-    parse_duration,
-    parse_size,
-    parse_window,
-)
+from migrator.config.values import parse_size
+from migrator.text import build_duration, parse_duration
+from migrator.throttle.windows import parse_window
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
 from migrator.handover.pace import Pacer
 from migrator.handover.ports import Delayed
-from migrator.handover.prepare import Preparer, QuarantineLimit
+from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch, Lease
@@ -43,6 +43,7 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import QueueName, StoredTimeout
 from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.endpoints import Selection
+from migrator.throttle.guard import QuarantineLimit
 from tests.unit.handover.memory import (
     ENDPOINT,
     LEASE,

@@ -32,17 +32,17 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     A test of how long is waited sets that itself.
     """
     for where in (
-        "control._LEDGER_PATIENCE_S",
-        "control._RETRY_PATIENCE_S",
-        "hooks._KILLING_S",
-        "hooks._KILL_WAIT_S",
-        "hooks._LAST_WAIT_S",
-        "schedule._LAST_WAIT_S",
-        "systemd._PATIENCE_S",
-        "throttle_signals._FIRST_S",
-        "audit_log._LAST_WAIT_S",
+        "service.control._LEDGER_PATIENCE_S",
+        "service.control._RETRY_PATIENCE_S",
+        "service.hooks._KILLING_S",
+        "service.hooks._KILL_WAIT_S",
+        "service.hooks._LAST_WAIT_S",
+        "background._LAST_WAIT_S",
+        "service.systemd._PATIENCE_S",
+        "throttle.polling._FIRST_S",
+        "service.audit_log._LAST_WAIT_S",
     ):
-        monkeypatch.setattr(f"migrator.service.{where}", 30.0)
+        monkeypatch.setattr(f"migrator.{where}", 30.0)
 
 
 @pytest.fixture

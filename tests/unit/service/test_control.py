@@ -12,15 +12,15 @@ import pytest
 
 from migrator.config import HandOver, Settings
 from migrator.errors import LedgerError
-from migrator.ledger.report import LASTING, AuditEvent, QuarantineFilter, Signal
+from migrator.ledger.report import AuditEvent, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.service import audit_log, control
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.runtime_settings import RuntimeSettings
-from migrator.service.throttle import Throttle
 from migrator.service.worker import Stop
+from migrator.throttle.reasons import LASTING, Signal, Throttle
 from migrator.web.control import (
     Adjust,
     Answer,

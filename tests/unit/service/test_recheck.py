@@ -10,11 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from migrator.errors import StoreUnavailable, TargetUnavailable
-from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.context import Finding, Level
 from migrator.service.tasks import Recheck
-from migrator.service.throttle import Throttle
+from migrator.throttle.reasons import Signal, Throttle
 from tests.unit.service.conftest import Events, Lines
 
 FINE = Finding(check="policies", level=Level.OK, subject="policies", text="none")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from apscheduler import events
 
-from migrator.service.schedule import BackgroundTask, Job, scheduled
+from migrator.background import BackgroundTask
+from migrator.service.schedule import Job, scheduled
 from tests.unit.service.conftest import Lines, WaitFor
 
 SHORT = timedelta(milliseconds=20)

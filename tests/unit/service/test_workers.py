@@ -27,11 +27,9 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.handover.prepare import QuarantineLimit
 from migrator.handover.sources import FailingSources
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.leases import OpenBatch
-from migrator.ledger.report import Signal
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -48,9 +46,10 @@ from migrator.service import dispatchers, lanes
 from migrator.service.dispatchers import DispatcherThread
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.launch import obeying_signals
-from migrator.service.throttle import ClaimGuard, Throttle
 from migrator.service.worker import Stop, WorkerContext, WorkerPool
 from migrator.stores.due_times import DueTimeReading
+from migrator.throttle.guard import ClaimGuard, QuarantineLimit
+from migrator.throttle.reasons import Signal, Throttle
 from tests.unit.handover.memory import MemoryClock
 from tests.unit.service.conftest import Lines, WaitFor
 
@@ -145,7 +144,7 @@ def claims_of(throttle: Throttle, stop: Stop) -> ClaimGuard:
     """Return what allows claims whose due times are never wrong."""
     return ClaimGuard(
         throttle,
-        stop,
+        stop.draining,
         [SALES],
         read_due_times=lambda _: DueTimeReading(),
         quarantine_limit=QuarantineLimit(0, ()),

@@ -16,15 +16,10 @@ from jinja2 import UndefinedError
 from migrator.app.remaining import Phase, Remaining, finished_text
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from migrator.ledger.report import (
-    EndpointProgress,
-    PauseReason,
-    QuarantineCount,
-    QuarantineFilter,
-    Signal,
-)
+from migrator.ledger.report import EndpointProgress, QuarantineCount, QuarantineFilter
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.pages import Tone
+from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.auth import Session
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 from migrator.web.status_page import asset, build, render

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from migrator.ledger.report import Signal
 from migrator.reports import json_bytes
+from migrator.throttle.reasons import Signal
 from migrator.web.status import snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 

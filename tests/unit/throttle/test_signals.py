@@ -1,40 +1,35 @@
-"""Tests of ``migrator.service.throttle_signals``, with real threads, files and HTTP."""
+"""Tests of the signals and how they are polled, with real threads, files and HTTP."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
 
-from migrator.config.values import parse_window
 from migrator.errors import StoreUnavailable, TargetUnavailable
-from migrator.ledger.report import Signal
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.throttle import Throttle
-from migrator.service.throttle_signals import (
-    AT_START,
-    ClockCheck,
+from migrator.throttle.polling import SignalPoll, SignalPolls
+from migrator.throttle.reasons import Signal, Throttle
+from migrator.throttle.signals import (
     Look,
-    SignalThrottle,
-    SignalThrottles,
+    Sample,
     Verdict,
     Whom,
     check_alarm,
-    check_first_time,
     check_flag_file,
     check_http,
     check_window,
+    threshold,
 )
-from tests.unit.ledger.told_clock import START, ToldClock
+from migrator.throttle.windows import parse_window
 from tests.unit.service.conftest import WaitFor
 
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
@@ -45,7 +40,7 @@ class Bench:
     """Signals that say what the test wants, looked at as the schedule does."""
 
     def __init__(self) -> None:
-        self.throttle, self.throttles = Throttle(), SignalThrottles()
+        self.throttle, self.throttles = Throttle(), SignalPolls()
         self.verdicts: Mapping[Whom, Verdict] = {}
         self.failure: StoreUnavailable | None = None
         self.answered_s = 0.0
@@ -57,7 +52,7 @@ class Bench:
 
     def _tick(self) -> None:
         while not self._over.wait(0.01):
-            self.throttles.job.run()
+            self.throttles.tick()
 
     def look(self) -> Mapping[Whom, Verdict]:
         self.go_on.wait(20)
@@ -66,8 +61,8 @@ class Bench:
         self.answered_s = time.monotonic()
         return self.verdicts
 
-    def new(self, signal: Signal, look: Look, *, stale_after_s: float = 60) -> SignalThrottle:
-        return SignalThrottle(
+    def new(self, signal: Signal, look: Look, *, stale_after_s: float = 60) -> SignalPoll:
+        return SignalPoll(
             signal,
             self.throttle,
             look,
@@ -76,7 +71,7 @@ class Bench:
             close=lambda: setattr(self, "closed", True),
         )
 
-    def begin(self, *more: SignalThrottle, stale_after_s: float = 60) -> None:
+    def begin(self, *more: SignalPoll, stale_after_s: float = 60) -> None:
         http = self.new(Signal.HTTP, self.look, stale_after_s=stale_after_s)
         self.throttles.replace([http, *more])
         self._thread.start()
@@ -85,7 +80,6 @@ class Bench:
         self.go_on.set()
         self._over.set()
         self._thread.join(10)
-        self.throttles.job.end()
         self.throttles.end()
 
     @property
@@ -175,19 +169,20 @@ def test_a_file_says_no_by_being_there(tmp_path: Path) -> None:
 
 def test_an_alarm_is_heard_of_by_any_connection() -> None:
     """By that of a lane, or by the one that is there for it."""
-    workers: list[Any] = [SimpleNamespace(blocked_reason=None)]
 
     def lost() -> None:
         raise TargetUnavailable("lost")
 
+    def nothing() -> None:
+        pass
+
     limit = "until the broker takes messages again"
-    assert check_alarm(workers, lambda: None) == {}
-    assert check_alarm(workers, lambda: "low disk") == {None: Verdict("low disk", limit)}
+    assert check_alarm(nothing, nothing) == {}
+    assert check_alarm(nothing, lambda: "low disk") == {None: Verdict("low disk", limit)}
     with pytest.raises(TargetUnavailable):
-        check_alarm(workers, lost)
-    workers.append(SimpleNamespace(blocked_reason="low on memory"))
-    for look in (lambda: None, lost):
-        assert check_alarm(workers, look)[None].observed == "low on memory"
+        check_alarm(nothing, lost)
+    for look in (nothing, lost):
+        assert check_alarm(lambda: "low on memory", look)[None].observed == "low on memory"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -230,99 +225,29 @@ def test_a_url_may_refuse(address: str) -> None:
     assert "did not answer" in nobody[None].observed
 
 
-# ── the database's clock ─────────────────────────────────────────────────────────────────────────
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Scene:
-    """A database, this machine and a broker, each ahead by so many seconds; None: it is away."""
-
-    def __init__(self) -> None:
-        self.clock = ToldClock()
-        self.wall_s = 0.0
-        self.broker_s: float | None = 0.0
-        self.check = ClockCheck(self.clock, self.ask_broker, self.wall_clock)
-        assert not self.check()
-
-    def holds(self) -> bool:
-        """Let some seconds pass; return whether hand-over has to wait."""
-        self.clock.elapsed_s += 6
-        return bool(self.check())
-
-    def _at(self, ahead_s: float) -> datetime:
-        return START + timedelta(seconds=self.clock.elapsed_s + ahead_s)
-
-    def wall_clock(self) -> datetime:
-        return self._at(self.wall_s)
-
-    def ask_broker(self, now: Callable[[], datetime]) -> bool | None:
-        if self.broker_s is None:
-            raise TargetUnavailable("away")
-        return abs((now() - self._at(self.broker_s)).total_seconds()) < 1
+def waits_after(*values: float, critical_above: float = 0) -> tuple[list[bool], list[str]]:
+    """Return after which of these values one waits with a limit of 100, and what was critical."""
+    left, critical = iter(values), list[str]()
+    look = threshold(
+        Signal.LATENCY,
+        lambda: {SALES: Sample(next(left), "much")},
+        (100.0, critical_above),
+        critical.append,
+    )
+    return [SALES in look() for _ in values], critical
 
 
-@pytest.mark.parametrize("broker_s", [0.0, None])
-def test_a_clock_that_nobody_agrees_with_holds_until_it_is_back(broker_s: float | None) -> None:
-    """This machine still has the old time, and so has the broker, or it is away."""
-    scene = Scene()
-    scene.broker_s = broker_s
-    scene.clock.ahead_s = 300
-    assert scene.holds()
-    assert scene.holds()
-    scene.clock.ahead_s = 0
-    assert not scene.holds()
+def test_a_value_over_its_limit_counts_until_it_is_a_good_deal_lower() -> None:
+    """Between the two nothing changes, whatever it was."""
+    found, _ = waits_after(100, 101, 99, 81, 80, 81, 100, 100.5)
+    assert found == [False, True, True, True, False, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("database_s", "wall_s", "broker_s", "waits"),
-    [
-        (45.0, 0.0, 0.0, True),
-        (-45.0, 0.0, 0.0, True),
-        (45.0, 0.0, None, True),  # until the broker can be asked
-        (45.0, 0.0, 20.0, True),
-        (45.0, 0.0, 45.0, False),  # this machine is wrong
-        (1.9, 0.0, 0.0, False),
-        (45.0, 45.0, 0.0, False),
-    ],
-)
-def test_the_first_time_needs_a_witness(
-    *, database_s: float, wall_s: float, broker_s: float | None, waits: bool
-) -> None:
-    """A start beside a wrong clock waits as a daemon does whose clock jumped, and so it ends."""
-    scene = Scene()
-    scene.clock = ToldClock()
-    scene.clock.ahead_s, scene.wall_s, scene.broker_s = database_s, wall_s, broker_s
-    check = ClockCheck(scene.clock, scene.ask_broker, scene.wall_clock)
-    check_first_time(scene.clock, scene.ask_broker, scene.wall_clock)
-    found = check()
-    scene.clock.elapsed_s += 6
-    assert bool(found) is bool(check()) is waits
-    if waits:
-        assert AT_START in found[None].observed
-        scene.clock.elapsed_s += 6
-        scene.clock.ahead_s = 0
-        assert not check()
-        assert scene.clock.after(0) == 0
-        scene.clock.ahead_s = 45
-        scene.clock.elapsed_s += 6
-        assert "jumped: it is 45.0 s ahead of where it was" in check()[None].observed
-
-
-def test_this_machine_is_a_witness() -> None:
-    """Its clock went on as it should, and has the new time."""
-    scene = Scene()
-    scene.wall_s, scene.broker_s = 40, None
-    assert not scene.holds()
-    assert not scene.holds()
-    scene.clock.ahead_s = 40.5
-    assert not scene.holds()
-    assert scene.clock.after(0) == 40.5
-
-
-def test_a_machine_that_jumped_as_well_is_none_but_the_broker_is() -> None:
-    """Somebody may have set the clock of the one machine that both run on."""
-    scene = Scene()
-    scene.wall_s = scene.clock.ahead_s = 300
-    assert scene.holds()
-    scene = Scene()
-    scene.wall_s = scene.clock.ahead_s = scene.broker_s = 300
-    assert not scene.holds()
+def test_far_out_of_bounds_it_is_critical() -> None:
+    """Except what cannot be measured for one endpoint: that only makes it wait."""
+    found, critical = waits_after(math.inf, 500, 501, critical_above=500)
+    assert found == [True, True, True]
+    assert critical == ["database_latency: much, above the limit of 500 at which the daemon ends"]
