@@ -22,10 +22,10 @@ from playwright.sync_api import Page
 from migrator.ledger.report import QuarantineCount
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane
+from migrator.status.document import Snapshot
 from migrator.web.control import Pause
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
-from migrator.web.status import Snapshot
 from tests.support.browser import PHONE, new_browser, shown
 from tests.support.moving import BILLING, SALES, MovingPanel
 

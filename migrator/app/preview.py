@@ -10,7 +10,6 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.app.preflight import check_context
-from migrator.app.remaining import kept_text
 from migrator.config import EndpointMode
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
@@ -35,6 +34,7 @@ from migrator.preflight.registry import STORE_CHECKS, run_checks
 from migrator.preview.count import scan
 from migrator.preview.forecast import Burst, dues_per_s, forecast
 from migrator.preview.report import DispatchedCounts, EndpointCounts, Preview
+from migrator.status.remaining import kept_text
 from migrator.stores.endpoints import (
     EndpointPreview,
     Selection,

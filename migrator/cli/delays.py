@@ -107,7 +107,7 @@ def show(
     """
     from migrator.app.delays import open_delays
     from migrator.cli.findings import drawn_findings, exit_code, findings_document
-    from migrator.web.status import levels_document
+    from migrator.status.document import levels_document
 
     session = session_of(context)
     watch_s = duration("--watch-for", watch_for).total_seconds()

@@ -123,7 +123,7 @@ def resolve(
 
 
 def _list_unresolved(session: Session) -> None:
-    from migrator.web.status import progress_document
+    from migrator.status.document import progress_document
 
     with session.opened(with_ledger=True) as app:
         progress = app.queries.progress()

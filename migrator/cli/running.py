@@ -14,7 +14,6 @@ from typing import Final
 
 from migrator.app import App
 from migrator.app.preflight import new_rechecks
-from migrator.app.remaining import kept_text, needs_attention
 from migrator.app.start import StartChecks, check_start
 from migrator.cli.output import AMBER, progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
@@ -23,12 +22,13 @@ from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.context import Level
-from migrator.service.finished import end_document
 from migrator.service.hooks import fire_exit, hooked
 from migrator.service.launch import RunEnd
 from migrator.service.launch import run as launch
+from migrator.status.document import endpoint_documents
+from migrator.status.finished import end_document
+from migrator.status.remaining import kept_text, needs_attention
 from migrator.text import counted, grouped
-from migrator.web.status import endpoint_documents
 
 _log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from migrator.reports import plain
 from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
-    from migrator.web.ledger import LedgerReader
+    from migrator.app.status import StatusReader
 
 verbs = new_group()
 
@@ -110,12 +110,12 @@ def status(
         return
     told: dict[str, Any] | None = None
     with ExitStack() as ends:
-        reader: LedgerReader | None = None
+        reader: StatusReader | None = None
         for _ in _looks(pause_s, is_repeated=watch):
             told = ledger_by_daemon(session)
             if told is None:
                 reader = reader or _open_reader(session, ends)
-                read = {"schema": "migrator/status/1", **reader.document(told_by="ledger")}
+                read = {"schema": "migrator/status/1", **reader.document()}
                 told = json.loads(json.dumps(read, default=plain))
             told = _only(told, endpoint or ())
             if session.wants_json:
@@ -162,10 +162,10 @@ def _of(names: Sequence[str], found: Mapping[str, Any], parts: Sequence[str]) ->
     }
 
 
-def _open_reader(session: Session, ends: ExitStack) -> LedgerReader:
-    from migrator.web.ledger import LedgerReader
+def _open_reader(session: Session, ends: ExitStack) -> StatusReader:
+    from migrator.app.status import StatusReader
 
-    return LedgerReader(ends.enter_context(session.opened(with_ledger=True)))
+    return StatusReader(ends.enter_context(session.opened(with_ledger=True)))
 
 
 def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:

@@ -22,7 +22,8 @@ from migrator.delays.topology import (
     read_level_depths,
 )
 from migrator.errors import NotChecked, TargetError
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.satellites import dispatcher_queue
+from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.rabbitmq.admin import ANSWER_S
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.entities import (
@@ -81,6 +82,21 @@ class BrokerFacts:
             return find_queues(self._settings, names, answer_s=ANSWER_S, may_be_hidden=True)
         except EntityLocked:
             return {name: self._queue(name) for name in names}
+
+    def timeout_manager(
+        self, input_queues: Mapping[str, str], endpoint: EndpointName
+    ) -> tuple[QueueName, bool | None]:
+        """Return the queue by which the timeout manager of *endpoint* sends, and whether it runs.
+
+        None: a right is missing. *input_queues*: of the endpoints in the settings, by name.
+        """
+        # an endpoint that was merely discovered shows its dots as underscores
+        known = input_queues.get(endpoint)
+        inputs = [known] if known else sorted({endpoint, endpoint.replace("_", ".")})
+        names = [dispatcher_queue(QueueName(name)) for name in inputs]
+        found = [queue for queue in self.queues(names).values() if queue is not None]
+        runs = any(queue.consumers for queue in found)
+        return names[-1], None if not runs and any(queue.is_hidden for queue in found) else runs
 
     def _queue(self, name: str) -> QueueFacts | None:
         try:

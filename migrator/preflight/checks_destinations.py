@@ -15,8 +15,7 @@ from migrator.delays.routing import suffix_collisions as colliding
 from migrator.delays.targets import UNFIT_KINDS
 from migrator.errors import NotChecked
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.satellites import dispatcher_queue
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks_delays import NOT_NEEDED
 from migrator.preflight.context import (
     DISPATCH,
@@ -35,7 +34,7 @@ from migrator.stores.endpoints import EndpointPreview
 from migrator.text import counted, grouped, listed
 
 if TYPE_CHECKING:
-    from migrator.delays.broker import BrokerFacts
+    pass
 
 _NAMED: Final = 5
 _PARKED_NAMED: Final = 20
@@ -314,7 +313,7 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
 
 
 def _left(context: Context, preview: EndpointPreview) -> Finding:
-    queue, runs = timeout_manager(context.broker, context.queues, preview.endpoint)
+    queue, runs = context.broker.timeout_manager(context.queues, preview.endpoint)
     if runs is None:
         return hidden(queue, "whether the timeout manager runs is unknown")
     if runs:
@@ -335,19 +334,3 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
         f"{nobody}: rows that pass the cutoff while migrator is down would stay",
         "use --cutoff 0s or --near-due dispatch once no timeout manager runs any more",
     )
-
-
-def timeout_manager(
-    broker: BrokerFacts, input_queues: Mapping[str, str], endpoint: EndpointName
-) -> tuple[QueueName, bool | None]:
-    """Return the queue by which the timeout manager of *endpoint* sends, and whether it runs.
-
-    None: a right is missing. *input_queues* are those of the endpoints in the settings, by name.
-    """
-    # an endpoint that was merely discovered shows its dots as underscores
-    known = input_queues.get(endpoint)
-    inputs = [known] if known else sorted({endpoint, endpoint.replace("_", ".")})
-    names = [dispatcher_queue(QueueName(name)) for name in inputs]
-    found = [queue for queue in broker.queues(names).values() if queue is not None]
-    runs = any(queue.consumers for queue in found)
-    return names[-1], None if not runs and any(queue.is_hidden for queue in found) else runs

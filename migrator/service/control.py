@@ -33,7 +33,7 @@ from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.worker import Stop, WorkerPool
 from migrator.text import counted
 from migrator.throttle.clock import believe_as_told
-from migrator.throttle.reasons import LASTING, PauseReason, Signal, Throttle
+from migrator.throttle.reasons import LASTING, PAUSE, PauseReason, Signal, Throttle
 from migrator.web.control import (
     Adjust,
     Answer,
@@ -54,7 +54,6 @@ _LEDGER_PATIENCE_S: Final = 2.0
 _RETRY_PATIENCE_S: Final = 3.0
 """So long the caller is kept waiting for the number of rows."""
 COMMAND: Final = "command"
-PAUSE: Final = "pause"
 RETRIED: Final = "quarantine_retried"
 DISCARDED: Final = "quarantine_discarded"
 _MIGRATE: Final = "migrate"

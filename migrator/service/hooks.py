@@ -41,8 +41,8 @@ from migrator.errors import ConfigError, ExitCode, MigratorError
 from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.finished import EndpointEnd, end_document
 from migrator.service.logs import masked
+from migrator.status.finished import EndpointEnd, end_document
 from migrator.text import counted, visible
 from migrator.throttle.reasons import PauseReason
 

@@ -20,7 +20,7 @@ from typing import Final
 import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
-from migrator.app.remaining import RemainingReader, kept_text
+from migrator.app.status import new_ledger_reader, new_remaining_reader
 from migrator.app.throttle import build_polls
 from migrator.config import Settings
 from migrator.config.sources import AUTO
@@ -41,7 +41,6 @@ from migrator.rabbitmq.server import is_our_clock
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import due_time_reader, new_dispatchers
-from migrator.service.finished import EndpointEnd, FinishWatch
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.parked_log import PoisonTask
@@ -54,7 +53,7 @@ from migrator.service.sources import (
     RefusedEndpoints,
     log_left,
 )
-from migrator.service.status import DaemonStatus, StatusPoller
+from migrator.service.status import DaemonStatus
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import (
     CapacityTask,
@@ -67,11 +66,13 @@ from migrator.service.tasks import (
     ShareTask,
 )
 from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
+from migrator.status.finished import CHECK_EVERY, EndpointEnd, FinishWatch
+from migrator.status.poller import POLL_DETAILS_EVERY, POLL_EVERY, StatusPoller
+from migrator.status.remaining import kept_text
 from migrator.throttle.clock import check_first_time
 from migrator.throttle.guard import ClaimGuard, QuarantineLimit
 from migrator.throttle.polling import TICK, SignalPolls
 from migrator.throttle.reasons import LASTING, LEAVING, PauseReason, Signal, Throttle
-from migrator.web.ledger import LedgerReader
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
@@ -287,21 +288,25 @@ class _Daemon:
 
         # what looks at all of it, and what happens at intervals
         self._supervision = Supervision(ServiceManager(), self._workers, self._stop)
-        reader = RemainingReader(app)
+        reader = new_remaining_reader(app)
         self._finish = FinishWatch(
-            reader,
-            self._moved,
-            selection=self._runtime.selection,
-            progress=app.queries.progress,
-            finished=self._all_finished,
+            reader, self._moved, selection=self._runtime.selection, queries=app.queries
         )
         self._poller = StatusPoller(
-            app,
-            self._endpoints,
+            app.queries,
+            app.broker_facts,
+            given.broker.delays,
             reader,
+            self._finish,
+            self._endpoints,
             selection=self._runtime.selection,
-            polled=(self._hook_events.polled, self._finish.polled),
         )
+        # a slow answer is no miss: the status tells how old it is
+        self._polling = [
+            Job("look", POLL_EVERY, self._poll_ledger, may_lag=True),
+            Job("scan", POLL_DETAILS_EVERY, self._poller.poll_details, may_lag=True),
+        ]
+        self._finished_job = Job("finished", CHECK_EVERY, self._check_finished, may_lag=True)
         measures = given.probe.capacity and not once
         self._delays = delays = DelaysHere(
             connection=app.connection,
@@ -344,7 +349,7 @@ class _Daemon:
         ends = self._ends
         self._audit_log.start()
         ends.callback(self._audit_log.end)
-        self._poller.poll()
+        self._poll_ledger()
         status = self._status_service()
         # who runs it once has seen why, and there may be no daemon that could be told to resume
         self._control.restore_pauses(*([Signal.PAUSED] if self._once else LASTING))
@@ -416,6 +421,14 @@ class _Daemon:
                     self._all_finished(ends)
         left_out = [each for each in self._throttle.reasons() if each.signal in LEAVING]
         return RunEnd(code=code, held=held or (), left_out=left_out, endpoints=ends)
+
+    def _poll_ledger(self) -> None:
+        if (progress := self._poller.poll_if_due()) is not None:
+            self._hook_events.polled(progress)
+
+    def _check_finished(self) -> None:
+        if ends := self._finish.check():
+            self._all_finished(ends)
 
     def _all_finished(self, ends: Sequence[EndpointEnd]) -> None:
         kept = kept_text(self._app.settings.ledger.purge_after)
@@ -578,8 +591,8 @@ class _Daemon:
             ParkedTask(self._holding, self._workers).job,
             PoisonTask(app.broker_facts, poison_queue(app.ledger_id)).job,
             ShareTask(app.leases, self._pacer, self._workers, self._owner).job,
-            *self._poller.jobs,
-            *([self._finish.job] if self._moved and not self._once else []),
+            *self._polling,
+            *([self._finished_job] if self._moved and not self._once else []),
             Job("throttle", TICK, self._signals.tick),
             self._refused.job,
             *([self._failing.job, self._capacity.job] if self._moved else []),
@@ -666,10 +679,12 @@ class _Daemon:
         return DaemonStatus(
             owner=self._owner,
             ledger_place=self._app.ledger_place,
-            reader=LedgerReader(self._app),
+            queries=self._app.queries,
+            reader=new_ledger_reader(self._app),
             control=self._control,
             supervision=self._supervision,
             poller=self._poller,
+            polling=self._polling,
             finish=self._finish,
             jobs=self._jobs,
             title=self._app.settings.web.title,

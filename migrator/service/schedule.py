@@ -25,8 +25,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from migrator.background import BackgroundTask
+from migrator.status.document import JobReport, JobView
 from migrator.text import build_duration
-from migrator.web.status import JobReport, JobView
 
 _log = logging.getLogger(__name__)
 

@@ -48,6 +48,8 @@ class Signal(StrEnum):
     TABLE = "table_failing", "The table fails or is locked"
 
 
+PAUSE: Final = "pause"
+"""Kind of the event by which the ledger keeps what only an operator resumes."""
 LEAVING: Final = (Signal.REFUSED, Signal.TABLE)
 """For these a run to the end leaves the endpoint; what they say is true of its next run as well."""
 LASTING: Final = (Signal.PAUSED, Signal.QUARANTINE)

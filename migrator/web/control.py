@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
+from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.reports import Document, fields_of
 
 if TYPE_CHECKING:  # it needs the ledger's libraries, and who only gives a command waits for them
-    from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
+    from migrator.status.document import Snapshot
 
 
 class RuntimeSetting(StrEnum):
@@ -118,6 +118,35 @@ class Answer:
     """False: it was refused and nothing changed; *text* says why."""
     text: str
     """What is true now, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePage:
+    """Some of the rows in quarantine, without their content."""
+
+    rows: Sequence[QuarantinedRow] = ()
+    """By their ``key``, ascending."""
+    has_more: bool = False
+    trouble: str = ""
+    """Why they could not be read; empty: they could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """Whether the loops go on; no store and no broker is asked."""
+
+    silent_s: Mapping[str, float]
+    """Worker → seconds since its loop last went on."""
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether the daemon does what it is there for."""
+
+    is_ready: bool
+    reasons: Sequence[str]
+    """Why not; empty when it is ready. A throttle is no reason: it shows in the status."""
 
 
 class StatusService(Protocol):
@@ -262,8 +291,6 @@ class CommandQueue:
         self, which: QuarantineFilter, *, after: int, limit: int
     ) -> QuarantinePage:
         """Return a page of rows in quarantine; no command waits for it."""
-        from migrator.web.status import QuarantinePage
-
         try:
             return await self._looks.call(
                 lambda: self._status.quarantine(which, after=after, limit=limit)

@@ -25,13 +25,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from migrator.app.remaining import Phase, SentBy
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import Progress
+from migrator.status.document import EndpointView, Snapshot
+from migrator.status.remaining import Phase, SentBy
 from migrator.text import parse_duration
 from migrator.throttle.reasons import PauseReason, Signal
-from migrator.web.control import StatusService
-from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
+from migrator.web.control import Liveness, Readiness, StatusService
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,13 @@ from uvicorn import Config, Server
 from migrator.config.settings import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.reports import fields_of
+from migrator.status.document import snapshot_document
 from migrator.web.auth import Listener, WrongTokens, peer_of
 from migrator.web.connections import IDLE_S, Connection, Crowd
 from migrator.web.control import Command, CommandQueue, StatusService, UnansweredError, parse_order
 from migrator.web.http import JSON, Guard, json_response, kind_of, on_bug, on_http_error, read_body
 from migrator.web.listener import tcp_socket, unix_socket
 from migrator.web.metrics import CONTENT_TYPE, Instruments, scrape
-from migrator.web.status import snapshot_document
 from migrator.web.status_page import StatusPage
 
 _log = logging.getLogger(__name__)

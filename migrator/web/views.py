@@ -9,22 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from migrator.app.remaining import (
-    Phase,
-    finished_text,
-    left_text,
-    needs_attention,
-    percentage,
-)
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import EndpointProgress, HeldDestination, QuarantineCount
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
+from migrator.status.document import EndpointView, Snapshot
+from migrator.status.remaining import Phase, finished_text, left_text, needs_attention, percentage
 from migrator.text import about, counted, grouped, listed, span_words
 from migrator.throttle.reasons import LASTING, PauseReason, Signal
-from migrator.web.status import EndpointView, Liveness, Readiness, Snapshot
+from migrator.web.control import Liveness, Readiness
 
 MODES: Final[Mapping[str, str]] = {
     "migrate": "moved into the broker's delays",

@@ -18,11 +18,11 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.reports.preview import preview_page
 from migrator.reports.verify import verify_page
+from migrator.status.document import Snapshot
 from migrator.text import grouped
 from migrator.web.control import Pause, Resume
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
-from migrator.web.status import Snapshot
 from migrator.web.views import matrix
 from tests.support.browser import PHONE, Shown, new_browser, shown
 from tests.support.moving import BILLING, SALES, MovingPanel

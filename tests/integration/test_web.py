@@ -24,10 +24,9 @@ from hypothesis import strategies as st
 from migrator.errors import MigratorError
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import auth, connections, http
-from migrator.web.control import Pause
+from migrator.web.control import Liveness, Pause, Readiness
 from migrator.web.metrics import Instruments
 from migrator.web.server import Served, WebPlan, serve
-from migrator.web.status import Liveness, Readiness
 from tests.support.documents import HOOKS
 from tests.support.fuzzing import EXAMPLES, damaged, fuzz
 from tests.support.panel import MemoryPanel

@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
-from migrator.app.remaining import Phase
 from migrator.config import HandOver
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
@@ -16,6 +15,8 @@ from migrator.ledger.report import EndpointProgress, QuarantineCount, Quarantine
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service.runtime_settings import RuntimeSettings
+from migrator.status.document import EndpointView, Snapshot
+from migrator.status.remaining import Phase
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import (
     Adjust,
@@ -28,7 +29,6 @@ from migrator.web.control import (
     Retry,
     StopNow,
 )
-from migrator.web.status import EndpointView, Snapshot
 from tests.support.panel import NOW, MemoryPanel, some_remaining, some_snapshot
 
 SALES = EndpointName("Sales.Orders")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.app.remaining import Phase, Remaining, SentBy
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import (
@@ -24,17 +23,20 @@ from migrator.ledger.report import (
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
 from migrator.reports import Document
+from migrator.status.document import EndpointView, JobReport, JobView, Snapshot, status_document
+from migrator.status.remaining import Phase, Remaining, SentBy
 from migrator.throttle.reasons import PauseReason, Signal
-from migrator.web.control import Adjust, Answer, Command, Pause, Resume, Retry, StatusService
-from migrator.web.status import (
-    EndpointView,
-    JobReport,
-    JobView,
+from migrator.web.control import (
+    Adjust,
+    Answer,
+    Command,
     Liveness,
+    Pause,
     QuarantinePage,
     Readiness,
-    Snapshot,
-    status_document,
+    Resume,
+    Retry,
+    StatusService,
 )
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)

@@ -16,9 +16,9 @@ from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.finished import EndpointEnd
 from migrator.service.hooks import HookEvent
 from migrator.service.launch import RunEnd
+from migrator.status.finished import EndpointEnd
 from tests.support.panel import SALES, some_remaining
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue

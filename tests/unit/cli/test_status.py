@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from migrator.app.remaining import Phase, Remaining, SentBy, finished_text
 from migrator.cli import status
 from migrator.cli.session import Session
 from migrator.ledger.report import EndpointProgress, Progress
@@ -21,9 +20,10 @@ from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.recall import queries
 from migrator.recall.rules import RecallForecast, RecallScope
 from migrator.reports import plain
+from migrator.status import reader
+from migrator.status.document import status_document
+from migrator.status.remaining import Phase, Remaining, SentBy, finished_text
 from migrator.throttle.reasons import Signal
-from migrator.web import ledger
-from migrator.web.status import status_document
 from tests.support.panel import NOW, SALES, hold, some_progress, some_remaining, some_snapshot
 from tests.unit.cli.conftest import Program
 
@@ -292,7 +292,7 @@ def test_watching_looks_again_until_interrupted(
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger, "forecast", counted)
+    monkeypatch.setattr(reader, "forecast", counted)
     monkeypatch.setattr(status, "pause", pause)
     ended = program("status", "--watch", "--interval", "5s", "--json", codes=[130])
     lines = [json.loads(line) for line in ended.out.splitlines()]

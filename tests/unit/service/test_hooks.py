@@ -16,14 +16,14 @@ from typing import Any
 import psutil
 import pytest
 
-from migrator.app.remaining import finished_text
 from migrator.config import Hooks as Given
 from migrator.errors import ConfigError, ExitCode, StoreUnavailable
 from migrator.ledger.report import EndpointProgress, Progress, QuarantineCount
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import hooks as module
-from migrator.service.finished import EndpointEnd
 from migrator.service.hooks import HookEvent, HookEvents, Hooks, fire_exit, hooked
+from migrator.status.finished import EndpointEnd
+from migrator.status.remaining import finished_text
 from migrator.throttle.reasons import PauseReason, Signal
 from tests.support.panel import some_remaining
 from tests.unit.service.conftest import Lines, WaitFor

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from migrator.ledger.report import Progress
 from migrator.throttle.reasons import Signal
+from migrator.web.control import Liveness, Readiness
 from migrator.web.metrics import Instruments, scrape
-from migrator.web.status import Liveness, Readiness
 from tests.support.panel import NASTY, NOW, SALES, MemoryPanel, hold, some_remaining, some_snapshot
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from migrator.app.remaining import Phase, Remaining, finished_text
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import EndpointProgress, QuarantineCount, QuarantineFilter
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.pages import Tone
+from migrator.status.document import EndpointView, Snapshot
+from migrator.status.remaining import Phase, Remaining, finished_text
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.auth import Session
-from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
+from migrator.web.control import Liveness, QuarantinePage, Readiness
 from migrator.web.status_page import asset, build, render
 from migrator.web.views import MODES, EndpointCard, State, look, matrix, state_of
 from tests.support.panel import NASTY, NOW, SALES, hold, some_remaining, some_snapshot

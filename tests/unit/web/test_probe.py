@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from migrator.web import probe
+from migrator.web.control import Liveness
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
-from migrator.web.status import Liveness
 from tests.support.panel import MemoryPanel
 
 

@@ -1,14 +1,14 @@
-"""What is left of each endpoint in its store, who sends what is not moved, and when it is finished.
+"""What remains of each endpoint in its store, who sends what is not moved, and how far it is.
 
-A daemon and ``migrator status`` read it by the same reader and judge it by the same rule,
-``is_finished``.
+A daemon and ``migrator status`` read it by the same reader and judge it by the same rules,
+``phase_of`` and ``is_finished``.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.errors import MigratorError
 from migrator.ledger.report import EndpointProgress
-from migrator.ledger.work import StoreEndpoint
+from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
-from migrator.stores.ports import TableCount
+from migrator.stores.ports import Claims, Store, TableCount
 from migrator.stores.requests import trial_request
 from migrator.text import build_duration, grouped
+from migrator.throttle.reasons import PauseReason, Signal
 
-if TYPE_CHECKING:
-    from migrator.app.app import App
+if TYPE_CHECKING:  # most of what only reads the ledger asks no broker
+    from migrator.delays.broker import BrokerFacts
 
+MIGRATE: Final = "migrate"
+DISPATCH: Final = "dispatch"
+"""Modes of an endpoint, as settings and documents have them."""
 _SENDER_FOR_S: Final = 30.0
 """Who consumes a queue of the timeout manager is asked no oftener."""
 
@@ -136,6 +140,31 @@ def is_finished(progress: EndpointProgress | None, remaining: Remaining | None) 
     return progress is None or not (progress.in_flight or progress.doubtful or progress.parked)
 
 
+def phase_of(
+    progress: EndpointProgress | None,
+    *,
+    is_finished: bool,
+    holds: Sequence[PauseReason] = (),
+    has_parked: bool,
+    is_worked_on: bool = True,
+) -> Phase:
+    """Return how far an endpoint is whose rows are moved.
+
+    Args:
+        progress: None: the ledger has no row of it.
+        is_finished: By the rule above.
+        holds: Why nothing of it is claimed, as far as that is known.
+        has_parked: Whether a destination of its rows takes no messages.
+        is_worked_on: Whether any process has a lane.
+    """
+    if is_finished:
+        return Phase.FINISHED
+    if any(each.signal is Signal.REFUSED for each in holds):
+        return Phase.REFUSED
+    has_only_parked = has_parked and not (progress and progress.in_flight)
+    return Phase.WAITING if holds or has_only_parked or not is_worked_on else Phase.MOVING
+
+
 def needs_attention(progress: EndpointProgress | None, remaining: Remaining | None) -> bool:
     """Return whether rows stay, once it is finished, that nobody sends."""
     aside = progress.quarantined if progress else 0
@@ -209,11 +238,23 @@ def kept_text(purge_after: timedelta | None, what: str = "what was moved") -> st
 # ── reading it ──────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(kw_only=True, eq=False)
 class RemainingReader:
-    """Counts what is in the stores, and asks who sends what is left there."""
+    """Counts what is in the stores, and asks who sends what is left there; any thread may ask."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    store: Store
+    claims: Claims
+    clock: Clock
+    broker: BrokerFacts | None
+    """None: the settings name none."""
+    modes: Mapping[str, str]
+    """The mode of endpoints by name; all others are migrated."""
+    input_queues: Mapping[str, str]
+    """Those of the endpoints in the settings, by name."""
+    sends_near_due: bool
+    """Whether migrator sends what is left of endpoints that are migrated."""
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._senders: dict[EndpointName, tuple[float, SentBy, str]] = {}
 
@@ -223,8 +264,8 @@ class RemainingReader:
         Raises:
             StoreError, StoreUnavailable, LedgerError: It cannot be counted.
         """
-        now = self._app.clock.now()
-        counted = self._app.store.count(endpoint.source, now, limits=limits(selection, now))
+        now = self.clock.now()
+        counted = self.store.count(endpoint.source, now, limits=limits(selection, now))
         has_any = None if counted.is_all else self._has_any(endpoint, selection, now)
         found = build_remaining(counted, selection, now, has_any_to_move=has_any)
         if not found.left:
@@ -240,24 +281,23 @@ class RemainingReader:
             due_after=None if selection.takes_overdue else after,
             due_until=until,
         )
-        return bool(self._app.claims.promising([asked]))
+        return bool(self.claims.promising([asked]))
 
     def _sender(self, endpoint: EndpointName) -> tuple[SentBy, str]:
         with self._lock:
             asked_s, sent_by, queue = self._senders.get(endpoint, (0.0, SentBy.NOT_KNOWN, ""))
             if endpoint not in self._senders or time.monotonic() - asked_s > _SENDER_FOR_S:
-                sent_by, queue = self._asked(endpoint)
+                sent_by, queue = self._ask_for_sender(endpoint)
                 self._senders[endpoint] = time.monotonic(), sent_by, queue
         return sent_by, queue
 
-    def _asked(self, endpoint: EndpointName) -> tuple[SentBy, str]:
-        from migrator.preflight.checks_destinations import timeout_manager
-
-        if self._app.settings.sends_near_due(endpoint):
+    def _ask_for_sender(self, endpoint: EndpointName) -> tuple[SentBy, str]:
+        if self.sends_near_due or self.modes.get(endpoint, MIGRATE) != MIGRATE:
             return SentBy.MIGRATOR, ""
-        queues = {each.name: each.input_queue for each in self._app.settings.endpoints}
+        if self.broker is None:
+            return SentBy.NOT_KNOWN, ""
         try:
-            queue, runs = timeout_manager(self._app.broker_facts, queues, endpoint)
+            queue, runs = self.broker.timeout_manager(self.input_queues, endpoint)
         except MigratorError:
             return SentBy.NOT_KNOWN, ""
         if runs is None:

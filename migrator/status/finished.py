@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.app.remaining import (
+from migrator.errors import MigratorError, StoreError
+from migrator.ledger.queries import LedgerQueries
+from migrator.ledger.report import EndpointProgress, Progress
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.status.remaining import (
     Remaining,
     RemainingReader,
     finished_text,
@@ -23,17 +28,12 @@ from migrator.app.remaining import (
     left_text,
     needs_attention,
 )
-from migrator.errors import MigratorError, StoreError
-from migrator.ledger.report import EndpointProgress, Progress
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.schedule import Job
 from migrator.stores.endpoints import Selection
 from migrator.text import counted, grouped
 
 _log = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = timedelta(seconds=3)
+CHECK_EVERY: Final = timedelta(seconds=3)
 QUIET_S: Final = 10.0
 """Nothing was claimed or settled for so long: then rows do not just come one by one."""
 _COUNT_EVERY_S: Final = 30.0
@@ -102,10 +102,6 @@ class EndpointEnd:
         return f"{done}; {rest}.{left}" if rest else f"{done}.{left}"
 
 
-Finished = Callable[[Sequence[EndpointEnd]], None]
-"""Called when all endpoints are finished that were not before."""
-
-
 class FinishWatch:
     """Knows of each endpoint whose rows are moved whether anything is left to move."""
 
@@ -115,21 +111,18 @@ class FinishWatch:
         endpoints: Sequence[StoreEndpoint],
         *,
         selection: Callable[[], Selection],
-        progress: Callable[[], Progress],
-        finished: Finished,
+        queries: LedgerQueries,
     ) -> None:
         self._reader = reader
         self._endpoints = endpoints
         self._selection = selection
-        self._progress = progress
-        self._finished = finished
+        self._queries = queries
         self._lock = threading.Lock()
         self._seen = {endpoint.name: _Seen() for endpoint in endpoints}
         self._was_polled = False
         """The first time, what was moved before the start is seen."""
         self._has_moved = False
         """Since all were finished the last time, or since the start."""
-        self.job = Job("finished", LOOK_EVERY, self.look, may_lag=True)
 
     def is_finished(self, endpoint: EndpointName, *, as_of: datetime) -> bool:
         """Return whether nothing is left to move of *endpoint*; False: it is not known, too.
@@ -146,8 +139,8 @@ class FinishWatch:
         """Return what was counted last; None: nothing yet, or rows of it are not moved here."""
         return self._seen[endpoint].remaining if endpoint in self._seen else None
 
-    def polled(self, progress: Progress) -> None:
-        """The ledger was read: where rows go on, an endpoint is not finished any more."""
+    def note(self, progress: Progress) -> None:
+        """Note what the ledger has now: where rows go on, an endpoint is not finished any more."""
         now_s = time.monotonic()
         with self._lock:
             for name, found in _by_name(progress).items():
@@ -170,31 +163,32 @@ class FinishWatch:
         self._has_moved = self._has_moved or (moved > 0 and self._was_polled)
         return moved
 
-    def look(self) -> None:
-        """Count the tables of endpoints that are quiet, and note which are finished."""
+    def check(self) -> Sequence[EndpointEnd]:
+        """Count the tables of endpoints that are quiet, and note which are finished.
+
+        Return all of them once all are finished, and rows were moved since they were so before.
+        """
         now_s = time.monotonic()
         with self._lock:
             quiet = [e for e in self._endpoints if self._seen[e.name].is_to_be_counted(now_s)]
         if not quiet:
-            return
+            return ()
         try:
             counted = self._counted(quiet)
-            read = self._progress()
+            read = self._queries.progress()
         except MigratorError as exc:
             _log.info(
                 "whether endpoints are finished could not be read now",
                 extra={"action": "finished_not_known", "error": str(exc)},
             )
-            return
+            return ()
         with self._lock:
             was_all, progress = self._are_all_finished, _by_name(read)
             for name, remaining in counted.items():
                 self._judge(name, progress.get(name), remaining, read.taken_at)
             is_new = self._are_all_finished and not was_all and self._has_moved
             self._has_moved = self._has_moved and not is_new
-            ends = self._ends()
-        if is_new:
-            self._finished(ends)
+            return self._ends() if is_new else ()
 
     def _counted(self, endpoints: Sequence[StoreEndpoint]) -> Mapping[EndpointName, Remaining]:
         """Count those that can be; a table that fails keeps no other from being counted."""
@@ -222,7 +216,7 @@ class FinishWatch:
             if endpoint in self._endpoints:
                 with suppress(MigratorError):  # it has ended, whether or not it can be counted
                     remaining[endpoint.name] = self._reader.read(endpoint, self._selection())
-        progress = self._progress()
+        progress = self._queries.progress()
         by_name = _by_name(progress)
         return progress, [
             EndpointEnd(

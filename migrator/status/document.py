@@ -7,17 +7,19 @@ the fields are public.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import Any
 
-from migrator.app.remaining import Phase, Remaining, finished_text, percentage
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
-from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantinedRow
+from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports import Document, fields_of
+from migrator.status.remaining import Phase, Remaining, finished_text, percentage
 from migrator.throttle.reasons import PauseReason
+
+Document = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,35 +117,6 @@ class Snapshot:
     """Rows per second of each of the last minutes, oldest first; None: not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantinePage:
-    """Some of the rows in quarantine, without their content."""
-
-    rows: Sequence[QuarantinedRow] = ()
-    """By their ``key``, ascending."""
-    has_more: bool = False
-    trouble: str = ""
-    """Why they could not be read; empty: they could."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Liveness:
-    """Whether the loops go on; no store and no broker is asked."""
-
-    silent_s: Mapping[str, float]
-    """Worker → seconds since its loop last went on."""
-    is_alive: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """Whether the daemon does what it is there for."""
-
-    is_ready: bool
-    reasons: Sequence[str]
-    """Why not; empty when it is ready. A throttle is no reason: it shows in the status."""
-
-
 def snapshot_document(snapshot: Snapshot) -> Document:
     """Return one look at the daemon."""
     progress = {each.endpoint: each for each in snapshot.progress.endpoints}
@@ -188,6 +161,10 @@ def view_document(view: EndpointView, progress: EndpointProgress | None) -> Docu
         "text": finished_text(progress, found) if is_finished and found else None,
         "holds": _holds(view.holds),
     }
+
+
+def fields_of(value: Any) -> Document:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def _holds(holds: Sequence[PauseReason]) -> list[Document]:

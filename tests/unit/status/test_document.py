@@ -1,4 +1,4 @@
-"""Tests of ``migrator.web.status``: the names in the documents are public."""
+"""Tests of ``migrator.status.document``: the names in the documents are public."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from migrator.reports import json_bytes
+from migrator.status.document import snapshot_document
 from migrator.throttle.reasons import Signal
-from migrator.web.status import snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 
 FOUND: Mapping[str, Any] = json.loads(

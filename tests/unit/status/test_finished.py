@@ -1,4 +1,4 @@
-"""Tests of ``migrator.app.remaining`` and ``migrator.service.finished``: when nothing is left."""
+"""Tests of ``migrator.status.remaining`` and ``migrator.status.finished``: when nothing is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from migrator.app.remaining import (
+from migrator.errors import StoreUnavailable
+from migrator.ledger.report import EndpointProgress, Progress
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.status import finished as module
+from migrator.status.finished import EndpointEnd, FinishWatch, end_document
+from migrator.status.remaining import (
     Remaining,
     RemainingReader,
     SentBy,
@@ -20,12 +26,6 @@ from migrator.app.remaining import (
     needs_attention,
     percentage,
 )
-from migrator.errors import StoreUnavailable
-from migrator.ledger.report import EndpointProgress, Progress
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName
-from migrator.service import finished as module
-from migrator.service.finished import EndpointEnd, FinishWatch, end_document
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import TableCount
 from tests.support.panel import NOW, SALES, some_remaining
@@ -169,13 +169,12 @@ class World:
         self.counts = 0
         self.error: StoreUnavailable | None = None
         self.told: list[Sequence[EndpointEnd]] = []
-        reader: Any = self
+        world: Any = self
         self.watch = FinishWatch(
-            reader,
+            world,
             [ENDPOINT],
             selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
-            progress=self.progress,
-            finished=self.told.append,
+            queries=world,
         )
 
     def monotonic(self) -> float:
@@ -198,14 +197,18 @@ class World:
             lanes=(),
         )
 
+    def check(self) -> None:
+        if ends := self.watch.check():
+            self.told.append(ends)
+
     def goes_on(self, seconds: float, **rows: int) -> bool:
         """Have the ledger be so for so long; return whether the endpoint is finished."""
         self.rows = rows
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             self.now_s += 1
-            self.watch.polled(self.progress())
-            self.watch.look()
+            self.watch.note(self.progress())
+            self.check()
         return self.watch.is_finished(SALES, as_of=NOW)
 
 
@@ -241,9 +244,9 @@ def test_an_endpoint_is_finished_once_it_is_quiet_and_until_rows_come(
 
 def test_hooks_are_told_of_what_moved_between_two_polls(world: World) -> None:
     """The watch reads the ledger itself, and may see it first."""
-    world.watch.polled(world.progress())
+    world.watch.note(world.progress())
     world.rows = {"handed_over": 30}
-    world.watch.look()
+    world.check()
     assert [end.counts.handed_over for end in world.told[0]] == [30]
 
 
@@ -342,22 +345,26 @@ def test_who_sends_what_is_left_is_asked_now_and_then(monkeypatch: pytest.Monkey
             due = [("overdue", self.left)] if self.left else []
             return TableCount(rows=self.left, is_all=True, due=due, until=(self.left,) * 3)
 
-    class App:
-        """Has nothing else."""
-
-        store = Store()
-        clock = type("Clock", (), {"now": staticmethod(lambda: NOW)})
-
-    app: Any = App()
-    reader = RemainingReader(app)
+    store: Any = Store()
+    clock: Any = type("Clock", (), {"now": staticmethod(lambda: NOW)})
+    unused: Any = None
+    reader = RemainingReader(
+        store=store,
+        claims=unused,
+        clock=clock,
+        broker=None,
+        modes={},
+        input_queues={},
+        sends_near_due=False,
+    )
 
     def ask(name: object) -> tuple[SentBy, str]:
         asked.append(name)
         return SentBy.NOBODY, "q"
 
-    monkeypatch.setattr(reader, "_asked", ask)
+    monkeypatch.setattr(reader, "_ask_for_sender", ask)
     selection = Selection(cutoff=timedelta(minutes=1), horizon=None)
     assert [reader.read(ENDPOINT, selection).unattended for _ in range(3)] == [1, 1, 1]
-    app.store.left = 0
+    store.left = 0
     assert reader.read(ENDPOINT, selection).sent_by is None
     assert len(asked) == 1
