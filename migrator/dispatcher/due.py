@@ -31,13 +31,7 @@ from migrator.dispatcher.outbox import Item, StoredRow
 from migrator.dispatcher.receive import LinkContext, Receiver, next_chunk, not_understood
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
-from migrator.ledger.held_destinations import (
-    FULL_LOOK_EVERY_S,
-    LOAD_EVERY_S,
-    LOOK_EVERY_S,
-    LOOKS,
-    HeldDestinations,
-)
+from migrator.ledger.held_destinations import HeldChecks, HeldDestinations
 from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
@@ -143,7 +137,7 @@ class Poller:
 
     def __post_init__(self) -> None:
         self._due_times_at_s = float("-inf")
-        self._look_at_s = self._load_at_s = float("-inf")
+        self._checks = HeldChecks(self.clock)
         self.pause = self.every
         """Until the next poll."""
         self.sending: dict[BatchId, Sending] = {}
@@ -164,8 +158,7 @@ class Poller:
         but_for: Collection[BatchId] = (),
     ) -> Sequence[Claimed]:
         """Return open batches, except *but_for*, with their rows to send, except *answered*."""
-        self.held.load(self.clock.now())
-        self._load_at_s = self.clock.monotonic_s() + LOAD_EVERY_S
+        self._checks.load([self.held])
         return [
             self._prepared(batch, lease, skip=answered.get(batch.id, ()))
             for batch in self.batches.open_batches(lease)
@@ -195,9 +188,8 @@ class Poller:
 
     def _unparked(self, lease: Lease) -> list[Claimed]:
         """Claim parked rows of reachable destinations; check some destinations at intervals."""
+        self._check_held()
         now = self.clock.now()
-        if self.clock.monotonic_s() >= self._look_at_s:
-            self._try_held(now)
         if not self.held.has_ready:
             return []
         wanted = Wanted(
@@ -311,21 +303,12 @@ class Poller:
             self.batches.quarantine(batch, unfit, lease)
         return self.held.park(batch, lost, lease, now=self.clock.now()) if lost else batch
 
-    def _try_held(self, now: datetime) -> None:
+    def _check_held(self) -> None:
         """Check some parked destinations; those still unreachable wait longer."""
-        now_s = self.clock.monotonic_s()
-        if now_s >= self._load_at_s:
-            self.held.load(now)
-            self._load_at_s = now_s + LOAD_EVERY_S
-        self._look_at_s = now_s + LOOK_EVERY_S
-        due = self.held.to_try(now, at_most=LOOKS)
-        if not due:
-            return
-        routes = self.routes.answers({QueueName(held.destination) for held in due})
-        lost = {name: route for name, route in routes.items() if isinstance(route, Unreachable)}
-        if len(due) == LOOKS and len(lost) == len(routes):
-            self._look_at_s = now_s + FULL_LOOK_EVERY_S
-        self.held.judge(due, lost, now=now)
+        if due := self._checks.take_due([self.held]):
+            routes = self.routes.answers({QueueName(each.held.destination) for each in due})
+            lost = {name: each for name, each in routes.items() if isinstance(each, Unreachable)}
+            self._checks.judge(due, lost)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────
 

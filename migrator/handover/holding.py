@@ -1,9 +1,9 @@
 """Rows whose destination takes no messages are parked, and go on once it does.
 
 Rules of this file: a destination is held before its rows are parked, and held no longer before they
-go on, so a process that ends in between leaves rows that the next one finds; a destination that is
-held is not asked for with each batch, but by ``look``, so many at a time; where only a message can
-tell, one row is sent. The dispatcher does the same. Source: docs/adr/0013-parked-rows.md.
+go on, so a process that ends in between leaves rows that the next one finds; when a destination is
+checked again is ``HeldChecks``' to say, for the dispatcher as well; where only a message can tell,
+one row is sent. Source: docs/adr/0013-parked-rows.md.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 from migrator.delays.routing import Unreachable
 from migrator.errors import MigratorError, TargetError
 from migrator.ledger.held_destinations import (
-    FULL_LOOK_EVERY_S,
-    LOAD_EVERY_S,
-    LOOKS,
+    HeldCheck,
+    HeldChecks,
     HeldDestinations,
     SqlHeldDestinations,
 )
@@ -75,14 +74,14 @@ class Holding:
 
     def __post_init__(self) -> None:
         self._held: dict[str, HeldDestinations] = {}
-        self._load_at_s = self._look_at_s = float("-inf")
+        self._checks = HeldChecks(self.clock)
 
     def begin(
         self,
         endpoints: Collection[StoreEndpoint],
         renamings: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        """Take over what the ledger has of *endpoints*, and look at all of it once.
+        """Take over what the ledger has of *endpoints*, and check all of it once.
 
         What was parked while destinations had other names than now goes where it belongs now.
 
@@ -92,7 +91,7 @@ class Holding:
         """
         for endpoint in endpoints:
             self._of(endpoint)
-        self._load()
+        self._checks.load(self._of_all)
         for source, held in self._held.items():
             of_runs = self.parking.destinations_of_runs(source) if len(held) else ()
             held.free(
@@ -100,7 +99,7 @@ class Holding:
                 for run, name in of_runs
                 if name in self.renamed or (renamings or {}).get(run, self.renamed) != self.renamed
             )
-        self._look(self._to_try(_FOREVER))
+        self._check([HeldCheck(of, held) for of in self._of_all for held in of.to_try(_FOREVER)])
 
     def unreachable(
         self, batch: Batch, names: Collection[QueueName]
@@ -153,27 +152,25 @@ class Holding:
                 held.free([each.queue])
         return bool(heard)
 
-    def look(self) -> bool:
-        """Look at some of what is to be tried again now; return whether parked rows may go on.
+    def check_some(self) -> bool:
+        """Check some of what is to be tried again now; return whether parked rows may go on.
 
-        What keeps it from looking, a clock in doubt or a database that is away, is logged.
+        What keeps it from that, a clock in doubt or a database that is away, is logged.
         """
         try:
-            if self.clock.monotonic_s() >= self._load_at_s:
-                self._load()
-            self._look_at_some()
+            self._check(self._checks.take_due(self._of_all))
         except MigratorError as exc:
-            _not_looked_at(exc)
+            _not_checked(exc)
         return self.has_ready
 
     @property
     def has_ready(self) -> bool:
         """Whether parked rows may go on."""
-        return any(held.has_ready for held in [*self._held.values()])
+        return any(held.has_ready for held in self._of_all)
 
     def parked(self) -> Sequence[HeldDestination]:
         """Return every destination whose rows wait."""
-        return [each for held in [*self._held.values()] for each in held.to_try(_FOREVER)]
+        return [each for held in self._of_all for each in held.to_try(_FOREVER)]
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
@@ -181,45 +178,26 @@ class Holding:
         found = HeldDestinations(self.ledger, self.parking, endpoint, fault=self.fault)
         return self._held.setdefault(endpoint.source, found)
 
-    def _load(self) -> None:
-        now = self.clock.now()
-        for held in [*self._held.values()]:
-            held.load(now)
-        self._load_at_s = self.clock.monotonic_s() + LOAD_EVERY_S
+    @property
+    def _of_all(self) -> Sequence[HeldDestinations]:
+        return [*self._held.values()]
 
-    def _to_try(self, now: datetime) -> Sequence[tuple[HeldDestinations, HeldDestination]]:
-        found = [(of, held) for of in [*self._held.values()] for held in of.to_try(now)]
-        return sorted(found, key=lambda each: each[1].next_try_at)
-
-    def _look_at_some(self) -> None:
-        now_s = self.clock.monotonic_s()
-        if now_s < self._look_at_s:
-            return
-        due = self._to_try(self.clock.now())
-        is_any_cured = self._look(due[:LOOKS])
-        if len(due) > LOOKS and not is_any_cured:
-            self._look_at_s = now_s + FULL_LOOK_EVERY_S
-
-    def _look(self, due: Sequence[tuple[HeldDestinations, HeldDestination]]) -> bool:
-        """Ask for each of *due*; return whether there is a way to any of them."""
+    def _check(self, due: Sequence[HeldCheck]) -> None:
+        """Ask the broker for each of *due*."""
         if not due:
-            return False
-        names = {QueueName(held.destination) for _, held in due}
+            return
+        names = {QueueName(each.held.destination) for each in due}
         try:
             lost = self.look_for(names)
         except TargetError as exc:
-            _not_looked_at(exc)
-            return False
-        cured = names - lost.keys()
-        self.forget(cured)
-        now = self.clock.now()
-        for of in {id(of): of for of, _ in due}.values():
-            of.judge([held for its, held in due if its is of], lost, now=now)
-        return bool(cured)
+            _not_checked(exc)
+            return
+        self.forget(names - lost.keys())  # before their rows go on
+        self._checks.judge(due, lost)
 
 
-def _not_looked_at(exc: MigratorError) -> None:
+def _not_checked(exc: MigratorError) -> None:
     _log.info(
         "held destinations could not be checked now; they are checked again later",
-        extra={"action": "held_not_looked_at", "error": str(exc)},
+        extra={"action": "held_not_checked", "error": str(exc)},
     )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -26,23 +26,23 @@ from migrator.ledger.parking import SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import LedgerPart
-from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, QueueName
 
 _log = logging.getLogger(__name__)
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
-_LONGEST_LOOK_WAIT: Final = timedelta(seconds=15)
+_LONGEST_CHECK_WAIT: Final = timedelta(seconds=15)
 """Checks are cheap, a full queue drains, and operators who create a queue await its timeouts."""
 LONGEST_WAIT: Final = timedelta(minutes=5)
 """Where only a message can show that the destination works again."""
-LOOKS: Final = 10
+CHECKED_AT_ONCE: Final = 10
 """Destinations checked at once; with many, each waits for its turn."""
-LOOK_EVERY_S: Final = 3.0
-FULL_LOOK_EVERY_S: Final = 11.0
+_CHECK_EVERY_S: Final = 2.5
+_FULL_CHECK_EVERY_S: Final = 11.0
 """After a check that had no room for every due destination, and found none reachable."""
-LOAD_EVERY_S: Final = 30.0
+_LOAD_EVERY_S: Final = 30.0
 """Rows that another process parked and no longer checks are taken over after so long."""
 _IDLE: Final = timedelta(minutes=1)
 _TRIES: Final = 50
@@ -121,11 +121,9 @@ class HeldDestinations:
         with self._lock:
             self._probing.add(batch)
 
-    def to_try(self, now: datetime, *, at_most: int | None = None) -> Sequence[HeldDestination]:
-        """Longest due first."""
+    def to_try(self, now: datetime) -> Sequence[HeldDestination]:
         with self._lock:
-            due = [held for held in self._held.values() if not _waits(held, now)]
-        return sorted(due, key=lambda held: held.next_try_at)[:at_most]
+            return [held for held in self._held.values() if not _waits(held, now)]
 
     def park(
         self,
@@ -301,6 +299,58 @@ class HeldDestinations:
         return self._parking.unpark(self.endpoint.source, name, wanted)
 
 
+class HeldCheck(NamedTuple):
+    """One destination to be checked, of one endpoint."""
+
+    of: HeldDestinations
+    held: HeldDestination
+
+
+class HeldChecks:
+    """When held destinations are checked again: one rule for hand-over and dispatchers.
+
+    Those longest due come first, so many at a time; what another process parked, and checks no
+    longer, is taken over now and then.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._load_at_s = self._check_at_s = float("-inf")
+        self._is_full = False
+
+    def load(self, endpoints: Collection[HeldDestinations]) -> None:
+        """Take over what the ledger has of *endpoints*."""
+        now = self._clock.now()
+        for each in endpoints:
+            each.load(now)
+        self._load_at_s = self._clock.monotonic_s() + _LOAD_EVERY_S
+
+    def take_due(self, endpoints: Collection[HeldDestinations]) -> Sequence[HeldCheck]:
+        """Return what is to be checked now, longest due first; empty: nothing, or it is too soon.
+
+        Raises:
+            LedgerError, StoreUnavailable, ClockInDoubt: Nothing can be taken over now.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._load_at_s:
+            self.load(endpoints)
+        if now_s < self._check_at_s:
+            return ()
+        self._check_at_s = now_s + _CHECK_EVERY_S
+        now = self._clock.now()
+        due = [HeldCheck(of, held) for of in endpoints for held in of.to_try(now)]
+        self._is_full = len(due) > CHECKED_AT_ONCE
+        return sorted(due, key=lambda each: each.held.next_try_at)[:CHECKED_AT_ONCE]
+
+    def judge(self, checked: Sequence[HeldCheck], lost: Mapping[QueueName, Unreachable]) -> None:
+        """Hold *lost* of *checked* for longer; there is a way to the others."""
+        now = self._clock.now()
+        for of in {id(each.of): each.of for each in checked}.values():
+            of.judge([each.held for each in checked if each.of is of], lost, now=now)
+        if self._is_full and all(each.held.destination in lost for each in checked):
+            self._check_at_s = self._clock.monotonic_s() + _FULL_CHECK_EVERY_S
+
+
 class SqlHeldDestinations(LedgerPart):
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         table = self._tables.held_destination
@@ -387,7 +437,7 @@ def _waits(held: HeldDestination, now: datetime) -> bool:
 
 
 def _wait_for(reason: str, tries: int) -> timedelta:
-    most = LONGEST_WAIT if reason == Reason.UNROUTABLE else _LONGEST_LOOK_WAIT
+    most = LONGEST_WAIT if reason == Reason.UNROUTABLE else _LONGEST_CHECK_WAIT
     return min(wait_after(tries), most)
 
 

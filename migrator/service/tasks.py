@@ -80,10 +80,10 @@ class ParkedTask:
         self._holding = holding
         self._workers = workers
         self._log = ParkedLog()
-        self.job = Job("held-destinations", _LOOK_AT_HELD_EVERY, self._look, may_lag=True)
+        self.job = Job("held-destinations", _LOOK_AT_HELD_EVERY, self._check, may_lag=True)
 
-    def _look(self) -> None:
-        if self._holding.look():
+    def _check(self) -> None:
+        if self._holding.check_some():
             self._workers.wake()
         if self._log.is_due(now_s := time.monotonic()):
             self._log.report(self._holding.parked(), now_s=now_s)
@@ -246,9 +246,9 @@ class CapacityTask:
         self._measures = measures
         self._told: object = None
         """What the log had last: a cost in seconds, or why it is not known."""
-        self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._look, may_lag=True)
+        self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._check, may_lag=True)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
             found = self._kept.read()
             if found is None and self._measures:

@@ -474,11 +474,11 @@ def test_a_lost_destination_is_looked_at_again_within_seconds() -> None:
     world.run_to_the_end(Mode.STAGED)
     for _ in range(5):
         world.clock.elapsed += 15
-        assert not world.holding.look()
+        assert not world.holding.check_some()
     world.destinations.lost = {}
-    assert not world.holding.look()  # it is not its time
+    assert not world.holding.check_some()  # it is not its time
     world.clock.elapsed += 15
-    assert world.holding.look()
+    assert world.holding.check_some()
     assert not world.ledger.held.now
 
 
@@ -538,7 +538,7 @@ def test_a_destination_that_answers_nothing_gets_one_row_and_no_second_copy() ->
     assert (held.reason, len(link.unanswered), world.counted) == (Reason.NO_ANSWER, 1, 10)
     assert len(world.parked()) == 10
     world.clock.elapsed += 6
-    world.holding.look()
+    world.holding.check_some()
     work(session)
     assert (len(link.unanswered), world.counted) == (1, 10)
     world.broker.silent = frozenset()
@@ -558,7 +558,7 @@ def test_a_row_without_an_answer_is_sent_again_over_the_next_link_alone() -> Non
     link.close()
     world.broker.silent = frozenset()
     world.clock.elapsed += 6
-    world.holding.look()
+    world.holding.check_some()
     session, _ = world.session(parts)
     work(session)
     assert (world.lost(), len(world.doubled()), world.ledger.held.now) == ([], 1, {})
@@ -705,7 +705,7 @@ def test_no_wait_ends_because_the_clock_is_in_doubt(monkeypatch: pytest.MonkeyPa
         raise ClockInDoubt("it jumped", earliest=START)
 
     monkeypatch.setattr(world.clock, "now", in_doubt)
-    assert not world.holding.look()
+    assert not world.holding.check_some()
     while session.turn(may_claim=False):
         pass
     assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}

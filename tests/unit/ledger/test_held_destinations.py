@@ -7,11 +7,20 @@ from datetime import datetime, timedelta
 import pytest
 
 from migrator.delays.routing import Unreachable, refused
-from migrator.ledger.held_destinations import LOOKS, HeldDestinations, wait_after
+from migrator.ledger.held_destinations import HeldChecks, HeldDestinations, wait_after
 from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
-from tests.unit.handover.memory import ENDPOINT, LEASE, RUN, START, MemoryLedger, timeout
+from migrator.nservicebus.timeouts import QueueName
+from tests.unit.handover.memory import (
+    ENDPOINT,
+    LEASE,
+    RUN,
+    START,
+    MemoryClock,
+    MemoryLedger,
+    timeout,
+)
 
 GONE = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
 FULL = refused("Full")
@@ -93,13 +102,27 @@ def test_waits_end_by_what_the_destination_lacks(why: Unreachable, seconds: floa
     assert wait_s(held, "Gone", START) == seconds
 
 
-def test_a_few_are_looked_at_in_one_go_longest_due_first() -> None:
-    """However many there are, so that they cost the same."""
-    held = held_in(MemoryLedger([]))
+def test_a_few_are_checked_in_one_go_longest_due_first() -> None:
+    """However many there are, so that they cost the same; while none is cured, less often."""
+    ledger, clock = MemoryLedger([]), MemoryClock()
+    park(ledger, *(f"Gone{number}" for number in range(30)))
+    held = held_in(ledger)
     for number in range(30):
         held.hold({f"Gone{number}": GONE}, now=START - timedelta(seconds=number))
-    looked = held.to_try(START + timedelta(minutes=1), at_most=LOOKS)
-    assert [each.destination for each in looked] == [f"Gone{n}" for n in range(29, 19, -1)]
+    clock.elapsed = 60
+    checks = HeldChecks(clock)
+    due = checks.take_due([held])
+    assert [each.held.destination for each in due] == [f"Gone{n}" for n in range(29, 19, -1)]
+    assert checks.take_due([held]) == ()
+    checks.judge(due, {QueueName(each.held.destination): GONE for each in due})
+    clock.elapsed += 10
+    assert checks.take_due([held]) == ()
+    clock.elapsed += 1
+    due = checks.take_due([held])
+    checks.judge(due, {})
+    assert len(held) == 20
+    clock.elapsed += 3
+    assert len(checks.take_due([held])) == 10
 
 
 @pytest.mark.parametrize("why", [FULL, UNBOUND])
