@@ -21,7 +21,7 @@ import structlog  # noqa: F401 - a daemon imports nothing after its start
 
 from migrator.app import App
 from migrator.app.status import new_ledger_reader, new_remaining_reader
-from migrator.app.throttle import build_polls
+from migrator.app.throttle import polled_signals
 from migrator.config import Settings
 from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
@@ -37,7 +37,6 @@ from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
 from migrator.rabbitmq.names import poison_queue
-from migrator.rabbitmq.server import is_our_clock
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Served
 from migrator.service.dispatchers import due_time_reader, new_dispatchers
@@ -69,7 +68,7 @@ from migrator.service.worker import Stop, WorkerContext, WorkerPool, one_by_one
 from migrator.status.finished import CHECK_EVERY, EndpointEnd, FinishWatch
 from migrator.status.poller import POLL_DETAILS_EVERY, POLL_EVERY, StatusPoller
 from migrator.status.remaining import kept_text
-from migrator.throttle.clock import check_first_time
+from migrator.throttle.clock import BrokerClock, check_first_time
 from migrator.throttle.guard import ClaimGuard, QuarantineLimit
 from migrator.throttle.polling import TICK, SignalPolls
 from migrator.throttle.reasons import LASTING, LEAVING, PauseReason, Signal, Throttle
@@ -261,7 +260,9 @@ class _Daemon:
         self._throttle = Throttle(
             log_pauses(self._audit_log), self._on_throttle, self._hook_events.throttled
         )
-        self._signals = SignalPolls()
+        self._signals = SignalPolls(
+            self._throttle, partial(end_for_critical_load, self._stop, self._audit_log)
+        )
 
         # the workers
         self._holding = app.handing_over.new_holding(given.handover.destination_map)
@@ -357,7 +358,7 @@ class _Daemon:
         ends.callback(self._signals.end)
         self._refused.begin()
         self._holding.begin(self._moved, self._app.hand_overs.renamings())
-        check_first_time(self._app.clock, partial(is_our_clock, self._app.connection))
+        check_first_time(self._app.clock, BrokerClock(self._app.connection))
         self._use_throttles(self._app.settings)
 
     def work(self, *, watch: Callable[[], None], load: Callable[[], Settings]) -> RunEnd:
@@ -637,16 +638,19 @@ class _Daemon:
     # ── throttle ────────────────────────────────────────────────────────────────────────────
 
     def _use_throttles(self, given: Settings) -> None:
-        throttles = build_polls(
-            given.throttle,
-            self._app,
-            self._moved,
-            self._throttle,
-            heard_alarm=self._workers.blocked_reason,
-            owner=self._owner,
-            critical=partial(end_for_critical_load, self._stop, self._audit_log),
+        self._signals.replace(
+            [
+                *polled_signals(
+                    given.throttle,
+                    self._app,
+                    self._moved,
+                    heard_alarm=self._workers.blocked_reason,
+                    owner=self._owner,
+                )
+            ],
+            every_s=given.throttle.every.total_seconds(),
+            stale_after_s=given.throttle.stale_after.total_seconds(),
         )
-        self._signals.replace([*throttles])
 
     def _on_throttle(self, reason: PauseReason, began: bool) -> None:
         """Have lanes look again, and tell the ledger."""

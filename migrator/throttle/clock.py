@@ -1,4 +1,4 @@
-"""Whether the database's clock can be believed; Signal.CLOCK where it cannot.
+"""Whether the database's clock can be believed: one more signal, and the check of the start.
 
 Source: docs/throttling.md.
 """
@@ -8,98 +8,120 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from migrator.errors import TargetError
 from migrator.ledger.clock import SKEW_TOLERATED, DatabaseClock, Doubt
-from migrator.throttle.signals import Verdict, Whom
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.server import is_our_clock
+from migrator.throttle.reasons import Signal
+from migrator.throttle.signals import Affected, Observation, PolledSignal
 
 _log = logging.getLogger(__name__)
 
-CLOCK_EVERY_S: Final = 2.0
 _SAMPLE_AFTER_S: Final = 3.0
 _AGREES_S: Final = 1.0
 _ASK_BROKER_EVERY_S: Final = 10.0
 AT_START: Final = "this machine's, and the broker's has not confirmed it"
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class BrokerClock:
+    """The broker's time, as a witness."""
+
+    def __init__(self, connection: ConnectionSettings) -> None:
+        self._connection = connection
+
+    def agrees(self, now: Callable[[], datetime]) -> bool | None:
+        """Return whether the broker's time is that of *now*; None: not known.
+
+        Raises:
+            TargetUnavailable, AccessRefused: The broker cannot be asked.
+        """
+        return is_our_clock(self._connection, now)
+
+
 def check_first_time(
-    clock: DatabaseClock,
-    ask_broker: Callable[[Callable[[], datetime]], bool | None],
-    wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    clock: DatabaseClock, broker: BrokerClock, wall_clock: Callable[[], datetime] = _utc_now
 ) -> None:
     """Doubt the database's clock at a start, unless this machine's or the broker's agrees with it.
 
     A process that runs holds its own time against a jump; one that starts has none. Nothing may be
     early, so two clocks against the database's hold as well, and so does one, while the broker
-    cannot be asked. *ask_broker* is called only where this machine's clock disagrees.
+    cannot be asked. The *broker* is asked only where this machine's clock disagrees.
     """
     if abs(clock.now() - wall_clock()) <= SKEW_TOLERATED:
         return
     try:
-        agrees = ask_broker(clock.now)
+        agrees = broker.agrees(clock.now)
     except TargetError:
         agrees = None
     if not agrees:
         clock.doubt_start(wall_clock(), AT_START)
 
 
-@dataclass(eq=False)
-class ClockCheck:
+class ClockSignal(PolledSignal):
     """Whether the database's clock can be believed, and who is asked when it jumped.
 
     A witness is this machine's clock, unless it jumped as well, or else the broker's. Only one
-    that agrees with what the database says now makes us believe it.
+    that agrees with what the database says now makes us believe it. The broker is asked in doubt
+    only.
     """
 
-    clock: DatabaseClock
-    ask_broker: Callable[[Callable[[], datetime]], bool | None]
-    """Called in doubt only; returns whether the broker's time is that of what it is given; None:
-    not known."""
-    wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    signal = Signal.CLOCK
+    every_s = 2.0
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        clock: DatabaseClock,
+        broker: BrokerClock,
+        wall_clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._clock = clock
+        self._broker = broker
+        self._wall_clock = wall_clock
         self._offset_s: float | None = None
         self._wall_jumped_s = float("-inf")
         self._asked_s = float("-inf")
 
-    def __call__(self) -> Mapping[Whom, Verdict]:
-        """Return why the clock is not believed; empty: it is."""
-        self._look_at_wall()
-        self.clock.sample(older_than_s=_SAMPLE_AFTER_S)
-        self._look_at_wall()  # both may have jumped between two looks
-        doubt = self.clock.doubt
+    def poll(self) -> Mapping[Affected, Observation]:
+        self._read_wall_clock()
+        self._clock.sample(older_than_s=_SAMPLE_AFTER_S)
+        self._read_wall_clock()  # both may have jumped between two polls
+        doubt = self._clock.doubt
         if doubt is None:
             return {}
         witness = self._witness(doubt)
-        if witness is not None and _believe(self.clock, doubt, witness=witness):
+        if witness is not None and _believe(self._clock, doubt, witness=witness):
             return {}
         limit = (
             "until it is back, or this machine's or the broker's clock agrees with it; `migrator "
             "resume` trusts it as it is"
         )
-        return {None: Verdict(doubt.text, limit)}
+        return {None: Observation(doubt.text, limit)}
 
-    def _look_at_wall(self) -> None:
-        now_s = self.clock.monotonic_s()
-        offset_s = self.wall_clock().timestamp() - now_s
+    def _read_wall_clock(self) -> None:
+        now_s = self._clock.monotonic_s()
+        offset_s = self._wall_clock().timestamp() - now_s
         if self._offset_s is not None and abs(offset_s - self._offset_s) > _AGREES_S:
             self._wall_jumped_s = now_s
         self._offset_s = offset_s
 
     def _witness(self, doubt: Doubt) -> str | None:
         """Return who says the same as the database; None: nobody does."""
-        reading = doubt.reading(self.clock.monotonic_s())
-        off_s = abs((self.wall_clock() - reading).total_seconds())
+        reading = doubt.reading(self._clock.monotonic_s())
+        off_s = abs((self._wall_clock() - reading).total_seconds())
         if self._wall_jumped_s < doubt.believed_s and off_s <= _AGREES_S:
             return "this machine"
         if time.monotonic() - self._asked_s < _ASK_BROKER_EVERY_S:
             return None
         self._asked_s = time.monotonic()
         try:
-            agrees = self.ask_broker(lambda: doubt.reading(self.clock.monotonic_s()))
+            agrees = self._broker.agrees(lambda: doubt.reading(self._clock.monotonic_s()))
         except TargetError:
             return None
         return "the broker" if agrees else None

@@ -14,7 +14,6 @@ import pika
 import pytest
 
 from dev.servers import wait_until
-from migrator.config import Settings
 from migrator.delays.broker import BrokerFacts
 from migrator.delays.routing import DelaysVersion, delays_prefix
 from migrator.errors import TargetUnavailable
@@ -23,7 +22,7 @@ from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
-from migrator.throttle.signals import measure_destinations, measure_levels
+from migrator.throttle.signals import DestinationDepth, LevelDepth, Limits
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 
@@ -138,11 +137,9 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
 ) -> None:
     """The busiest destination counts; one that has no queue does not."""
     known = [QueueName(name) for name in ("Billing", "Shipping", "Nowhere")]
-    app: Any = SimpleNamespace(
-        broker_facts=BrokerFacts(settings, None),
-        destinations=SimpleNamespace(known=lambda: known),
-        settings=Settings(),
-    )
+    facts, limits = BrokerFacts(settings, None), Limits(0, 0)
+    bound: Any = SimpleNamespace(known=lambda: known)
+    destinations = DestinationDepth(limits, facts, bound)
     with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -151,16 +148,13 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
             for _ in range(count):
                 channel.basic_publish("", queue, b"x")
         wait_until(
-            lambda: (
-                measure_destinations(app.broker_facts, app.destinations)[None].text
-                == "Shipping: 3 messages"
-            ),
+            lambda: destinations.measure()[None].text == "Shipping: 3 messages",
             seconds=30,
             what="the count of the broker",
         )
-    assert measure_levels(app.broker_facts, app.settings.broker.delays)[None].value == 4
+    assert LevelDepth(limits, facts, DelaysVersion.V2).measure()[None].value == 4
     known.clear()
-    assert measure_destinations(app.broker_facts, app.destinations)[None].value == 0
+    assert destinations.measure()[None].value == 0
 
 
 def test_a_clock_that_differs_is_noticed(settings: ConnectionSettings) -> None:

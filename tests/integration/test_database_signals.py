@@ -16,7 +16,7 @@ from migrator.database.replicas import ReplicaLag, standbys_behind
 from migrator.errors import NotChecked, StoreError
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.throttle.signals import measure_latency
+from migrator.throttle.signals import DatabaseLatency, Limits
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
 
 PATIENCE = timedelta(seconds=0.3)
@@ -47,7 +47,7 @@ def test_one_table_that_refuses_us_holds_its_endpoint_alone(site: Site) -> None:
     """The others are measured all the same."""
     there = site.create([])
     gone = StoreEndpoint(name=EndpointName("Gone"), source=site.source_of("Gone_TimeoutData"))
-    found = measure_latency(site.store, [gone, there], LONG)
+    found = DatabaseLatency(Limits(60, 0), site.store, [gone, there]).measure()
     assert found[gone.name].value == math.inf
     assert "is not a timeouts table" in found[gone.name].text
     assert found[there.name].value < LONG.total_seconds()

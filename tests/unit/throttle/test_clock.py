@@ -8,24 +8,24 @@ from datetime import datetime, timedelta
 import pytest
 
 from migrator.errors import TargetUnavailable
-from migrator.throttle.clock import AT_START, ClockCheck, check_first_time
+from migrator.throttle.clock import AT_START, BrokerClock, ClockSignal, check_first_time
 from tests.unit.ledger.told_clock import START, ToldClock
 
 
-class Scene:
+class Scene(BrokerClock):
     """A database, this machine and a broker, each ahead by so many seconds; None: it is away."""
 
     def __init__(self) -> None:
         self.clock = ToldClock()
         self.wall_s = 0.0
         self.broker_s: float | None = 0.0
-        self.check = ClockCheck(self.clock, self.ask_broker, self.wall_clock)
-        assert not self.check()
+        self.signal = ClockSignal(self.clock, self, self.wall_clock)
+        assert not self.signal.poll()
 
     def holds(self) -> bool:
         """Let some seconds pass; return whether hand-over has to wait."""
         self.clock.elapsed_s += 6
-        return bool(self.check())
+        return bool(self.signal.poll())
 
     def _at(self, ahead_s: float) -> datetime:
         return START + timedelta(seconds=self.clock.elapsed_s + ahead_s)
@@ -33,7 +33,7 @@ class Scene:
     def wall_clock(self) -> datetime:
         return self._at(self.wall_s)
 
-    def ask_broker(self, now: Callable[[], datetime]) -> bool | None:
+    def agrees(self, now: Callable[[], datetime]) -> bool | None:
         if self.broker_s is None:
             raise TargetUnavailable("away")
         return abs((now() - self._at(self.broker_s)).total_seconds()) < 1
@@ -70,20 +70,20 @@ def test_the_first_time_needs_a_witness(
     scene = Scene()
     scene.clock = ToldClock()
     scene.clock.ahead_s, scene.wall_s, scene.broker_s = database_s, wall_s, broker_s
-    check = ClockCheck(scene.clock, scene.ask_broker, scene.wall_clock)
-    check_first_time(scene.clock, scene.ask_broker, scene.wall_clock)
-    found = check()
+    signal = ClockSignal(scene.clock, scene, scene.wall_clock)
+    check_first_time(scene.clock, scene, scene.wall_clock)
+    found = signal.poll()
     scene.clock.elapsed_s += 6
-    assert bool(found) is bool(check()) is waits
+    assert bool(found) is bool(signal.poll()) is waits
     if waits:
         assert AT_START in found[None].observed
         scene.clock.elapsed_s += 6
         scene.clock.ahead_s = 0
-        assert not check()
+        assert not signal.poll()
         assert scene.clock.after(0) == 0
         scene.clock.ahead_s = 45
         scene.clock.elapsed_s += 6
-        assert "jumped: it is 45.0 s ahead of where it was" in check()[None].observed
+        assert "jumped: it is 45.0 s ahead of where it was" in signal.poll()[None].observed
 
 
 def test_this_machine_is_a_witness() -> None:
