@@ -22,7 +22,7 @@ from playwright.sync_api import Page
 from migrator.ledger.report import QuarantineCount
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import Lane
-from migrator.status.document import Snapshot
+from migrator.status.snapshot import Snapshot
 from migrator.web.control import Pause
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve

@@ -11,7 +11,7 @@ from importlib import import_module
 from operator import or_
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -20,6 +20,7 @@ import migrator
 from dev.reference.markdown import page, table
 from migrator.config.values import meanings
 from migrator.documents import Document
+from migrator.status.document import DOCUMENTS
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -41,6 +42,10 @@ class _Generator(GenerateJsonSchema):
             found["properties"] = {"schema": name} | found["properties"]
         return _completed(found, schema["cls"])
 
+    def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
+        found = super().typed_dict_schema(schema)
+        return _described(found | {"additionalProperties": False}, schema["cls"])
+
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         return _completed(super().dataclass_schema(schema), schema["cls"])
 
@@ -48,20 +53,29 @@ class _Generator(GenerateJsonSchema):
 def _completed(found: JsonSchemaValue, model: type) -> JsonSchemaValue:
     """Return *found* with the meanings of its fields; each of them is always written."""
     found["required"] = list(found["properties"])
-    for name, text in meanings(model).items():
-        if name in found["properties"]:
-            found["properties"][name]["description"] = re.sub(r"\bNone\b", "null", text)
+    return _described(found, model)
+
+
+def _described(found: JsonSchemaValue, model: type) -> JsonSchemaValue:
+    bases = (each for each in getattr(model, "__orig_bases__", ()) if isinstance(each, type))
+    for each in (*bases, model):  # a TypedDict has none of its bases in its MRO
+        for name, text in meanings(each).items():
+            if name in found["properties"]:
+                found["properties"][name]["description"] = re.sub(r"\bNone\b", "null", text)
     return found
 
 
-def documents() -> Mapping[str, Sequence[type[Document]]]:
+def documents() -> Mapping[str, Sequence[type]]:
     """Return every document by its title, each with its forms."""
     for module in walk_packages(migrator.__path__, "migrator."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    forms = defaultdict(list)
+    forms = defaultdict[str, list[type]](list)
     for model in _below(Document):
         forms[str(model.model_config["title"])].append(model)
+    for read_without_pydantic in DOCUMENTS:
+        (title,) = get_args(get_type_hints(read_without_pydantic)["schema"])
+        forms[title].append(read_without_pydantic)
     return dict(sorted(forms.items()))
 
 
@@ -79,12 +93,13 @@ def schemas() -> Mapping[str, str]:
     }
 
 
-def _schema(title: str, forms: Sequence[type[Document]]) -> Mapping[str, object]:
+def _schema(title: str, forms: Sequence[type]) -> Mapping[str, object]:
     found = TypeAdapter(reduce(or_, forms)).json_schema(
         mode="serialization", schema_generator=_Generator
     )
     written_by = str(forms[-1].__doc__).rstrip(".")
-    return {"$schema": SCHEMA, "title": title, "description": written_by, **found}
+    named = {"$schema": SCHEMA, "title": title, "description": written_by}
+    return named | found | named
 
 
 def listed() -> str:

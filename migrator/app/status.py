@@ -7,7 +7,7 @@ from functools import cached_property
 from migrator.app.app import App
 from migrator.config.work import NearDue
 from migrator.errors import ConfigError
-from migrator.status.document import Document
+from migrator.status.document import StatusDocument
 from migrator.status.reader import LedgerReader, StoreReader
 from migrator.status.remaining import RemainingReader
 
@@ -57,8 +57,8 @@ class StatusReader:
             modes={each.name: str(each.mode) for each in app.settings.endpoints},
         )
 
-    def document(self) -> Document:
-        """Return its fields as of now.
+    def document(self) -> StatusDocument:
+        """Return it as of now.
 
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be read.

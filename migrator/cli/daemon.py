@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.cli.output import say
 from migrator.cli.session import Session
@@ -18,12 +18,15 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.client import DaemonClient
 from migrator.web.listener import chosen, listening, trusted_peers
 
+if TYPE_CHECKING:
+    from migrator.status.document import StatusDocument
+
 _SOCKET: Final = ("web", "socket")
 _PATIENCE_S: Final = 3.0
 """Whoever asks for the status can have it from the ledger by then."""
 
 
-def ledger_by_daemon(session: Session) -> dict[str, Any] | None:
+def ledger_by_daemon(session: Session) -> StatusDocument | None:
     """Return ``migrator/status/1`` as a running daemon tells it; None: none does, of this ledger.
 
     Of the settings only those are read that say which ledger is meant, and where to ask.

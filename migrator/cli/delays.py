@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
@@ -117,7 +117,7 @@ def show(
         if exit_code(findings) is not ExitCode.UNREACHABLE:
             depths = delays.depths()
     if session.wants_json:
-        levels = {} if depths is None else levels_document(depths)
+        levels: Mapping[str, object] = {} if depths is None else levels_document(depths)
         write_json("delays-show", {**levels, **findings_document(findings)})
     else:
         if depths is not None and not depths.is_absent:

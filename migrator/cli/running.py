@@ -167,14 +167,15 @@ def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, sessio
     has_finished = any(each.is_finished and each.counts.handed_over for each in ends)
     kept = kept_text(app.settings.ledger.purge_after) if has_finished else None
     if session.wants_json:
-        told = {e.endpoint: end_document(e) for e in ends}
-        for each, document in zip(found, documents, strict=True):
-            facts = told.get(each.endpoint, {})
-            document.update({key: facts.get(key) for key in _AT_END})
+        told = {str(e.endpoint): end_document(e) for e in ends}
+        shown = [
+            {**each, **{key: told.get(each["endpoint"], {}).get(key) for key in _AT_END}}
+            for each in documents
+        ]
         outcome = {"exit_code": int(end.code), "outcome": end.code.name.lower()}
         rows = [asdict(each) for each in end.held]
         left_out = [each.facts for each in end.left_out]
-        found_all = {"endpoints": documents, "held": rows, "left_out": left_out}
+        found_all = {"endpoints": shown, "held": rows, "left_out": left_out}
         write_json("run", {**outcome, **found_all, "content_kept": kept})
         return
     write_endpoints(documents)

@@ -6,11 +6,10 @@ needs. What is shown is the same document either way, and says who told it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -31,11 +30,21 @@ from migrator.cli.output import (
 from migrator.cli.session import Session, duration, session_of
 from migrator.errors import ConfigError, ExitCode
 from migrator.reports import json_text as compact_json
-from migrator.reports import plain
 from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
     from migrator.app.status import StatusReader
+    from migrator.status.document import (
+        DaemonDocument,
+        EndpointRows,
+        EndpointStatus,
+        EndpointWork,
+        Probe,
+        Rollback,
+        StatusDocument,
+    )
+
+_Part = TypeVar("_Part", bound=Mapping[str, object])
 
 verbs = new_group()
 
@@ -54,8 +63,6 @@ _SENDERS: Final = {
     "timeout_manager": "the timeout manager sends them",
     "nobody": "nobody sends them",
 }
-_LEDGER_PARTS: Final = ("endpoints", "quarantine", "doubtful", "held")
-"""Of what a document has of each endpoint."""
 _OLD_S: Final = 60.0
 """Of an open batch; there may be a reason."""
 
@@ -108,15 +115,14 @@ def status(
                 _clear(is_repeated=watch)
                 _show_daemon(found)
         return
-    told: dict[str, Any] | None = None
+    told: StatusDocument | None = None
     with ExitStack() as ends:
         reader: StatusReader | None = None
         for _ in _looks(pause_s, is_repeated=watch):
             told = ledger_by_daemon(session)
             if told is None:
                 reader = reader or _open_reader(session, ends)
-                read = {"schema": "migrator/status/1", **reader.document()}
-                told = json.loads(json.dumps(read, default=plain))
+                told = reader.document()
             told = _only(told, endpoint or ())
             if session.wants_json:
                 _write_json(told, is_repeated=watch)
@@ -127,39 +133,59 @@ def status(
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _only(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _only(found: StatusDocument, names: Sequence[str]) -> StatusDocument:
     """Return what of the document is about the endpoints *names*, or everybody; none named: all.
 
     Raises:
         ConfigError: Nothing is known of one of them.
     """
     _demand_known(names, found["endpoints"])
-    of_all: dict[str, Any] = {"rollback": None, "oldest_open_age_s": None} if names else {}
-    return found | of_all | _of(names, found, (*_LEDGER_PARTS, "holds", "not_counted"))
+    if not names:
+        return found
+    return {
+        **found,
+        "rollback": None,
+        "oldest_open_age_s": None,
+        "endpoints": _of(names, found["endpoints"]),
+        "quarantine": _of(names, found["quarantine"]),
+        "doubtful": _of(names, found["doubtful"]),
+        "held": _of(names, found["held"]),
+        "holds": _of(names, found["holds"]),
+        "not_counted": _of(names, found.get("not_counted", [])),
+    }
 
 
-def _only_working_on(found: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _only_working_on(found: DaemonDocument, names: Sequence[str]) -> DaemonDocument:
     """Return the same of what a daemon says of itself; raises as ``_only`` does."""
     _demand_known(names, found["working_on"])
-    ledger = found["ledger"] | _of(names, found["ledger"], _LEDGER_PARTS)
-    return found | _of(names, found, ("working_on", "holds")) | {"ledger": ledger}
+    if not names:
+        return found
+    ledger = found["ledger"]
+    return {
+        **found,
+        "working_on": _of(names, found["working_on"]),
+        "holds": _of(names, found["holds"]),
+        "ledger": {
+            **ledger,
+            "endpoints": _of(names, ledger["endpoints"]),
+            "quarantine": _of(names, ledger["quarantine"]),
+            "doubtful": _of(names, ledger["doubtful"]),
+            "held": _of(names, ledger["held"]),
+        },
+    }
 
 
-def _demand_known(names: Sequence[str], endpoints: Sequence[Mapping[str, Any]]) -> None:
-    known = [each["endpoint"] for each in endpoints]
+def _demand_known(names: Sequence[str], endpoints: Sequence[Mapping[str, object]]) -> None:
+    known = [str(each["endpoint"]) for each in endpoints]
     shown = ", ".join(known) or "none"
     for name in names:
         if name not in known:
             raise ConfigError(f"status has no endpoint {name!r}; it has: {shown}")
 
 
-def _of(names: Sequence[str], found: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    """Return of *parts* what is of one of *names* or of everybody; nothing if none is named."""
-    wanted = (*names, None)
-    return {
-        part: [each for each in found.get(part, ()) if each["endpoint"] in wanted]
-        for part in (parts if names else ())
-    }
+def _of(names: Sequence[str], parts: Sequence[_Part]) -> list[_Part]:
+    """Return those of *parts* that are of one of *names* or of every endpoint."""
+    return [each for each in parts if each["endpoint"] in (*names, None)]
 
 
 def _open_reader(session: Session, ends: ExitStack) -> StatusReader:
@@ -189,7 +215,7 @@ def _clear(*, is_repeated: bool) -> None:
         console().clear()
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(found: StatusDocument) -> None:
     """Write the document ``migrator/status/1`` to stdout, for people."""
     _write_tables(found)
     for line in (*_remarks(found), *_way_back(found["rollback"]), *_probed(found["probe"])):
@@ -198,7 +224,7 @@ def show(found: Mapping[str, Any]) -> None:
     write_text(f"reported by {teller}, {_time(found['taken_at'])}")
 
 
-def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
+def write_endpoints(endpoints: Sequence[EndpointRows]) -> None:
     """Write the counts of each endpoint as a table; they are as in ``migrator/status/1``."""
     columns = ("endpoint", "claimed", "in flight", "parked", "handed over", "dispatched")
     keys = ("endpoint", "claimed_total", "in_flight", "parked", "handed_over", "dispatched")
@@ -208,14 +234,14 @@ def write_endpoints(endpoints: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def _count(each: Mapping[str, Any], key: str) -> object:
+def _count(each: Mapping[str, object], key: str) -> object:
     value, style = each[key], _STYLES.get(key)
     return Marked(value, style) if value and style else value
 
 
-def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
+def _how_far(each: EndpointStatus) -> Sequence[object]:
     """Return the line of one endpoint; what is not known is empty."""
-    percent, rate, eta_s = (each[key] for key in ("percent", "rate_per_s", "eta_s"))
+    percent, rate, eta_s = each["percent"], each["rate_per_s"], each["eta_s"]
     return (
         each["endpoint"],
         each["state"] or each["mode"],
@@ -228,10 +254,11 @@ def _how_far(each: Mapping[str, Any]) -> Sequence[object]:
     )
 
 
-def _write_tables(found: Mapping[str, Any]) -> None:
+def _write_tables(found: StatusDocument) -> None:
     if found["endpoints"]:
         columns = ("endpoint", "state", "in store", "moved", "done", "rows/s", "left", "in flight")
-        rare = [key for key in _RARE if any(each[key] for each in found["endpoints"])]
+        counts: Sequence[Mapping[str, object]] = found["endpoints"]
+        rare = [key for key in _RARE if any(each[key] for each in counts)]
         rows = [
             (*_how_far(each), *(_count(each, key) for key in rare)) for each in found["endpoints"]
         ]
@@ -259,8 +286,8 @@ def _write_tables(found: Mapping[str, Any]) -> None:
     if found["held"]:
         held = [
             (
-                *(h[key] for key in ("destination", "endpoint", "reason", "rows")),
-                *(_time(h[key]) for key in ("since", "next_try_at")),
+                *(h["destination"], h["endpoint"], h["reason"], h["rows"]),
+                *(_time(h["since"]), _time(h["next_try_at"])),
             )
             for h in found["held"]
         ]
@@ -270,7 +297,7 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         lanes = [
             (
                 lane_name(lane["lane"], lane["serves"]),
-                *(lane[key] for key in ("is_alive", "doing")),
+                *(lane["is_alive"], lane["doing"]),
                 (lane["owner"] or "").partition("/")[0],
                 lane["open_batches"],
             )
@@ -279,7 +306,7 @@ def _write_tables(found: Mapping[str, Any]) -> None:
         write_table(("lane", "alive", "doing", "on", "open batches"), lanes)
 
 
-def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _left_lines(endpoints: Sequence[EndpointStatus]) -> Iterator[tuple[str, str]]:
     """Yield what is to be said of endpoints that are finished, and of rows left by others.
 
     Each with its style: that of what needs a look, by the rule of ``remaining.needs_attention``.
@@ -290,7 +317,7 @@ def _left_lines(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
             style = AMBER if is_unsent or each["quarantined"] else ""
             yield f"{each['endpoint']}: {each['text']}", style
         elif each["left"]:
-            sender = _SENDERS.get(each["sent_by"], "who sends them is not known")
+            sender = _SENDERS.get(each["sent_by"] or "", "who sends them is not known")
             yield (
                 f"{each['endpoint']}: {grouped(each['left'])} due too soon to be moved, "
                 f"{grouped(each['overdue'])} overdue; {sender}",
@@ -303,7 +330,7 @@ def lane_name(lane: int, serves: str | None) -> str:
     return f"lane {lane}" if serves is None else f"dispatcher {serves}"
 
 
-def _way_back(expected: Mapping[str, Any] | None) -> Iterator[str]:
+def _way_back(expected: Rollback | None) -> Iterator[str]:
     if expected is None:
         return
     about = "" if expected["is_exact"] else "about "
@@ -317,13 +344,13 @@ def _way_back(expected: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
 
 
-def _probed(probe: Mapping[str, Any] | None) -> Iterator[str]:
+def _probed(probe: Probe | None) -> Iterator[str]:
     if probe is not None:
         text = probe.get("text") or probe.get("outcome")
         yield f"probe, {_time(probe['at'])}: {text}"
 
 
-def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
+def _remarks(found: StatusDocument) -> Iterator[str]:
     if not found["endpoints"]:
         yield "the ledger is empty: nothing was claimed yet"
     age_s = found["oldest_open_age_s"]
@@ -338,7 +365,7 @@ def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
 # ── what a running daemon says of itself ────────────────────────────────────────────────────────
 
 
-def _show_daemon(found: Mapping[str, Any]) -> None:
+def _show_daemon(found: DaemonDocument) -> None:
     """Write the document ``migrator/daemon/1`` to stdout, for people."""
     write_text(f"migrator {found['version']}, {found['owner']}")
     for hold in found["holds"]:
@@ -354,7 +381,7 @@ def _show_daemon(found: Mapping[str, Any]) -> None:
         write_text(line)
 
 
-def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _job_lines(found: DaemonDocument) -> Iterator[str]:
     """Yield what came of jobs the last time, and what was missed."""
     for job in found.get("jobs", ()):
         if (last := job["last"]) is not None:
@@ -365,7 +392,7 @@ def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"missed since the start: {', '.join(missed)}"
 
 
-def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
+def _endpoint_row(view: EndpointWork) -> Sequence[object]:
     rate, eta_s = view["rate_per_s"], view["eta_s"]
     return (
         view["endpoint"],
@@ -377,7 +404,7 @@ def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
     )
 
 
-def _gaps(found: Mapping[str, Any]) -> Iterator[str]:
+def _gaps(found: DaemonDocument) -> Iterator[str]:
     for gap in found["not_known"]:
         yield f"not known: {gap}"
     yield f"as of {found['age_s']:.0f} s ago"

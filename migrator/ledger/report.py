@@ -27,6 +27,16 @@ class EndpointProgress:
         return self.rows.get(state, 0)
 
     @property
+    def claimed_total(self) -> int:
+        """Every row that was ever claimed."""
+        return sum(self.rows.values())
+
+    @property
+    def released(self) -> int:
+        """Given back to the store."""
+        return self.count(RowState.RELEASED)
+
+    @property
     def in_flight(self) -> int:
         """Rows in open batches; doubtful ones are not included."""
         return sum(self.rows.get(state, 0) for state in OPEN)

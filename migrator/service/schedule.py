@@ -25,7 +25,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from migrator.background import BackgroundTask
-from migrator.status.document import JobReport, JobView
+from migrator.status.snapshot import JobReport, JobView
 from migrator.text import build_duration
 
 _log = logging.getLogger(__name__)

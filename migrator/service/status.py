@@ -11,15 +11,15 @@ from migrator import __version__
 from migrator.errors import MigratorError
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
-from migrator.reports import Document
 from migrator.service.control import Control, Served
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
-from migrator.status.document import EndpointView, Snapshot
+from migrator.status.document import StatusDocument
 from migrator.status.finished import FinishWatch
 from migrator.status.poller import StatusPoller, StatusSnapshot
 from migrator.status.reader import LedgerReader
 from migrator.status.remaining import Phase, phase_of
+from migrator.status.snapshot import EndpointView, Snapshot
 from migrator.stores.ports import DUE_SPANS, LATER, Claims
 from migrator.text import counted
 from migrator.throttle.reasons import PauseReason, Signal
@@ -88,7 +88,7 @@ class DaemonStatus:
         reasons = list(self._reasons())
         return Readiness(is_ready=not reasons, reasons=reasons)
 
-    def ledger(self) -> Document | None:
+    def ledger(self) -> StatusDocument | None:
         """Return what the ledger says now; None: it cannot be read."""
         try:
             seen = self._ask()

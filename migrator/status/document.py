@@ -1,160 +1,445 @@
-"""One look at a running daemon: as values, and as documents for the command line and HTTP.
+"""The status as documents: ``migrator/status/1`` and ``migrator/daemon/1``.
 
-Of values that are in a document as they are (those of ``ledger.report`` and others) the names of
-the fields are public.
+A ``TypedDict`` is the one source of each: of what is written, of the schema that ``dev/docs``
+publishes, and of what the command line reads. It is no model of pydantic, so that the command line
+can show what a daemon answers, also one of another version, without importing any library.
+The names of all fields are public; a time is ISO 8601 in UTC, and null is what is not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
-from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
-from migrator.ledger.states import RowState
+from migrator.documents import Count
+from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.status.remaining import Phase, Remaining, finished_text, percentage
+from migrator.recall.rules import RecallForecast
+from migrator.status.remaining import Phase, Remaining, SentBy, finished_text, percentage
+from migrator.status.snapshot import EndpointView, JobView, Snapshot
 from migrator.throttle.reasons import PauseReason
 
-Document = dict[str, object]
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Mode = Literal["migrate", "dispatch", "forward"]
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
+class Hold(TypedDict):
+    """Why nothing is claimed; endpoint null: of any endpoint."""
+
+    signal: str
+    endpoint: str | None
+    observed: str
+    limit: str
+    since: Moment
+    text: str
+
+
+class QuarantineCounts(TypedDict):
+    """Rows of an endpoint in quarantine, for one reason."""
+
+    endpoint: str
+    reason: str
+    rows: Count
+
+
+class DoubtfulBatches(TypedDict):
+    """A batch that an operator has to decide about."""
+
+    batch: int
+    endpoint: str
+    lane: Count
+    mode: Literal["staged", "direct", "dispatch"]
+    attempt: Count
+    size: Count
+    since: Moment
+
+
+class ParkedDestination(TypedDict):
+    """A destination that takes no messages; its rows are parked."""
+
+    endpoint: str
+    source: str
+    destination: str
+    reason: str
+    detail: str
+    tries: Count
+    since: Moment
+    next_try_at: Moment
+    rows: Count
+    """Parked in the ledger."""
+
+
+class LaneState(TypedDict):
+    """Which process works on a lane, and at what."""
+
+    lane: Count
+    owner: str | None
+    doing: str | None
+    until: Moment
+    renewed_at: Moment
+    is_alive: bool
+    open_batches: Count
+    serves: str | None
+    """The table whose dispatcher has this lane; null: a lane of hand-over."""
+
+
+class _RowCounts(TypedDict):
+    claimed_total: Count
+    in_flight: Count
+    parked: Count
+    handed_over: Count
+    dispatched: Count
+    quarantined: Count
+    doubtful: Count
+    released: Count
+    rows: dict[str, Count]
+    """Rows by effective state: the row's own, else its batch's."""
+
+
+class EndpointRows(_RowCounts):
+    """Rows of an endpoint in the ledger."""
+
+    endpoint: str
+
+
+class _RemainingRows(TypedDict):
+    in_store: Count | None
+    to_move: Count | None
+    left: Count | None
+    """Due before the cutoff; not moved."""
+    overdue: Count | None
+    """Of those left, due already."""
+    later: Count | None
+    sent_by: SentBy | None
+    """Who sends what is left."""
+    cutoff_s: float | None
+
+
+class EndpointWork(_RemainingRows):
+    """How far an endpoint is; null: not known, or its rows are not moved."""
+
+    endpoint: str
+    mode: Mode | None
+    state: Phase | None
+    percent: float | None
+    rate_per_s: float | None
+    eta_s: float | None
+    text: str | None
+    holds: list[Hold]
+
+
+class EndpointStatus(EndpointWork, _RowCounts):
+    """An endpoint by ledger and store."""
+
+    held_destinations: Count
+
+
+class NotCounted(TypedDict):
+    """A table that could not be read now, and why."""
+
+    endpoint: str
+    text: str
+
+
+class Rollback(TypedDict):
+    """How much of what was handed over could be rolled back."""
+
+    in_levels: Count
+    too_near: Count
+    left: Count
+    possible_until: Moment | None
+    is_exact: bool
+
+
+class ProbedLevel(TypedDict):
+    """One probe through a level."""
+
+    level: Count
+    delay_s: Count
+    late_s: float | None
+    arrival: Literal["on_time", "early", "lost"]
+
+
+class Probe(TypedDict):
+    """The latest probe of the levels."""
+
+    at: Moment
+    outcome: Literal["measured", "late", "failed"]
+    text: str
+    delays: NotRequired[Literal["v1", "v2"]]
+    late_levels: NotRequired[list[Count]]
+    probes: NotRequired[list[ProbedLevel]]
+    error: NotRequired[str]
+
+
+class _Ledger(TypedDict):
+    taken_at: Moment
+    quarantine: list[QuarantineCounts]
+    doubtful: list[DoubtfulBatches]
+    held: list[ParkedDestination]
+    oldest_open_age_s: float | None
+    lanes: list[LaneState]
+
+
+class LedgerProgress(_Ledger):
+    """What the ledger has."""
+
+    endpoints: list[EndpointRows]
+
+
+class StatusDocument(_Ledger):
+    """`migrator status --json`, with `--watch` each line; `GET /ledger`."""
+
+    schema: Literal["migrator/status/1"]
+    told_by: Literal["daemon", "ledger"]
+    content_kept: NotRequired[str | None]
+    """What the ledger keeps for good; null: nothing, or nothing is finished."""
+    endpoints: list[EndpointStatus]
+    holds: list[Hold]
+    not_counted: list[NotCounted]
+    """Endpoints whose tables could not be read now, and why."""
+    rollback: Rollback | None
+    probe: Probe | None
+
+
+class LevelCounts(TypedDict):
+    """Messages in levels; null: not known, or no such queue."""
+
+    ready: Count | None
+    unacknowledged: Count | None
+    held: Count | None
+    consumers: Count | None
+
+
+class LevelState(LevelCounts):
+    """One delay level."""
+
+    level: Count
+    exists: bool
+    queue: str
+    wait_s: Count
+    longest_delay_s: Count
+
+
+class Levels(TypedDict):
+    """The delay levels, highest first."""
+
+    delays: Literal["v1", "v2"]
+    not_known: str | None
+    levels: list[LevelState]
+    total: LevelCounts
+
+
+class DueRows(TypedDict):
+    """Rows in the tables, by how soon they are due."""
+
+    due: str
+    rows: Count
+
+
+class Event(TypedDict):
+    """One entry of the audit trail."""
+
+    id: int
+    at: Moment
+    kind: str
+    batch: int | None
+    endpoint: str | None
+    actor: str
+    detail: dict[str, Any]
+
+
+class JobOutcome(TypedDict):
     """What came of a job the last time."""
 
-    at: datetime
-    """Aware, UTC, by this machine's clock."""
+    at: Moment
     outcome: str
-    """In a word; public: docs/control.md has them all."""
     is_fine: bool
-    """Nobody has to look."""
     text: str
-    """The same in a line."""
-    detail: Mapping[str, object] = field(default_factory=dict)
-    """As the ledger's event has it; plain values, no secrets."""
+    detail: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
-    """One job of this process."""
+class JobState(TypedDict):
+    """What the daemon does at intervals."""
 
     job: str
     when: str
-    """The duration between two of them: ``10s``."""
-    runs: int
-    """How often it was begun."""
-    missed: int
-    """How often it was not, or too late, when it should have been."""
-    last: JobReport | None = None
-    """None: not done yet, or nothing to tell."""
+    runs: Count
+    missed: Count
+    last: JobOutcome | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointView:
-    """One endpoint this daemon works on."""
+class System(TypedDict, total=False):
+    """Which system it is."""
 
-    endpoint: EndpointName
-    mode: str | None
-    """``migrate``, ``dispatch`` or ``forward``; None: somebody else works on it."""
-    phase: Phase | None
-    """None: its rows are not moved here."""
-    remaining: Remaining | None
-    """What is in its table; None: not counted yet."""
-    rate_per_s: float | None
-    """Rows handed over or dispatched per second, over the last minute; None: too soon to tell."""
-    holds: Sequence[PauseReason]
-    """Why nothing of it is claimed, those for all endpoints included; empty: nothing does."""
-
-    @property
-    def in_store(self) -> int | None:
-        """Rows in its table; None: not counted yet."""
-        return None if self.remaining is None else self.remaining.in_store
-
-    @property
-    def eta_s(self) -> float | None:
-        """Seconds until all is moved at the present rate; None: nobody can tell."""
-        if self.remaining is None or not self.rate_per_s:
-            return None
-        return self.remaining.to_move / self.rate_per_s
+    database: str
+    broker: str
+    ledger: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Everything at one moment."""
+class DaemonDocument(TypedDict):
+    """`migrator status --daemon --json`; `GET /status`."""
 
-    taken_at: datetime
-    """Aware, UTC, by the database."""
+    schema: Literal["migrator/daemon/1"]
+    taken_at: Moment
     age_s: float
-    """How long ago that was, by a monotonic clock."""
     version: str
     owner: str
-    """This process, as leases name it."""
-    progress: Progress
-    endpoints: Sequence[EndpointView]
-    holds: Sequence[PauseReason]
-    """Every hold there is."""
-    settings: Mapping[str, str]
-    levels: LevelDepths | None
-    """None: the broker was not asked yet, or did not answer."""
-    due: Sequence[tuple[str, int]]
-    """Rows in the tables by how soon they are due, soonest first: (``up to 1h``, rows)."""
-    events: Sequence[AuditEvent]
-    """The latest, newest first."""
-    jobs: Sequence[JobView]
-    """What this process does at intervals; of this moment."""
-    gaps: Sequence[str]
-    """What could not be read this time, and why."""
-    title: str = ""
-    """What people call the system; empty: nothing."""
-    system: Mapping[str, str] = field(default_factory=dict)
-    """Which it is: ``database``, ``broker`` with its virtual host, and ``ledger``; no secrets."""
-    uptime_s: float = 0.0
-    throughput: Sequence[float | None] = ()
-    """Rows per second of each of the last minutes, oldest first; None: not known."""
+    title: str
+    system: System
+    uptime_s: float
+    throughput: list[float | None]
+    """Rows per second of each of the last minutes, oldest first; null: not known."""
+    settings: dict[str, str]
+    holds: list[Hold]
+    working_on: list[EndpointWork]
+    ledger: LedgerProgress
+    levels: Levels | None
+    due: list[DueRows]
+    events: list[Event]
+    jobs: list[JobState]
+    not_known: list[str]
 
 
-def snapshot_document(snapshot: Snapshot) -> Document:
+DOCUMENTS: Final = (StatusDocument, DaemonDocument)
+
+
+# ── made of values ──────────────────────────────────────────────────────────────────────────────
+
+
+def daemon_document(snapshot: Snapshot) -> DaemonDocument:
     """Return one look at the daemon."""
     progress = {each.endpoint: each for each in snapshot.progress.endpoints}
     return {
-        "taken_at": snapshot.taken_at,
+        "schema": "migrator/daemon/1",
+        "taken_at": _moment(snapshot.taken_at),
         "age_s": snapshot.age_s,
         "version": snapshot.version,
         "owner": snapshot.owner,
         "title": snapshot.title,
-        "system": snapshot.system,
+        "system": cast("System", dict(snapshot.system)),
         "uptime_s": snapshot.uptime_s,
-        "throughput": snapshot.throughput,
-        "settings": snapshot.settings,
+        "throughput": [*snapshot.throughput],
+        "settings": dict(snapshot.settings),
         "holds": _holds(snapshot.holds),
-        "working_on": [
-            view_document(view, progress.get(view.endpoint)) for view in snapshot.endpoints
-        ],
+        "working_on": [_work(view, progress.get(view.endpoint)) for view in snapshot.endpoints],
         "ledger": progress_document(snapshot.progress),
         "levels": None if snapshot.levels is None else levels_document(snapshot.levels),
         "due": [{"due": span, "rows": rows} for span, rows in snapshot.due],
-        "events": snapshot.events,
-        "jobs": snapshot.jobs,
-        "not_known": snapshot.gaps,
+        "events": _parts(Event, snapshot.events),
+        "jobs": [_job(each) for each in snapshot.jobs],
+        "not_known": [*snapshot.gaps],
     }
 
 
-def view_document(view: EndpointView, progress: EndpointProgress | None) -> Document:
-    """Return how far an endpoint is; null: not known, or its rows are not moved."""
+def status_document(
+    progress: Progress,
+    views: Sequence[EndpointView],
+    holds: Sequence[PauseReason] = (),
+    *,
+    told_by: Literal["daemon", "ledger"],
+    content_kept: str | None = None,
+    not_counted: Mapping[EndpointName, str] | None = None,
+    rollback: RecallForecast | None = None,
+    probe: Mapping[str, object] | None = None,
+) -> StatusDocument:
+    """Return what the ledger has and how far endpoints are, those that it does not know as well.
+
+    Args:
+        progress: What the ledger has.
+        views: How far each endpoint is.
+        holds: Why nothing is claimed.
+        told_by: Whether a daemon knows it, or only the ledger.
+        content_kept: What the ledger keeps for good.
+        not_counted: Why tables could not be read.
+        rollback: How much could be rolled back.
+        probe: The latest one, as its event has it.
+    """
+    counts = {each.endpoint: each for each in progress.endpoints}
+    seen = {view.endpoint: view for view in views}
+    return {
+        "schema": "migrator/status/1",
+        "told_by": told_by,
+        **_ledger(progress),
+        "endpoints": [
+            {
+                **_row_counts(counts.get(name) or EndpointProgress(endpoint=name, rows={})),
+                **_work(seen.get(name) or _unseen(name), counts.get(name)),
+                "held_destinations": sum(each.endpoint == name for each in progress.held),
+            }
+            for name in sorted({*counts, *seen})
+        ],
+        "holds": _holds(holds),
+        "content_kept": content_kept,
+        "not_counted": [
+            {"endpoint": name, "text": text} for name, text in sorted((not_counted or {}).items())
+        ],
+        "rollback": None if rollback is None else _part(Rollback, rollback),
+        "probe": None if probe is None else cast("Probe", _json(probe)),
+    }
+
+
+def progress_document(progress: Progress) -> LedgerProgress:
+    """Return what the ledger has."""
+    return {**_ledger(progress), "endpoints": endpoint_documents(progress.endpoints)}
+
+
+def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[EndpointRows]:
+    """Return the counts of each endpoint in the ledger."""
+    return [{"endpoint": each.endpoint, **_row_counts(each)} for each in endpoints]
+
+
+def levels_document(depths: LevelDepths) -> Levels:
+    """Return the delay levels, highest first."""
+    return {
+        "delays": cast("Literal['v1', 'v2']", str(depths.version)),
+        "not_known": depths.gap or None,
+        "levels": [
+            {
+                **_part(LevelCounts, step),
+                "level": step.level,
+                "exists": step.exists,
+                "queue": level_name(depths.version, step.level),
+                "wait_s": step.wait_s,
+                "longest_delay_s": step.longest_delay_s,
+            }
+            for step in depths.steps
+        ],
+        "total": cast("LevelCounts", dict(depths.totals)),
+    }
+
+
+def _ledger(progress: Progress) -> _Ledger:
+    age = progress.oldest_open_age
+    return {
+        "taken_at": _moment(progress.taken_at),
+        "quarantine": _parts(QuarantineCounts, progress.quarantine),
+        "doubtful": _parts(DoubtfulBatches, progress.doubtful),
+        "held": _parts(ParkedDestination, progress.held),
+        "oldest_open_age_s": None if age is None else age.total_seconds(),
+        "lanes": _parts(LaneState, progress.lanes),
+    }
+
+
+def _row_counts(progress: EndpointProgress) -> _RowCounts:
+    return {**_part(_RowCounts, progress), "rows": dict(sorted(progress.rows.items()))}
+
+
+def _work(view: EndpointView, progress: EndpointProgress | None) -> EndpointWork:
     found = view.remaining
     is_finished = view.phase is Phase.FINISHED and found is not None
     return {
         "endpoint": view.endpoint,
-        "mode": view.mode,
+        "mode": cast("Mode | None", view.mode),
         "state": view.phase,
-        "in_store": view.in_store,
-        **{key: getattr(found, key, None) for key in ("to_move", "left", "overdue", "later")},
-        "sent_by": found and found.sent_by,
-        "cutoff_s": found and found.cutoff,
+        **_remaining(found),
         "percent": percentage(progress, found) if view.phase else None,
         "rate_per_s": view.rate_per_s,
         "eta_s": view.eta_s,
@@ -163,31 +448,17 @@ def view_document(view: EndpointView, progress: EndpointProgress | None) -> Docu
     }
 
 
-def fields_of(value: Any) -> Document:
-    return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
-def _holds(holds: Sequence[PauseReason]) -> list[Document]:
-    return [{**fields_of(hold), "text": hold.text} for hold in holds]
-
-
-def status_document(
-    progress: Progress, views: Sequence[EndpointView], holds: Sequence[PauseReason]
-) -> Document:
-    """Return what the ledger has and how far endpoints are, those that it does not know as well."""
-    counts = {each.endpoint: each for each in progress.endpoints}
-    seen = {view.endpoint: view for view in views}
+def _remaining(found: Remaining | None) -> _RemainingRows:
+    if found is None:
+        return cast("_RemainingRows", dict.fromkeys(_RemainingRows.__annotations__))
     return {
-        **progress_document(progress),
-        "endpoints": [
-            {
-                **_counts(counts.get(name) or EndpointProgress(endpoint=name, rows={})),
-                **view_document(seen.get(name) or _unseen(name), counts.get(name)),
-                "held_destinations": sum(each.endpoint == name for each in progress.held),
-            }
-            for name in sorted({*counts, *seen})
-        ],
-        "holds": _holds(holds),
+        "in_store": found.in_store,
+        "to_move": found.to_move,
+        "left": found.left,
+        "overdue": found.overdue,
+        "later": found.later,
+        "sent_by": found.sent_by,
+        "cutoff_s": found.cutoff.total_seconds(),
     }
 
 
@@ -197,52 +468,40 @@ def _unseen(name: EndpointName) -> EndpointView:
     )
 
 
-def progress_document(progress: Progress) -> Document:
-    """Return what the ledger has."""
+def _holds(holds: Sequence[PauseReason]) -> list[Hold]:
+    return _parts(Hold, holds)
+
+
+def _job(job: JobView) -> JobState:
     return {
-        "taken_at": progress.taken_at,
-        "endpoints": endpoint_documents(progress.endpoints),
-        "quarantine": progress.quarantine,
-        "doubtful": progress.doubtful,
-        "held": progress.held,
-        "oldest_open_age_s": progress.oldest_open_age,
-        "lanes": progress.lanes,
+        "job": job.job,
+        "when": job.when,
+        "runs": job.runs,
+        "missed": job.missed,
+        "last": None if job.last is None else _part(JobOutcome, job.last),
     }
 
 
-def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[Document]:
-    """Return the counts of each endpoint in the ledger."""
-    return [_counts(endpoint) for endpoint in endpoints]
+def _parts(kind: type[_T], values: Sequence[object]) -> list[_T]:
+    return [_part(kind, value) for value in values]
 
 
-def _counts(endpoint: EndpointProgress) -> Document:
-    return {
-        "endpoint": endpoint.endpoint,
-        "claimed_total": sum(endpoint.rows.values()),
-        "in_flight": endpoint.in_flight,
-        "parked": endpoint.parked,
-        "handed_over": endpoint.handed_over,
-        "dispatched": endpoint.dispatched,
-        "quarantined": endpoint.quarantined,
-        "doubtful": endpoint.doubtful,
-        "released": endpoint.count(RowState.RELEASED),
-        "rows": dict(sorted(endpoint.rows.items())),
-    }
+def _part(kind: type[_T], value: object) -> _T:
+    """Return what *value* has under the names of *kind*."""
+    return cast("_T", {name: _json(getattr(value, name)) for name in kind.__annotations__})
 
 
-def levels_document(depths: LevelDepths) -> Document:
-    """Return the delay levels, highest first; null: not known, or no such queue."""
-    return {
-        "delays": str(depths.version),
-        "not_known": depths.gap or None,
-        "levels": [
-            {
-                **fields_of(step),
-                "queue": level_name(depths.version, step.level),
-                "wait_s": step.wait_s,
-                "longest_delay_s": step.longest_delay_s,
-            }
-            for step in depths.steps
-        ],
-        "total": depths.totals,
-    }
+def _json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _moment(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(name): _json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(each) for each in value]
+    return value
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 from sqlalchemy import Engine
 
@@ -23,7 +23,7 @@ from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.recall.queries import forecast
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
-from migrator.status.document import Document, EndpointView, status_document
+from migrator.status.document import StatusDocument, status_document
 from migrator.status.remaining import (
     DISPATCH,
     MIGRATE,
@@ -34,6 +34,7 @@ from migrator.status.remaining import (
     kept_text,
     phase_of,
 )
+from migrator.status.snapshot import EndpointView
 from migrator.stores.endpoints import Selection
 from migrator.throttle.reasons import PauseReason
 
@@ -65,11 +66,11 @@ class LedgerReader:
         progress: Progress,
         views: Sequence[EndpointView],
         *,
-        told_by: str,
+        told_by: Literal["daemon", "ledger"],
         holds: Sequence[PauseReason] = (),
         not_counted: Mapping[EndpointName, str],
-    ) -> Document:
-        """Return the fields of ``migrator/status/1``.
+    ) -> StatusDocument:
+        """Return ``migrator/status/1``.
 
         Args:
             progress: What the ledger has.
@@ -81,20 +82,19 @@ class LedgerReader:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be read.
         """
-        rollback = self._way_back(progress)
         probe = self.queries.latest_event(PROBED) if self.shows_probe else None
         finished = {view.endpoint for view in views if view.phase is Phase.FINISHED}
         moved = any(e.handed_over for e in progress.endpoints if e.endpoint in finished)
-        return {
-            "told_by": told_by,
-            **status_document(progress, views, holds),
-            "content_kept": kept_text(self.purge_after) if moved else None,
-            "not_counted": [
-                {"endpoint": name, "text": text} for name, text in sorted(not_counted.items())
-            ],
-            "rollback": rollback and rollback.document,
-            "probe": probe and {**probe.detail, "at": probe.at},
-        }
+        return status_document(
+            progress,
+            views,
+            holds,
+            told_by=told_by,
+            content_kept=kept_text(self.purge_after) if moved else None,
+            not_counted=not_counted,
+            rollback=self._way_back(progress),
+            probe=None if probe is None else {**probe.detail, "at": probe.at},
+        )
 
     def _way_back(self, progress: Progress) -> RecallForecast | None:
         """Return how much of what was handed over could be rolled back; None: nothing was."""

@@ -13,11 +13,12 @@ from collections.abc import Collection
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from migrator.errors import ConfigError, DaemonUnavailable
 
 if TYPE_CHECKING:  # imported by those who give a command: who only asks waits for none of it
+    from migrator.status.document import DaemonDocument, StatusDocument
     from migrator.web.control import Answer, Command
 
 _PATIENCE_S: Final = 25.0
@@ -40,21 +41,22 @@ class DaemonClient:
         self._path = path
         self._patience_s = patience_s
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> DaemonDocument:
         """Return the document ``migrator/daemon/1``.
 
         Raises:
             DaemonUnavailable: Nobody answers.
         """
-        return self._asked("GET", "/status", "migrator/daemon/1")
+        return cast("DaemonDocument", self._asked("GET", "/status", "migrator/daemon/1"))
 
-    def ledger(self, place: str) -> dict[str, Any]:
+    def ledger(self, place: str) -> StatusDocument:
         """Return the document ``migrator/status/1`` of the ledger at *place*.
 
         Raises:
             DaemonUnavailable: Nobody answers, or works with another ledger, or cannot read it.
         """
-        return self._asked("GET", f"/ledger?place={place}", "migrator/status/1")
+        found = self._asked("GET", f"/ledger?place={place}", "migrator/status/1")
+        return cast("StatusDocument", found)
 
     def give(self, command: Command, who: str | None) -> Answer:
         """Return what came of *command*, of which the daemon is told *who* gives it.

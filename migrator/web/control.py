@@ -21,7 +21,8 @@ from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.reports import Document, fields_of
 
 if TYPE_CHECKING:  # it needs the ledger's libraries, and who only gives a command waits for them
-    from migrator.status.document import Snapshot
+    from migrator.status.document import StatusDocument
+    from migrator.status.snapshot import Snapshot
 
 
 class RuntimeSetting(StrEnum):
@@ -161,7 +162,7 @@ class StatusService(Protocol):
         """Which ledger it is, as ``config.sources.ledger_place`` names it."""
         ...
 
-    def ledger(self) -> Document | None:
+    def ledger(self) -> StatusDocument | None:
         """Return what ``migrator status`` shows; the ledger is asked. None: it does not answer."""
         ...
 
@@ -280,7 +281,7 @@ class CommandQueue:
         """
         return await self._commands.call(lambda: self._status.execute(command, who=who))
 
-    async def ledger(self) -> Document | None:
+    async def ledger(self) -> StatusDocument | None:
         """Return what the ledger says now; None: it did not in time. No command waits for it."""
         try:
             return await self._looks.call(self._status.ledger)

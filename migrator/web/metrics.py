@@ -27,8 +27,8 @@ from prometheus_client.registry import Collector
 
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import Progress
-from migrator.status.document import EndpointView, Snapshot
 from migrator.status.remaining import Phase, SentBy
+from migrator.status.snapshot import EndpointView, Snapshot
 from migrator.text import parse_duration
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import Liveness, Readiness, StatusService

@@ -33,7 +33,7 @@ from uvicorn import Config, Server
 from migrator.config.settings import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.reports import fields_of
-from migrator.status.document import snapshot_document
+from migrator.status.document import daemon_document
 from migrator.web.auth import Listener, WrongTokens, peer_of
 from migrator.web.connections import IDLE_S, Connection, Crowd
 from migrator.web.control import Command, CommandQueue, StatusService, UnansweredError, parse_order
@@ -253,7 +253,7 @@ class _Routes:
 
     async def snapshot(self, _request: Request) -> Response:
         """`migrator/daemon/1`: one look at everything."""
-        return json_response("daemon", snapshot_document(self._status.snapshot()))
+        return json_response("daemon", daemon_document(self._status.snapshot()))
 
     async def ledger(self, request: Request) -> Response:
         """`migrator/status/1`: the ledger as of now; 404 when `place` is another one's."""

@@ -15,8 +15,8 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports import pictures
 from migrator.reports.pages import Tone
 from migrator.reports.pictures import Bar, Piece, Share
-from migrator.status.document import EndpointView, Snapshot
 from migrator.status.remaining import Phase, finished_text, left_text, needs_attention, percentage
+from migrator.status.snapshot import EndpointView, Snapshot
 from migrator.text import about, counted, grouped, listed, span_words
 from migrator.throttle.reasons import LASTING, PauseReason, Signal
 from migrator.web.control import Liveness, Readiness

@@ -18,7 +18,7 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.reports.preview import preview_page
 from migrator.reports.verify import verify_page
-from migrator.status.document import Snapshot
+from migrator.status.snapshot import Snapshot
 from migrator.text import grouped
 from migrator.web.control import Pause, Resume
 from migrator.web.metrics import Instruments

@@ -15,8 +15,8 @@ from migrator.ledger.report import EndpointProgress, QuarantineCount, Quarantine
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service.runtime_settings import RuntimeSettings
-from migrator.status.document import EndpointView, Snapshot
 from migrator.status.remaining import Phase
+from migrator.status.snapshot import EndpointView, Snapshot
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import (
     Adjust,

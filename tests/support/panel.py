@@ -22,9 +22,9 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
-from migrator.reports import Document
-from migrator.status.document import EndpointView, JobReport, JobView, Snapshot, status_document
+from migrator.status.document import StatusDocument, status_document
 from migrator.status.remaining import Phase, Remaining, SentBy
+from migrator.status.snapshot import EndpointView, JobReport, JobView, Snapshot
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.control import (
     Adjust,
@@ -209,13 +209,11 @@ class MemoryPanel:
     def ready(self) -> Readiness:
         return self.readiness
 
-    def ledger(self) -> Document | None:
+    def ledger(self) -> StatusDocument | None:
         if self.trouble:
             return None
-        more: Document = {"content_kept": None, "not_counted": [], "rollback": None, "probe": None}
         shown = self.shown
-        found = status_document(some_progress(), shown.endpoints, shown.holds)
-        return {"told_by": "daemon", **found, **more}
+        return status_document(some_progress(), shown.endpoints, shown.holds, told_by="daemon")
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         rows = [

@@ -19,9 +19,8 @@ from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.recall import queries
 from migrator.recall.rules import RecallForecast, RecallScope
-from migrator.reports import plain
 from migrator.status import reader
-from migrator.status.document import status_document
+from migrator.status.document import StatusDocument, status_document
 from migrator.status.remaining import Phase, Remaining, SentBy, finished_text
 from migrator.throttle.reasons import Signal
 from tests.support.panel import NOW, SALES, hold, some_progress, some_remaining, some_snapshot
@@ -57,12 +56,10 @@ DISPATCHING = replace(
 )
 
 
-def told(progress: Progress, rollback: RecallForecast | None = None) -> dict[str, Any]:
-    """Return *progress* as a document that came over the wire."""
-    more = {"told_by": "daemon", "rollback": rollback and rollback.document, "probe": None}
-    document = {**status_document(progress, some_snapshot().endpoints[:1], ()), **more}
-    found: dict[str, Any] = json.loads(json.dumps(document, default=plain))
-    return found
+def told(progress: Progress, rollback: RecallForecast | None = None) -> StatusDocument:
+    """Return *progress* as a daemon tells it."""
+    views = some_snapshot().endpoints[:1]
+    return status_document(progress, views, told_by="daemon", rollback=rollback)
 
 
 def test_a_dispatcher_is_told_by_its_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,17 +90,14 @@ def test_what_is_left_is_told_in_a_hundred_columns(capsys: pytest.CaptureFixture
     done = EndpointProgress(endpoint=name, rows={"handed_over": 12_345_678})
     progress = replace(PROGRESS, endpoints=[done], doubtful=[])
     views = [replace(one, endpoint=name, phase=Phase.FINISHED, remaining=left)]
-    more = {"told_by": "daemon", "rollback": None, "probe": None}
-    found = {**status_document(progress, views, [hold(Signal.ALARM)]), **more}
-    status.show(json.loads(json.dumps(found, default=plain)))
+    status.show(status_document(progress, views, [hold(Signal.ALARM)], told_by="daemon"))
     out = capsys.readouterr().out
     table = out.partition(f"{name}: Done")[0].splitlines()
     assert (len(table), max(map(len, table)) <= 100) == (2, True)
     assert f"{name}: {finished_text(done, left)}" in out
     assert "everything has waited since 2026-03-10 09:30:00 UTC: broker_alarm: what was seen" in out
     views = [replace(views[0], phase=Phase.MOVING)]
-    found = {**status_document(progress, views, ()), **more}
-    status.show(json.loads(json.dumps(found, default=plain)))
+    status.show(status_document(progress, views, told_by="daemon"))
     assert "1 234 567 due too soon to be moved, 863 overdue; nobody sends them" in (
         capsys.readouterr().out
     )
@@ -238,9 +232,7 @@ def test_the_sentence_of_rows_that_nobody_sends_is_amber(
     counts = EndpointProgress(endpoint=SALES, rows={"handed_over": 5, "quarantined": aside})
     progress = replace(PROGRESS, endpoints=[counts], quarantine=[], doubtful=[])
     views = [replace(some_snapshot().endpoints[0], phase=state, remaining=left)]
-    more = {"told_by": "daemon", "rollback": None, "probe": None}
-    found = {**status_document(progress, views, ()), **more}
-    status.show(json.loads(json.dumps(found, default=plain)))
+    status.show(status_document(progress, views, told_by="daemon"))
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "Sales: " in each]
     assert (line.startswith(f"{AMBER}Sales: ") and line.endswith(PLAIN)) is expected
     assert ("\x1b" in line) is expected

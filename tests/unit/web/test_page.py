@@ -18,8 +18,8 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import EndpointProgress, QuarantineCount, QuarantineFilter
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.pages import Tone
-from migrator.status.document import EndpointView, Snapshot
 from migrator.status.remaining import Phase, Remaining, finished_text
+from migrator.status.snapshot import EndpointView, Snapshot
 from migrator.throttle.reasons import PauseReason, Signal
 from migrator.web.auth import Session
 from migrator.web.control import Liveness, QuarantinePage, Readiness
