@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 from migrator.app.app import App
-from migrator.config import Throttle as Given
+from migrator.config import ThrottleSettings
 from migrator.database.replicas import ReplicaLag
 from migrator.ledger.work import StoreEndpoint
 from migrator.rabbitmq.server import AlarmWatch
@@ -14,9 +14,9 @@ from migrator.throttle.clock import BrokerClock, ClockSignal
 from migrator.throttle.signals import (
     BrokerAlarm,
     DatabaseLatency,
-    DestinationDepth,
+    DestinationBacklog,
     FlagFile,
-    LevelDepth,
+    LevelBacklog,
     Limits,
     MaintenanceWindow,
     PolledSignal,
@@ -27,7 +27,7 @@ from migrator.throttle.signals import (
 
 
 def polled_signals(
-    given: Given,
+    given: ThrottleSettings,
     app: App,
     endpoints: Sequence[StoreEndpoint],
     *,
@@ -57,12 +57,14 @@ def polled_signals(
     yield from _thresholds(given, app, endpoints)
 
 
-def _thresholds(given: Given, app: App, endpoints: Sequence[StoreEndpoint]) -> Iterator[Threshold]:
+def _thresholds(
+    given: ThrottleSettings, app: App, endpoints: Sequence[StoreEndpoint]
+) -> Iterator[Threshold]:
     """Yield what is measured and compared with limits, of which the settings have any."""
     if any(limits := Limits(given.max_level_depth, given.critical_level_depth)):
-        yield LevelDepth(limits, app.broker_facts, app.settings.broker.delays)
+        yield LevelBacklog(limits, app.broker_facts, app.settings.broker.delays)
     if any(limits := Limits(given.max_destination_depth, given.critical_destination_depth)):
-        yield DestinationDepth(limits, app.broker_facts, app.destinations)
+        yield DestinationBacklog(limits, app.broker_facts, app.destinations)
     if any(limits := _limits(given.max_database_latency, given.critical_database_latency)):
         yield DatabaseLatency(limits, app.store, endpoints)
     if any(limits := _limits(given.max_replica_lag, given.critical_replica_lag)):

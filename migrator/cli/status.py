@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         EndpointRows,
         EndpointStatus,
         EndpointWork,
-        Probe,
-        Rollback,
+        LatestProbe,
+        RollbackOutlook,
         StatusDocument,
     )
 
@@ -330,7 +330,7 @@ def lane_name(lane: int, serves: str | None) -> str:
     return f"lane {lane}" if serves is None else f"dispatcher {serves}"
 
 
-def _way_back(expected: Rollback | None) -> Iterator[str]:
+def _way_back(expected: RollbackOutlook | None) -> Iterator[str]:
     if expected is None:
         return
     about = "" if expected["is_exact"] else "about "
@@ -344,7 +344,7 @@ def _way_back(expected: Rollback | None) -> Iterator[str]:
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
 
 
-def _probed(probe: Probe | None) -> Iterator[str]:
+def _probed(probe: LatestProbe | None) -> Iterator[str]:
     if probe is not None:
         text = probe.get("text") or probe.get("outcome")
         yield f"probe, {_time(probe['at'])}: {text}"

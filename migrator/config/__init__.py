@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from migrator.config.loading import Loaded, describe, load, show_text
     from migrator.config.secrets import mask, required_secret
     from migrator.config.settings import Hooks, Settings
-    from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, Throttle
+    from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, ThrottleSettings
 
 __all__ = [
     "Endpoint",
@@ -24,7 +24,7 @@ __all__ = [
     "Loaded",
     "NearDue",
     "Settings",
-    "Throttle",
+    "ThrottleSettings",
     "describe",
     "load",
     "mask",

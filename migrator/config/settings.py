@@ -37,7 +37,7 @@ from migrator.config.work import (
     HandOver,
     NearDue,
     Probe,
-    Throttle,
+    ThrottleSettings,
 )
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
@@ -173,7 +173,7 @@ class Settings(Section):
     handover: HandOver = DEFAULTS
     dispatch: Dispatch = DEFAULTS
     probe: Probe = DEFAULTS
-    throttle: Throttle = DEFAULTS
+    throttle: ThrottleSettings = DEFAULTS
     ledger: Ledger = DEFAULTS
     endpoints: tuple[Endpoint, ...] = ()
     web: Web = DEFAULTS

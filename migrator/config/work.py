@@ -276,7 +276,7 @@ def _check_address(text: str) -> None:
         raise ValueError("must not contain a user or password; it is shown to all users")
 
 
-class Throttle(Section):
+class ThrottleSettings(Section):
     """When hand-over pauses; a limit that is empty or 0 is off."""
 
     every: SomeTime = timedelta(seconds=2)

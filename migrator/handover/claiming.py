@@ -33,6 +33,7 @@ from migrator.nservicebus.wiretime import seconds_up
 from migrator.stores.endpoints import Selection
 from migrator.stores.ports import Claims
 from migrator.stores.requests import Claim, ClaimRequest, Cursor
+from migrator.throttle.guard import ClaimGuard
 
 _FEWEST_ROWS: Final = 50
 _LONGEST_S: Final = 1.5
@@ -155,8 +156,8 @@ class Claimer:
     look: Look
     """Shared by all lanes, as is the pacer."""
     pacer: Pacer
-    admit: Callable[[EndpointName], bool] = lambda _endpoint: True
-    """Called before every claim: pauses an endpoint that has to wait; returns whether to claim."""
+    guard: ClaimGuard | None = None
+    """Asked before every claim; None: nothing keeps rows from being claimed."""
     holding: Holding | None = None
     fault: FaultPoint = lambda _name: None
 
@@ -192,7 +193,7 @@ class Claimer:
             return None
         for progress in [*self._turns]:
             try:
-                if not self.admit(progress.endpoint.name):
+                if self.guard and not self.guard.admit(progress.endpoint.name):
                     continue
             except StoreError:
                 continue
@@ -221,7 +222,7 @@ class Claimer:
         if self.look.failing.is_left_out(endpoint.source):
             return False
         try:
-            return self.admit(endpoint.name)
+            return self.guard is None or self.guard.admit(endpoint.name)
         except StoreError as exc:
             self._leave_out(endpoint, exc)
             return False

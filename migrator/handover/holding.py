@@ -199,5 +199,5 @@ class Holding:
 def _not_checked(exc: MigratorError) -> None:
     _log.info(
         "held destinations could not be checked now; they are checked again later",
-        extra={"action": "held_not_checked", "error": str(exc)},
+        extra={"action": "held_not_looked_at", "error": str(exc)},
     )

@@ -60,7 +60,7 @@ _MIGRATE: Final = "migrate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedEndpoint:
     """One endpoint of this process."""
 
     name: EndpointName
@@ -79,7 +79,7 @@ class Control:
     """Obeys commands, from any thread, one at a time."""
 
     app: App
-    served: Mapping[EndpointName, Served]
+    served: Mapping[EndpointName, ServedEndpoint]
     """What this process works on."""
     throttle: Throttle
     runtime: RuntimeSettings

@@ -38,7 +38,7 @@ from migrator.nservicebus.timeouts import RunId
 from migrator.preflight.registry import Rechecks
 from migrator.rabbitmq.names import poison_queue
 from migrator.service.audit_log import AuditLog
-from migrator.service.control import Control, Served
+from migrator.service.control import Control, ServedEndpoint
 from migrator.service.dispatchers import due_time_reader, new_dispatchers
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import Adopter, LaneThread
@@ -559,7 +559,7 @@ class _Daemon:
                 max_bytes=given.batch_bytes,
                 look=self._look,
                 pacer=self._pacer,
-                admit=self._guard.admit,
+                guard=self._guard,
                 holding=self._holding,
                 fault=app.fault,
             ),
@@ -662,7 +662,7 @@ class _Daemon:
 
     def _new_control(self) -> Control:
         served = [
-            Served(
+            ServedEndpoint(
                 name=endpoint.name,
                 mode=str(self._app.settings.endpoint(endpoint.name).mode),
                 moves=endpoint in self._moved,

@@ -11,7 +11,7 @@ from migrator import __version__
 from migrator.errors import MigratorError
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
-from migrator.service.control import Control, Served
+from migrator.service.control import Control, ServedEndpoint
 from migrator.service.schedule import Job
 from migrator.service.systemd import Supervision
 from migrator.status.document import StatusDocument
@@ -121,7 +121,7 @@ class DaemonStatus:
         """Do what *command* says."""
         return self.control.execute(command, who=who)
 
-    def _view(self, served: Served, seen: StatusSnapshot) -> EndpointView:
+    def _view(self, served: ServedEndpoint, seen: StatusSnapshot) -> EndpointView:
         known = [seen.counts.get(served.name), self.finish.remaining(served.name)]
         found = max((e for e in known if e), key=lambda each: each.counted_at, default=None)
         holds = [
@@ -138,7 +138,9 @@ class DaemonStatus:
             holds=holds,
         )
 
-    def _phase(self, served: Served, seen: StatusSnapshot, holds: Sequence[PauseReason]) -> Phase:
+    def _phase(
+        self, served: ServedEndpoint, seen: StatusSnapshot, holds: Sequence[PauseReason]
+    ) -> Phase:
         progress = next((e for e in seen.progress.endpoints if e.endpoint == served.name), None)
         return phase_of(
             progress,

@@ -246,9 +246,9 @@ class CapacityTask:
         self._measures = measures
         self._told: object = None
         """What the log had last: a cost in seconds, or why it is not known."""
-        self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._check, may_lag=True)
+        self.job = Job("capacity", _LOOK_FOR_CAPACITY_EVERY, self._look, may_lag=True)
 
-    def _check(self) -> None:
+    def _look(self) -> None:
         try:
             found = self._kept.read()
             if found is None and self._measures:

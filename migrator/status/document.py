@@ -148,7 +148,7 @@ class NotCounted(TypedDict):
     text: str
 
 
-class Rollback(TypedDict):
+class RollbackOutlook(TypedDict):
     """How much of what was handed over could be rolled back."""
 
     in_levels: Count
@@ -167,7 +167,7 @@ class ProbedLevel(TypedDict):
     arrival: Literal["on_time", "early", "lost"]
 
 
-class Probe(TypedDict):
+class LatestProbe(TypedDict):
     """The latest probe of the levels."""
 
     at: Moment
@@ -205,8 +205,8 @@ class StatusDocument(_Ledger):
     holds: list[Hold]
     not_counted: list[NotCounted]
     """Endpoints whose tables could not be read now, and why."""
-    rollback: Rollback | None
-    probe: Probe | None
+    rollback: RollbackOutlook | None
+    probe: LatestProbe | None
 
 
 class LevelCounts(TypedDict):
@@ -228,7 +228,7 @@ class LevelState(LevelCounts):
     longest_delay_s: Count
 
 
-class Levels(TypedDict):
+class LevelStates(TypedDict):
     """The delay levels, highest first."""
 
     delays: Literal["v1", "v2"]
@@ -237,14 +237,14 @@ class Levels(TypedDict):
     total: LevelCounts
 
 
-class DueRows(TypedDict):
+class DueCount(TypedDict):
     """Rows in the tables, by how soon they are due."""
 
     due: str
     rows: Count
 
 
-class Event(TypedDict):
+class AuditEntry(TypedDict):
     """One entry of the audit trail."""
 
     id: int
@@ -301,9 +301,9 @@ class DaemonDocument(TypedDict):
     holds: list[Hold]
     working_on: list[EndpointWork]
     ledger: LedgerProgress
-    levels: Levels | None
-    due: list[DueRows]
-    events: list[Event]
+    levels: LevelStates | None
+    due: list[DueCount]
+    events: list[AuditEntry]
     jobs: list[JobState]
     not_known: list[str]
 
@@ -333,7 +333,7 @@ def daemon_document(snapshot: Snapshot) -> DaemonDocument:
         "ledger": progress_document(snapshot.progress),
         "levels": None if snapshot.levels is None else levels_document(snapshot.levels),
         "due": [{"due": span, "rows": rows} for span, rows in snapshot.due],
-        "events": _parts(Event, snapshot.events),
+        "events": _parts(AuditEntry, snapshot.events),
         "jobs": [_job(each) for each in snapshot.jobs],
         "not_known": [*snapshot.gaps],
     }
@@ -381,8 +381,8 @@ def status_document(
         "not_counted": [
             {"endpoint": name, "text": text} for name, text in sorted((not_counted or {}).items())
         ],
-        "rollback": None if rollback is None else _part(Rollback, rollback),
-        "probe": None if probe is None else cast("Probe", _json(probe)),
+        "rollback": None if rollback is None else _part(RollbackOutlook, rollback),
+        "probe": None if probe is None else cast("LatestProbe", _json(probe)),
     }
 
 
@@ -396,7 +396,7 @@ def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[EndpointRo
     return [{"endpoint": each.endpoint, **_row_counts(each)} for each in endpoints]
 
 
-def levels_document(depths: LevelDepths) -> Levels:
+def levels_document(depths: LevelDepths) -> LevelStates:
     """Return the delay levels, highest first."""
     return {
         "delays": cast("Literal['v1', 'v2']", str(depths.version)),

@@ -236,7 +236,7 @@ class Threshold(PolledSignal):
         return {whom: Observation(found[whom].text, limit) for whom in self._above}
 
 
-class LevelDepth(Threshold):
+class LevelBacklog(Threshold):
     """The messages in all levels together, as far as they are known."""
 
     signal = Signal.LEVEL_DEPTH
@@ -253,7 +253,7 @@ class LevelDepth(Threshold):
         return {None: Measurement(value=count, text=text)}
 
 
-class DestinationDepth(Threshold):
+class DestinationBacklog(Threshold):
     """The messages that wait for the busiest destination of this process."""
 
     signal = Signal.DESTINATION_DEPTH

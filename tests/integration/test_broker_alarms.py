@@ -22,7 +22,7 @@ from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
-from migrator.throttle.signals import DestinationDepth, LevelDepth, Limits
+from migrator.throttle.signals import DestinationBacklog, LevelBacklog, Limits
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 
@@ -139,7 +139,7 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
     known = [QueueName(name) for name in ("Billing", "Shipping", "Nowhere")]
     facts, limits = BrokerFacts(settings, None), Limits(0, 0)
     bound: Any = SimpleNamespace(known=lambda: known)
-    destinations = DestinationDepth(limits, facts, bound)
+    destinations = DestinationBacklog(limits, facts, bound)
     with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -152,7 +152,7 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
             seconds=30,
             what="the count of the broker",
         )
-    assert LevelDepth(limits, facts, DelaysVersion.V2).measure()[None].value == 4
+    assert LevelBacklog(limits, facts, DelaysVersion.V2).measure()[None].value == 4
     known.clear()
     assert destinations.measure()[None].value == 0
 

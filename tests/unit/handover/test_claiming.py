@@ -20,6 +20,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.stores.endpoints import Selection
 from migrator.stores.requests import Claim, ClaimRequest
+from migrator.throttle.guard import ClaimGuard
 from tests.unit.handover.memory import LEASE, START, MemoryClock, MemoryLedger, timeout
 
 ENDPOINTS = [
@@ -80,10 +81,22 @@ def lane_of(store: Store, clock: MemoryClock | None = None, **options: Any) -> C
     return Claimer(**given | options)
 
 
+class Guard(ClaimGuard):
+    """Refuses the endpoints that are *held*; the table of *gone* cannot be read."""
+
+    def __init__(self, held: set[str], gone: str = "") -> None:
+        self._held, self._gone = held, gone
+
+    def admit(self, endpoint: EndpointName) -> bool:
+        if endpoint == self._gone:
+            raise StoreError("public.A is not a timeouts table, or no longer exists")
+        return endpoint not in self._held
+
+
 def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
     """It is not even asked for, and has its turn again as soon as nothing holds it."""
     store, held = Store(20), {"B"}
-    lane = lane_of(store, admit=lambda name: name not in held)
+    lane = lane_of(store, guard=Guard(held))
     assert claimed(lane, 4) == ["A", "C", "A", "C"]
     assert "B" not in store.asked
     held.clear()
@@ -141,12 +154,8 @@ def test_a_table_whose_due_times_cannot_be_read_keeps_no_other_from_its_turn() -
     """It is gone, say, before its first claim."""
     store = Store(4)
 
-    def admit(name: EndpointName) -> bool:
-        if name == "A":
-            raise StoreError("public.A is not a timeouts table, or no longer exists")
-        return True
-
-    assert sorted(claimed(lane_of(store, admit=admit), 5)) == ["-", "B", "B", "C", "C"]
+    guard = Guard(set(), gone="A")
+    assert sorted(claimed(lane_of(store, guard=guard), 5)) == ["-", "B", "B", "C", "C"]
 
 
 def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:

@@ -17,7 +17,7 @@ from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.service import audit_log, control
 from migrator.service.audit_log import AuditLog
-from migrator.service.control import Control, Served
+from migrator.service.control import Control, ServedEndpoint
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.worker import Stop
 from migrator.throttle.reasons import LASTING, Signal, Throttle
@@ -101,8 +101,8 @@ class Bench:
         return Control(
             app=app,
             served={
-                SALES: Served(name=SALES, mode="migrate", moves=True),
-                SHOP: Served(name=SHOP, mode="forward", moves=True),
+                SALES: ServedEndpoint(name=SALES, mode="migrate", moves=True),
+                SHOP: ServedEndpoint(name=SHOP, mode="forward", moves=True),
             },
             throttle=throttle,
             runtime=self.runtime,
