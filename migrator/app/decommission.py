@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from migrator.app.broker import open_broker
-from migrator.app.ledger import open_ledger
-from migrator.app.stores import demand_sql, open_backend
-from migrator.app.values import fault_point
+from migrator.app.servers import open_servers
 from migrator.config.work import EndpointMode
 from migrator.decommission.broker import DecommissionBroker
 from migrator.decommission.queries import DecommissionDatabase
@@ -33,12 +30,9 @@ def open_decommission(settings: Settings, name: str, options: Options) -> Iterat
         UnknownEndpoint: It has no table, and never had one that was dropped here.
         PreflightRefused: The store is no SQL database, or there is no ledger that can be used.
     """
-    with (
-        open_ledger(settings) as ledger,
-        open_broker(settings) as broker,
-        open_backend(settings, ledger) as backend,
-    ):
-        tables = demand_sql(backend, settings, wanted_for="decommissioning").store
+    with open_servers(settings) as servers:
+        ledger, broker = servers.ledger, servers.broker
+        tables = servers.sql_backend(wanted_for="decommissioning").store
         database = DecommissionDatabase(ledger.engine, ledger.tables, tables)
         yield Decommission(
             target=_target(settings, tables, _find(tables, database, name)),
@@ -49,7 +43,7 @@ def open_decommission(settings: Settings, name: str, options: Options) -> Iterat
             leases=ledger.leases,
             lease=settings.handover.lease,
             owner=current_owner(),
-            fault=fault_point(),
+            fault=servers.fault,
         )
 
 

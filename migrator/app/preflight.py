@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
-from migrator.app.app import App
 from migrator.app.connections import connections
+from migrator.app.servers import Servers
+from migrator.app.values import due_time_rules
 from migrator.config import EndpointMode, NearDue, Settings
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError, MigratorError
@@ -35,26 +36,26 @@ if TYPE_CHECKING:
 
 
 def check_context(
-    app: App,
+    servers: Servers,
     names: Sequence[str],
     previews: Sequence[EndpointPreview] | None,
     *,
     asks_broker: bool = True,
     unreadable: Sequence[Finding] = (),
 ) -> Context:
-    """Return what checks are to ask, by the settings of *app*.
+    """Return what checks are to ask, by the settings of *servers*.
 
     *unreadable* says of endpoints why their rows could not be read. Without *asks_broker* there is
     none to ask, and none need be named; ``STORE_CHECKS`` do not.
     """
-    given = app.settings
-    own_queues, parked = _own_queues(app), _parked(app)
+    given = servers.settings
+    own_queues, parked = _own_queues(servers), _parked(servers)
     return Context(
-        store=app.store,
-        ledger=app.ledger_facts,
-        clock=app.clock,
+        store=servers.backend.store,
+        ledger=servers.ledger.facts,
+        clock=servers.ledger.clock,
         wall_clock=lambda: datetime.now(UTC),
-        broker=app.broker_facts if asks_broker else cast("BrokerFacts", None),
+        broker=servers.broker.facts if asks_broker else cast("BrokerFacts", None),
         version=given.broker.delays,
         accepts_suffix_collisions=given.handover.accept_suffix_collisions,
         endpoint_names=names,
@@ -63,27 +64,27 @@ def check_context(
         cutoff=given.handover.cutoff,
         may_bind=not given.broker.all_endpoints_support_delayed_delivery,
         own_queues=own_queues,
-        poison_queue=poison_queue(app.ledger_id) if own_queues else "",
-        own_exchanges=_own_exchanges(app.settings.broker.delays),
+        poison_queue=poison_queue(servers.ledger.id) if own_queues else "",
+        own_exchanges=_own_exchanges(servers.settings.broker.delays),
         modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
         queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
         satellites=satellites(given, names),
         sends_near_due=given.handover.near_due is NearDue.DISPATCH,
-        due_times=app.due_times,
+        due_times=due_time_rules(servers.settings),
         unreadable=frozenset(each.endpoint or "" for each in unreadable),
-        vhost=_vhost(app),
+        vhost=_vhost(servers),
         wait=time.sleep,
         held={QueueName(each.destination) for each in parked},
         parked=parked,
         connections=tuple(connections(given)),
-        other_commits=_other_commits(app),
+        other_commits=_other_commits(servers),
     )
 
 
-def new_rechecks(app: App, names: Sequence[str]) -> Rechecks:
+def new_rechecks(servers: Servers, names: Sequence[str]) -> Rechecks:
     """Return the checks of the broker that a daemon makes again while it runs."""
-    known = KnownHandOvers(app.hand_overs, app.clock.now)
-    return Rechecks(check_context(app, names, None), known)
+    known = KnownHandOvers(servers.ledger.hand_overs, servers.ledger.clock.now)
+    return Rechecks(check_context(servers, names, None), known)
 
 
 def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
@@ -108,43 +109,47 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
     ]
 
 
-def _vhost(app: App) -> str:
+def _vhost(servers: Servers) -> str:
     try:
-        return app.connection.address.vhost
+        return servers.broker.connection.address.vhost
     except ConfigError:  # whoever asks the broker is told so
         return ""
 
 
-def _parked(app: App) -> Sequence[HeldDestination]:
+def _parked(servers: Servers) -> Sequence[HeldDestination]:
     try:
-        return app.queries.held()
+        return servers.ledger.queries.held()
     except MigratorError:  # no ledger, nothing parked
         return ()
 
 
-def _other_commits(app: App) -> Sequence[BatchElsewhere]:
+def _other_commits(servers: Servers) -> Sequence[BatchElsewhere]:
     try:
-        commits = app.queries.batches_of_others(app.named_place, *OPEN - HALF_DONE)
+        commits = servers.ledger.queries.batches_of_others(
+            servers.broker.named_place, *OPEN - HALF_DONE
+        )
         if not commits:
             return ()
-        at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}
+        at_work = {
+            lane for lane, owner in servers.ledger.leases.holders() if not is_surely_dead(owner)
+        }
     except MigratorError:  # no ledger, no batches; the check of the ledger says so
         return ()
     return [each for each in commits if each.lane not in at_work]
 
 
-def _own_queues(app: App) -> Sequence[str]:
+def _own_queues(servers: Servers) -> Sequence[str]:
     """Return our queues of the lanes this process may use, whether they exist or not."""
     try:
-        app.ledger_facts.verify()
+        servers.ledger.facts.verify()
     except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
         return ()
     version, lanes = (
-        app.settings.broker.delays,
-        [Lane(n) for n in range(app.settings.handover.lanes)],
+        servers.settings.broker.delays,
+        [Lane(n) for n in range(servers.settings.handover.lanes)],
     )
-    staging = [staging_name(version, app.ledger_id, lane) for lane in lanes]
-    return [*staging, *(receipts_queue(app.ledger_id, lane) for lane in lanes)]
+    staging = [staging_name(version, servers.ledger.id, lane) for lane in lanes]
+    return [*staging, *(receipts_queue(servers.ledger.id, lane) for lane in lanes)]
 
 
 def _own_exchanges(version: DelaysVersion) -> Sequence[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from migrator.app.app import App
 from migrator.app.preflight import check_context
-from migrator.config import EndpointMode
+from migrator.app.servers import Servers, open_servers
+from migrator.app.values import due_time_rules, limits_of, selection
+from migrator.config import EndpointMode, Settings
 from migrator.config.work import HandOverPace
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import CAPACITY_MEASURED, DelaysVersion
@@ -63,7 +65,7 @@ class RowCounts:
 
 
 def count_rows(
-    app: App,
+    servers: Servers,
     endpoints: Sequence[StoreEndpoint],
     *,
     progress: Callable[[str, int], None],
@@ -77,19 +79,19 @@ def count_rows(
     *progress* is told the endpoint and how many rows more were read or counted. Without *is_exact*
     the database counts, where it can.
     """
-    now = app.clock.now()
+    now = servers.ledger.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
-    moved = {e.name for e in endpoints if app.settings.endpoint(e.name).mode in MOVING}
+    moved = {e.name for e in endpoints if servers.settings.endpoint(e.name).mode in MOVING}
     previews, unread = list[EndpointPreview](), list[Finding]()
     locked: StoreError | None = None
     for endpoint in endpoints:
         try:
             previews.append(
                 scan(
-                    app.store,
+                    servers.backend.store,
                     endpoint,
-                    selection=app.selection if endpoint.name in moved else all_rows,
-                    rules=app.rules_of(endpoint.name),
+                    selection=selection(servers.settings) if endpoint.name in moved else all_rows,
+                    rules=limits_of(servers.settings, endpoint.name),
                     now=now,
                     progress=partial(progress, endpoint.name),
                     max_rows=max_rows,
@@ -105,7 +107,7 @@ def count_rows(
 
 
 def take_preview(
-    app: App,
+    servers: Servers,
     names: Sequence[str],
     *,
     progress: Callable[[str, int], None],
@@ -121,34 +123,35 @@ def take_preview(
     Raises:
         PreflightRefused, UnknownEndpoint: None is left.
     """
-    given, endpoints = app.settings.handover, present_endpoints(app.store, names)
+    settings, store, clock = servers.settings, servers.backend.store, servers.ledger.clock
+    given, endpoints = settings.handover, present_endpoints(store, names)
     if names and not endpoints:
-        chosen_endpoints(app.store, names)
-    seen = [*due_times_of(app.store, endpoints, app.clock, app.due_times)]
+        chosen_endpoints(store, names)
+    seen = [*due_times_of(store, endpoints, clock, due_time_rules(settings))]
     endpoints = [each for each in endpoints if each.name not in refusals(seen)]
     if not endpoints:
         refuse(seen)
     unread = [finding for finding in seen if finding.check == UNREADABLE]
-    taken_at = app.clock.now()
-    read = count_rows(app, endpoints, progress=progress, is_exact=is_exact)
+    taken_at = clock.now()
+    read = count_rows(servers, endpoints, progress=progress, is_exact=is_exact)
     found = read.previews
-    modes = {preview.endpoint: app.settings.endpoint(preview.endpoint).mode for preview in found}
+    modes = {preview.endpoint: settings.endpoint(preview.endpoint).mode for preview in found}
     sources = {p.source for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH}
     moved = [endpoint for endpoint in endpoints if endpoint.source in sources]
-    exchange_cost_s = _exchange_cost_s(app)
+    exchange_cost_s = _exchange_cost_s(servers)
     preview = Preview(
         taken_at=taken_at,
-        cutoff=app.selection.cutoff,
-        horizon=app.selection.horizon,
-        version=app.settings.broker.delays,
+        cutoff=selection(settings).cutoff,
+        horizon=selection(settings).horizon,
+        version=settings.broker.delays,
         rate_per_s=min(rate or CAUTIOUS_RATES[given.mode], given.rate_limit or float("inf")),
         endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
         dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
         modes=modes,
-        attended=[name for name in modes if app.settings.sends_near_due(name)],
+        attended=[name for name in modes if settings.sends_near_due(name)],
         exchange_cost_s=exchange_cost_s,
         keeps_to_levels=given.pace is HandOverPace.LEVELS,
-        bursts=forecast(app.store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
+        bursts=forecast(store, moved, now=taken_at, rate_per_s=dues_per_s(exchange_cost_s)),
     )
     return preview, [*unread, *read.unreadable]
 
@@ -252,54 +255,76 @@ class Plan:
         )
 
 
-def take_plan(
-    app: App,
-    names: Sequence[str],
-    *,
-    progress: Callable[[str, int], None],
-    rate: float | None = None,
-    is_exact: bool = False,
-    asks_broker: bool = True,
-) -> Plan:
-    """Return the preview of the endpoints called *names*, and what the checks of a start find.
+class Planning:
+    """Tells what a run would do with the store, the ledger and the broker of the settings."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    @property
+    def ledger(self) -> str | MigratorError:
+        """The id of the ledger, or why there is none that can be used."""
+        try:
+            return self._servers.ledger.id
+        except MigratorError as exc:
+            return exc
+
+    def plan(
+        self,
+        names: Sequence[str],
+        *,
+        progress: Callable[[str, int], None],
+        rate: float | None = None,
+        is_exact: bool = False,
+        asks_broker: bool = True,
+    ) -> Plan:
+        """Return the preview of the endpoints called *names*, and what the checks of a start find.
+
+        Raises:
+            StoreError, LedgerError, PreflightRefused: The rows could not be counted, and no check
+                says why.
+        """
+        servers = self._servers
+        found: Preview | None = None
+        problem: MigratorError | None = None
+        unread: Sequence[Finding] = ()
+        try:
+            found, unread = take_preview(
+                servers, names, progress=progress, rate=rate, is_exact=is_exact
+            )
+        except (StoreError, LedgerError, PreflightRefused) as exc:
+            problem = exc
+        previews = None if found is None else [*found.endpoints, *found.dispatched]
+        only = None if asks_broker else STORE_CHECKS
+        context = check_context(
+            servers, names, previews, asks_broker=asks_broker, unreadable=unread
+        )
+        findings = by_check([*run_checks(context, only=only), *unread])
+        if problem is not None and verdict(findings) is not Level.REFUSED:
+            raise problem
+        return Plan(
+            preview=found,
+            findings=findings,
+            asks_broker=asks_broker,
+            purge_after=servers.settings.ledger.purge_after,
+        )
+
+
+@contextmanager
+def open_planning(settings: Settings) -> Iterator[Planning]:
+    """Open what *settings* name; the ledger need not exist.
 
     Raises:
-        StoreError, LedgerError, PreflightRefused: The rows could not be counted, and no check
-            says why.
+        ConfigError: The store is not named.
     """
-    found: Preview | None = None
-    problem: MigratorError | None = None
-    unread: Sequence[Finding] = ()
-    try:
-        found, unread = take_preview(app, names, progress=progress, rate=rate, is_exact=is_exact)
-    except (StoreError, LedgerError, PreflightRefused) as exc:
-        problem = exc
-    previews = None if found is None else [*found.endpoints, *found.dispatched]
-    only = None if asks_broker else STORE_CHECKS
-    context = check_context(app, names, previews, asks_broker=asks_broker, unreadable=unread)
-    findings = by_check([*run_checks(context, only=only), *unread])
-    if problem is not None and verdict(findings) is not Level.REFUSED:
-        raise problem
-    return Plan(
-        preview=found,
-        findings=findings,
-        asks_broker=asks_broker,
-        purge_after=app.settings.ledger.purge_after,
-    )
+    with open_servers(settings, must_exist=False) as servers:
+        yield Planning(servers)
 
 
-def _exchange_cost_s(app: App) -> float:
+def _exchange_cost_s(servers: Servers) -> float:
     """Return what an exchange costs, as measured last; the broker is not asked which it is."""
     try:
-        event = app.queries.latest_event(CAPACITY_MEASURED)
+        event = servers.ledger.queries.latest_event(CAPACITY_MEASURED)
     except MigratorError:  # no ledger, nothing measured
         return EXCHANGE_COST_S
     return EXCHANGE_COST_S if event is None else float(str(event.detail["exchange_cost_s"]))
-
-
-def ledger_of(app: App) -> str | MigratorError:
-    """Return the id of the ledger, or why there is none that can be used."""
-    try:
-        return app.ledger_id
-    except MigratorError as exc:
-        return exc

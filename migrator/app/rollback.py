@@ -6,22 +6,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from migrator.app.broker import Broker, open_broker
 from migrator.app.handover import HandOverParts
-from migrator.app.ledger import Ledger, open_ledger
 from migrator.app.levels import lanes_with_queues, level_access
-from migrator.app.stores import StoreBackend, open_backend
-from migrator.app.values import fault_point
+from migrator.app.servers import Servers, open_servers
 from migrator.handover.runs import HandOver
 from migrator.handover.settle import Settlement
 from migrator.ledger.run_terms import RunTerms
 from migrator.ledger.states import BatchState
-from migrator.ledger.work import Batch, FaultPoint, StoreEndpoint
+from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, Lane
 from migrator.rabbitmq.names import staging_name
 from migrator.rabbitmq.server import find_queues
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
+from migrator.service.hooks import fire_rollback, hooked
 from migrator.stores.endpoints import chosen_endpoints
 
 if TYPE_CHECKING:
@@ -29,16 +27,14 @@ if TYPE_CHECKING:
 
 
 class RollbackParts:
-    """A store, its ledger and a broker, of which a rollback is made."""
+    """The servers of which a rollback is made."""
 
-    def __init__(
-        self, settings: Settings, ledger: Ledger, broker: Broker, backend: StoreBackend
-    ) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._broker = broker
-        self._backend = backend
-        self._fault: FaultPoint = fault_point()
+    def __init__(self, servers: Servers) -> None:
+        self._settings = servers.settings
+        self._ledger = servers.ledger
+        self._broker = servers.broker
+        self._backend = servers.backend
+        self._fault = servers.fault
 
     def find(self, names: Sequence[str]) -> Sequence[StoreEndpoint]:
         """Return the endpoints called *names*.
@@ -66,6 +62,11 @@ class RollbackParts:
             held=ledger.held_destinations,
             parking=ledger.parking,
         )
+
+    def notify(self, document: Mapping[str, object]) -> None:
+        """Have the hooks run that want to know of a rollback."""
+        with hooked(self._settings.hooks) as hooks:
+            fire_rollback(hooks.fire, document)
 
     def _new_recall(self) -> Recall:
         """Return what brings handed-over timeouts back; raises what ``level_access`` does."""
@@ -129,9 +130,5 @@ def open_rollback(settings: Settings) -> Iterator[RollbackParts]:
         ConfigError: The store is not named.
         PreflightRefused: There is no ledger that can be used.
     """
-    with (
-        open_ledger(settings) as ledger,
-        open_broker(settings) as broker,
-        open_backend(settings, ledger, fault_point()) as backend,
-    ):
-        yield RollbackParts(settings, ledger, broker, backend)
+    with open_servers(settings) as servers:
+        yield RollbackParts(servers)

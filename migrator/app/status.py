@@ -1,60 +1,50 @@
-"""What reads the status, for ``migrator status`` and for the daemon."""
+"""What ``migrator status`` works with where no daemon answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from migrator.app.app import App
-from migrator.config.work import NearDue
-from migrator.errors import ConfigError
+from migrator.app.ledger import Ledger, open_ledger
 from migrator.status.document import StatusDocument
 from migrator.status.reader import LedgerReader, StoreReader
-from migrator.status.remaining import RemainingReader
+
+if TYPE_CHECKING:
+    from migrator.config import Settings
 
 
-def new_remaining_reader(app: App) -> RemainingReader:
-    """Return what counts rows in the stores, and asks the broker who sends what remains."""
-    given = app.settings
-    try:
-        broker = app.broker_facts
-    except ConfigError:  # the ledger alone can be read without one
-        broker = None
-    return RemainingReader(
-        store=app.store,
-        claims=app.claims,
-        clock=app.clock,
-        broker=broker,
-        modes={each.name: str(each.mode) for each in given.endpoints},
-        input_queues={each.name: each.input_queue for each in given.endpoints},
-        sends_near_due=given.handover.near_due is NearDue.DISPATCH,
-    )
-
-
-def new_ledger_reader(app: App) -> LedgerReader:
+def new_ledger_reader(settings: Settings, ledger: Ledger) -> LedgerReader:
     """Return what reads the ledger."""
     return LedgerReader(
-        engine=app.engine,
-        tables=app.tables,
-        queries=app.queries,
-        purge_after=app.settings.ledger.purge_after,
-        shows_probe=app.settings.probe.every is not None,
+        engine=ledger.engine,
+        tables=ledger.tables,
+        queries=ledger.queries,
+        purge_after=settings.ledger.purge_after,
+        shows_probe=settings.probe.every is not None,
     )
 
 
 class StatusReader:
     """Reads ``migrator/status/1`` without a daemon; opens the store once there is a run."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._ledger = new_ledger_reader(app)
+    def __init__(self, settings: Settings, ledger: Ledger, ends: ExitStack) -> None:
+        self._settings = settings
+        self._queries = ledger.queries
+        self._whole = ledger
+        self._ends = ends
+        self._ledger = new_ledger_reader(settings, ledger)
 
     @cached_property
     def _stores(self) -> StoreReader:
-        app = self._app
+        from migrator.app.remaining import open_remaining_reader
+
+        reader = open_remaining_reader(self._settings, self._whole)
         return StoreReader(
-            queries=app.queries,
-            remaining=new_remaining_reader(app),
-            modes={each.name: str(each.mode) for each in app.settings.endpoints},
+            queries=self._queries,
+            remaining=self._ends.enter_context(reader),
+            modes={each.name: str(each.mode) for each in self._settings.endpoints},
         )
 
     def document(self) -> StatusDocument:
@@ -63,11 +53,23 @@ class StatusReader:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be read.
         """
-        runs = self._app.queries.latest_runs()
+        runs = self._queries.latest_runs()
         if not runs:
-            progress = self._app.queries.progress()
+            progress = self._queries.progress()
             return self._ledger.document(progress, (), told_by="ledger", not_counted={})
         progress, views = self._stores.read(runs)
         return self._ledger.document(
             progress, views, told_by="ledger", not_counted=self._stores.not_counted
         )
+
+
+@contextmanager
+def open_status(settings: Settings) -> Iterator[StatusReader]:
+    """Open the ledger that *settings* name.
+
+    Raises:
+        PreflightRefused: There is none that can be used.
+    """
+    with ExitStack() as ends:
+        ledger = ends.enter_context(open_ledger(settings))
+        yield StatusReader(settings, ledger, ends)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.app.values import no_fault
 from migrator.config.servers import StoreKind
 from migrator.errors import DriverMissing, PreflightRefused
+from migrator.ledger.work import FaultPoint, no_fault
 from migrator.recall.restore import DocumentRecalls, SqlRecalls
 from migrator.recovery.lost_window import SqlFailover
 from migrator.stores.documents.claims import DocumentClaims
@@ -30,7 +30,6 @@ from migrator.verify.stores import DocumentVerifications, SqlVerifications
 if TYPE_CHECKING:
     from migrator.app.ledger import Ledger
     from migrator.config import Settings
-    from migrator.ledger.work import FaultPoint
 
 
 class SqlBackend:

@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from migrator.ledger.work import FaultPoint, no_fault
 from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.stores.due_times import DueTimeRules
@@ -14,7 +15,6 @@ from migrator.stores.endpoints import Selection
 
 if TYPE_CHECKING:
     from migrator.config import Settings
-    from migrator.ledger.work import FaultPoint
 
 FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
@@ -69,7 +69,3 @@ def fault_point(setting: str | None = None) -> FaultPoint:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return reached if name else no_fault
-
-
-def no_fault(_step: str) -> None:
-    """Do nothing."""

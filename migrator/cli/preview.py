@@ -67,20 +67,21 @@ def preview(
     Exit codes: 0 a run would start; 3 it would be refused; 4 store or broker unreachable;
       7 it would serve some of the endpoints, and others once they are refused no more.
     """
-    from migrator.app.preview import ledger_of, take_plan
+    from migrator.app.preview import open_planning
     from migrator.cli.findings import exit_code
     from migrator.cli.plan import drawn_plan
 
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
-    with session.opened() as app, rows_read() as progress:
-        names = endpoint_names(app.settings, endpoint, all_endpoints=all_endpoints)
-        plan = take_plan(
-            app, names, progress=progress, rate=rate, is_exact=exact, asks_broker=not offline
+    given = session.settings()
+    names = endpoint_names(given, endpoint, all_endpoints=all_endpoints)
+    with open_planning(given) as planning, rows_read() as progress:
+        plan = planning.plan(
+            names, progress=progress, rate=rate, is_exact=exact, asks_broker=not offline
         )
         text = json_text(plan.document.values)
         if form == "html":
-            about = about_of(session, app.settings, ledger_of(app), endpoint, is_all=all_endpoints)
+            about = about_of(session, given, planning.ledger, endpoint, is_all=all_endpoints)
             text = _page(plan, about)
     if form != "table":
         write_result(text, output)

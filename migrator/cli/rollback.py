@@ -121,7 +121,6 @@ def rollback(
     """
     from migrator.app.rollback import open_rollback
     from migrator.recall.rollback import RollbackScope
-    from migrator.service.hooks import fire_rollback, hooked
 
     session = session_of(context)
     terms = terms_of(margin, max_hold, max_depth)
@@ -134,8 +133,7 @@ def rollback(
     if not dry_run:
         which = "" if is_part else "claimed, quarantined and "
         confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
-    given = session.settings()
-    with open_rollback(given) as parts:
+    with open_rollback(session.settings()) as parts:
         scope = RollbackScope(
             endpoints=parts.find(endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
@@ -149,8 +147,7 @@ def rollback(
         report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
     session.tell("rollback", report.document, *_lines(report, scope))
     if not dry_run:
-        with hooked(given.hooks) as hooks:
-            fire_rollback(hooks.fire, report.document)
+        parts.notify(report.document)
     if report.stopped_by is not None:
         raise report.stopped_by
     is_done = dry_run or report.is_whole

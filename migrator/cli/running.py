@@ -10,11 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
+from operator import attrgetter
 from typing import Final
 
-from migrator.app import App
+from migrator.app.ledger import Ledger
 from migrator.app.preflight import new_rechecks
-from migrator.app.start import StartChecks, check_start
+from migrator.app.run import run_daemon
+from migrator.app.servers import Servers, open_servers
+from migrator.app.start import StartCheck
 from migrator.cli.output import AMBER, progress, rows_read, write_json, write_table, write_text
 from migrator.cli.session import Session, endpoint_names
 from migrator.cli.status import lane_name, write_endpoints
@@ -22,9 +26,9 @@ from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.preflight.context import Level
+from migrator.preflight.start import StartChecks
+from migrator.service.daemon import RunEnd
 from migrator.service.hooks import fire_exit, hooked
-from migrator.service.launch import RunEnd
-from migrator.service.launch import run as launch
 from migrator.status.document import endpoint_documents
 from migrator.status.finished import end_document
 from migrator.status.remaining import kept_text, needs_attention
@@ -45,38 +49,39 @@ def work(
     Raises:
         MigratorError: It did not begin, or could not go on.
     """
-    with session.opened() as app, hooked(app.settings.hooks) as hooks:
-        names = endpoint_names(app.settings, named, all_endpoints=all_endpoints, is_demanded=True)
-        checked = _preflight(app, names)
-        endpoints = checked.endpoints
-        with _watching(app, endpoints) as watch:
-            end = launch(
-                app,
+    given = session.settings()
+    names = endpoint_names(given, named, all_endpoints=all_endpoints, is_demanded=True)
+    with open_servers(given, must_exist=False) as servers, hooked(given.hooks) as hooks:
+        checked = _preflight(servers, names)
+        ledger, endpoints = servers.ledger, checked.endpoints
+        with _watching(ledger, endpoints) as watch:
+            end = run_daemon(
+                servers,
                 endpoints,
                 once=once,
                 watch=watch,
-                describe=lambda: _progress_line(app, endpoints),
-                load=lambda: session.load().settings,
+                describe=partial(_progress_line, ledger, endpoints),
+                load=session.settings,
                 fire=hooks.fire,
-                checks=new_rechecks(app, names),
+                checks=new_rechecks(servers, names),
                 refused=checked.refused,
             )
         if once:
-            _summarise(app, endpoints, end, session)
+            _summarise(servers, endpoints, end, session)
         fire_exit(hooks.fire, end.code)
     return end.code
 
 
-def _preflight(app: App, names: Sequence[str]) -> StartChecks:
+def _preflight(servers: Servers, names: Sequence[str]) -> StartChecks:
     """Refuse what would go wrong for all; say what may, and which endpoints have to wait.
 
     Raises:
         PreflightRefused: No endpoint can be served; nothing was changed.
     """
-    app.ledger_facts.verify()
-    app.broker_facts.server()
+    servers.ledger.facts.verify()
+    servers.broker.facts.server()
     with rows_read() as advance:
-        checked = check_start(app, names, progress=advance)
+        checked = StartCheck(servers).check(names, progress=advance)
     checked.refuse()
     for finding in checked.findings:
         level = logging.WARNING if finding.level is Level.WARNING else logging.INFO
@@ -96,31 +101,35 @@ def _preflight(app: App, names: Sequence[str]) -> StartChecks:
 
 
 @contextmanager
-def _watching(app: App, endpoints: Sequence[StoreEndpoint]) -> Iterator[Callable[[], None]]:
+def _watching(ledger: Ledger, endpoints: Sequence[StoreEndpoint]) -> Iterator[Callable[[], None]]:
     """Show progress on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda: None
+        yield _no_progress
         return
     last_s = float("-inf")
     with progress("running") as tell:
 
         def watch() -> None:
             nonlocal last_s
-            if app.clock.monotonic_s() - last_s >= _LOOK_EVERY_S:
-                last_s = app.clock.monotonic_s()
-                tell(_progress_line(app, endpoints))
+            if ledger.clock.monotonic_s() - last_s >= _LOOK_EVERY_S:
+                last_s = ledger.clock.monotonic_s()
+                tell(_progress_line(ledger, endpoints))
 
         yield watch
 
 
-def _progress_line(app: App, endpoints: Sequence[StoreEndpoint]) -> str:
+def _no_progress() -> None:
+    pass
+
+
+def _progress_line(ledger: Ledger, endpoints: Sequence[StoreEndpoint]) -> str:
     try:
-        return progress_line(_progress(app, endpoints))
+        return progress_line(_progress(ledger, endpoints))
     except MigratorError:
         return "the ledger cannot be read now"
 
 
-def _progress(app: App, endpoints: Sequence[StoreEndpoint]) -> Progress:
+def _progress(ledger: Ledger, endpoints: Sequence[StoreEndpoint]) -> Progress:
     """Return what the ledger has of *endpoints*, also of one of which nothing was claimed yet.
 
     Others may be in the same ledger: their rows are not what this run moves.
@@ -128,7 +137,7 @@ def _progress(app: App, endpoints: Sequence[StoreEndpoint]) -> Progress:
     Raises:
         LedgerError: It cannot be read now.
     """
-    found = app.queries.progress()
+    found = ledger.queries.progress()
     known = {each.endpoint: each for each in found.endpoints}
     names = sorted({each.name for each in endpoints})
     return replace(
@@ -155,17 +164,19 @@ def progress_line(found: Progress) -> str:
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
-def _summarise(app: App, endpoints: Sequence[StoreEndpoint], end: RunEnd, session: Session) -> None:
-    ends = sorted(end.endpoints, key=lambda each: each.endpoint)
+def _summarise(
+    servers: Servers, endpoints: Sequence[StoreEndpoint], end: RunEnd, session: Session
+) -> None:
+    ends = sorted(end.endpoints, key=attrgetter("endpoint"))
     found = [each.counts for each in ends]
     if not found:
         try:
-            found = [*_progress(app, endpoints).endpoints]
+            found = [*_progress(servers.ledger, endpoints).endpoints]
         except MigratorError:  # the exit code says what is wrong; the ledger can be read later
             return
     documents = endpoint_documents(found)
     has_finished = any(each.is_finished and each.counts.handed_over for each in ends)
-    kept = kept_text(app.settings.ledger.purge_after) if has_finished else None
+    kept = kept_text(servers.settings.ledger.purge_after) if has_finished else None
     if session.wants_json:
         told = {str(e.endpoint): end_document(e) for e in ends}
         shown = [

@@ -18,7 +18,7 @@ from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
-from migrator.text import counted, grouped
+from migrator.text import counted, grouped, parse_duration
 
 if TYPE_CHECKING:
     from migrator.stores.sql.seeding import SeedRow
@@ -119,8 +119,6 @@ _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
 
 
 def _span(due_from: str, due_to: str) -> tuple[timedelta, timedelta]:
-    from migrator.text import parse_duration
-
     found = []
     for name, text in (("--due-from", due_from), ("--due-to", due_to)):
         try:

@@ -19,12 +19,13 @@ from migrator import __version__
 from migrator.cli.options import SHARED, renamed, typed
 from migrator.cli.output import say, write_json, write_text
 from migrator.config.secrets import mask_address
+from migrator.config.sources import Option
 from migrator.errors import ConfigError, MigratorError
+from migrator.text import parse_duration
 
 if TYPE_CHECKING:
     from migrator.app import App
     from migrator.config import Loaded, Settings
-    from migrator.config.sources import Option
     from migrator.reports.pages import About
 
 DEBUG: Final = 1
@@ -84,8 +85,6 @@ class Session:
 
     def options(self) -> Iterator[Option]:
         """Yield what was given to the verb, as one source of settings."""
-        from migrator.config.sources import Option
-
         for name, value in self.given.items():
             path = tuple(SHARED[name].key.split("."))
             yield Option(path=path, value=value, name=typed(name))
@@ -179,8 +178,6 @@ def duration(option: str, text: str, *, is_some: bool = False) -> timedelta:
     Raises:
         ConfigError: It is none; names the *option*.
     """
-    from migrator.text import parse_duration
-
     try:
         span = parse_duration(text)
     except ValueError as exc:

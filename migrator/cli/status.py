@@ -189,9 +189,9 @@ def _of(names: Sequence[str], parts: Sequence[_Part]) -> list[_Part]:
 
 
 def _open_reader(session: Session, ends: ExitStack) -> StatusReader:
-    from migrator.app.status import StatusReader
+    from migrator.app.status import open_status
 
-    return StatusReader(ends.enter_context(session.opened(with_ledger=True)))
+    return ends.enter_context(open_status(session.settings()))
 
 
 def _looks(pause_s: float, *, is_repeated: bool) -> Iterator[None]:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Final
 
 from migrator.delays.releases import RANGES, range_from_s, range_level, range_of
@@ -27,7 +28,7 @@ from migrator.handover.pace import Pacer
 from migrator.handover.sources import FailingSources
 from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Mode
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint, no_fault
 from migrator.nservicebus.timeouts import EndpointName, RunId
 from migrator.nservicebus.wiretime import seconds_up
 from migrator.stores.endpoints import Selection
@@ -159,7 +160,7 @@ class Claimer:
     guard: ClaimGuard | None = None
     """Asked before every claim; None: nothing keeps rows from being claimed."""
     holding: Holding | None = None
-    fault: FaultPoint = lambda _name: None
+    fault: FaultPoint = no_fault
 
     def __post_init__(self) -> None:
         self._looked_s = float("-inf")
@@ -212,7 +213,7 @@ class Claimer:
         after, until = selection.future(now)
         floor = None if selection.takes_overdue else after
         # the same order in all lanes: they share the answer
-        ordered = sorted(asked, key=lambda progress: progress.endpoint.source)
+        ordered = sorted(asked, key=attrgetter("endpoint.source"))
         self._looked_s = self.clock.monotonic_s()
         self._worth = self.look.sources(
             [self._request(each, lease, self.mode, floor, until, None, 1) for each in ordered]

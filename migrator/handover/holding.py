@@ -24,7 +24,7 @@ from migrator.ledger.held_destinations import (
 )
 from migrator.ledger.parking import SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint, no_fault
 from migrator.nservicebus.timeouts import EncodedTimeout, QueueName
 from migrator.rabbitmq.late import LateAnswers
 
@@ -68,7 +68,7 @@ class Holding:
     clock: Clock
     renamed: Mapping[str, str]
     """Old queue name to new one."""
-    fault: FaultPoint = lambda _step: None
+    fault: FaultPoint = no_fault
     late: LateAnswers[LateDestination] = field(default_factory=LateAnswers)
     """What was sent to destinations that answer nothing; the links listen on."""
 

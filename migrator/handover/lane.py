@@ -28,7 +28,7 @@ from migrator.handover.runs import HandOver, OtherRuns
 from migrator.handover.staged import MAX_WITHOUT_RECEIPT, StagedHandOver
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, no_fault
 from migrator.nservicebus.timeouts import BatchId, RunId
 from migrator.text import rate_words
 from migrator.throttle.guard import QuarantineLimit
@@ -80,7 +80,7 @@ class LaneSetup:
     receipt_deadline_s: float
     """A commit without a receipt is doubtful then."""
     others: OtherRuns | None = None
-    fault: FaultPoint = lambda _name: None
+    fault: FaultPoint = no_fault
     handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     paced: Callable[[float], None] = lambda _seconds: None
 

@@ -29,7 +29,7 @@ from migrator.handover.staged import StagedHandOver
 from migrator.ledger.lease_keeper import HeldLease, exclusive
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import BatchState
-from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, no_fault
 from migrator.nservicebus.timeouts import BatchId, Lane
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _QUIET_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Recovers lanes without an owner; made by ``app.commands.new_rollback``."""
+    """Recovers lanes without an owner; made by ``app.rollback``."""
 
     batches: Batches
     leases: SqlLeases
@@ -55,7 +55,7 @@ class Settlement:
     """Commits in queues of another broker, or of another version of the delays."""
     publishing: Callable[[Batch], HandOver]
     """Returns what hands a batch over by the terms of its own run."""
-    fault: FaultPoint = lambda _step: None
+    fault: FaultPoint = no_fault
 
     def settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
         """Recover lanes with *staged* commits, *published* batches, or messages in staging queues.

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from threading import Lock
 from typing import Final
 
@@ -177,7 +178,7 @@ class DatabaseClock:
                 samples.append(_Sample(moment, ended, ended - begun))
                 if ended - begun < _GOOD_ROUND_TRIP_S:
                     break
-        return min(samples, key=lambda each: each.round_trip_s)
+        return min(samples, key=attrgetter("round_trip_s"))
 
 
 def _judged(believed: _Sample, sample: _Sample) -> tuple[_Sample, Doubt | None]:

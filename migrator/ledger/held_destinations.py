@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
@@ -26,7 +27,7 @@ from migrator.ledger.parking import SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import LedgerPart
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint, no_fault
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, QueueName
 
@@ -65,7 +66,7 @@ class HeldDestinations:
         endpoint: StoreEndpoint,
         *,
         is_dispatched: bool = False,
-        fault: FaultPoint = lambda _step: None,
+        fault: FaultPoint = no_fault,
     ) -> None:
         self._ledger = ledger
         self._parking = parking
@@ -340,7 +341,7 @@ class HeldChecks:
         now = self._clock.now()
         due = [HeldCheck(of, held) for of in endpoints for held in of.to_try(now)]
         self._is_full = len(due) > CHECKED_AT_ONCE
-        return sorted(due, key=lambda each: each.held.next_try_at)[:CHECKED_AT_ONCE]
+        return sorted(due, key=attrgetter("held.next_try_at"))[:CHECKED_AT_ONCE]
 
     def judge(self, checked: Sequence[HeldCheck], lost: Mapping[QueueName, Unreachable]) -> None:
         """Hold *lost* of *checked* for longer; there is a way to the others."""
@@ -361,7 +362,7 @@ class SqlHeldDestinations(LedgerPart):
     def hold(self, held: Sequence[HeldDestination]) -> None:
         doing = "holding destinations"
         # two processes that hold the same ones in another order would wait for each other
-        in_order = sorted(held, key=lambda each: (each.source, each.destination))
+        in_order = sorted(held, key=attrgetter("source", "destination"))
         for _ in range(_TRIES):
             with translating(LedgerError, doing=doing):
                 try:

@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -145,7 +147,7 @@ class LeaseKeeper:
             renewer = threading.Thread(target=self._renew_due, name="lease-renewer", daemon=True)
             self._renewers.append(renewer)
             renewer.start()
-        for held in sorted(due, key=lambda each: each.valid_until_s):
+        for held in sorted(due, key=attrgetter("valid_until_s")):
             held.is_being_renewed = True
             self._due.put(held)
 
@@ -262,7 +264,7 @@ def exclusive(
     keeper.start()
     try:
         for lane, refusal in lanes.items():
-            found = keeper.acquire(lane, doing=lambda: doing)
+            found = keeper.acquire(lane, doing=partial(str, doing))
             if found is None:
                 raise PreflightRefused(refusal)
             held.append(found)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, func, select
@@ -171,7 +172,7 @@ class LedgerQueries(LedgerPart):
             )
             for row in self._read(query, doing="looking for the latest runs")
         ]
-        return sorted(found, key=lambda each: each.endpoint.name)
+        return sorted(found, key=attrgetter("endpoint.name"))
 
     def settled_since(self, since: datetime) -> Mapping[EndpointName, int]:
         batch = self._tables.batch.c
@@ -248,7 +249,7 @@ class LedgerQueries(LedgerPart):
         for _, source, destination, rows in connection.execute(parked_rows(self._tables.batch)):
             parked[source, destination] += int(rows)
         found = held_rows(table, connection.execute(select(table)), parked)
-        return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
+        return sorted(found, key=attrgetter("endpoint", "source", "destination"))
 
 
 def lane_statuses(
@@ -284,7 +285,7 @@ def lane_statuses(
                 serves=row.serves,
             )
         )
-    return sorted(found, key=lambda status: status.lane)
+    return sorted(found, key=attrgetter("lane"))
 
 
 def _event(row: Row[Any]) -> AuditEvent:

@@ -24,6 +24,10 @@ FaultPoint = Callable[[str], None]
 """Called with the name of each step. Only tests use it, to kill the process there."""
 
 
+def no_fault(_step: str) -> None:
+    """Do nothing."""
+
+
 class Clock(Protocol):
     def now(self) -> datetime:
         """Return the database's time, carried on by a monotonic clock between samples.

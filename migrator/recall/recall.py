@@ -100,7 +100,7 @@ def forecast(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """Recalls while nobody claims; made by ``app.commands.new_recall``."""
+    """Recalls while nobody claims; made by ``app.rollback``."""
 
     recalls: Recalls
     """The store's and the ledger's side."""

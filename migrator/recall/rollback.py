@@ -164,7 +164,7 @@ _NOTHING: Final = partial(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Both halves; made by ``app.commands.new_rollback``."""
+    """Both halves; made by ``app.rollback``."""
 
     claims: Claims
     leases: SqlLeases

@@ -22,15 +22,18 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from migrator.app import App
 from migrator.background import BackgroundTask
 from migrator.errors import ConfigError, MigratorError
+from migrator.ledger.clock import DatabaseClock
+from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.quarantine.rows import SqlQuarantine
 from migrator.service.audit_log import AuditLog
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.worker import Stop, WorkerPool
+from migrator.stores.ports import Claims
 from migrator.text import counted
 from migrator.throttle.clock import believe_as_told
 from migrator.throttle.reasons import LASTING, PAUSE, PauseReason, Signal, Throttle
@@ -78,7 +81,6 @@ class ServedEndpoint:
 class Control:
     """Obeys commands, from any thread, one at a time."""
 
-    app: App
     served: Mapping[EndpointName, ServedEndpoint]
     """What this process works on."""
     throttle: Throttle
@@ -86,6 +88,12 @@ class Control:
     workers: WorkerPool
     stop: Stop
     audit_log: AuditLog
+    clock: DatabaseClock
+    queries: LedgerQueries
+    claims: Claims
+    quarantine: SqlQuarantine
+    mode: Mode
+    """In which quarantined rows are tried again."""
 
     def __post_init__(self) -> None:
         self._turn = threading.Lock()
@@ -183,7 +191,7 @@ class Control:
         left = self.throttle.reasons_for(command.endpoint)
         whom = command.endpoint or "hand-over"
         text = f"{whom} is resumed" if lifted else f"{whom} was not paused"
-        if not lifted and command.endpoint is None and (clock := believe_as_told(self.app.clock)):
+        if not lifted and command.endpoint is None and (clock := believe_as_told(self.clock)):
             text = clock
             self.throttle.resume(Signal.CLOCK)
             left = self.throttle.reasons_for(None)
@@ -219,7 +227,7 @@ class Control:
                 detail |= {"since": first.since.isoformat()}
             self.audit_log.note(PAUSE, detail)
 
-    def note_reason(self, reason: PauseReason, *, began: bool) -> None:
+    def note_reason(self, reason: PauseReason, began: bool) -> None:
         """Have the ledger know a pause that no command gave; returns at once."""
         if began and reason.signal is Signal.QUARANTINE:
             self._note_pauses(reason.endpoint)
@@ -230,7 +238,7 @@ class Control:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be asked. Nothing is paused.
         """
-        latest = self.app.queries.latest_event_of_each(PAUSE, self._moved)
+        latest = self.queries.latest_event_of_each(PAUSE, self._moved)
         for name, event in sorted(latest.items()):
             by = str(event.detail.get("signal", Signal.PAUSED))
             signal = next((each for each in signals if each == by), None)
@@ -263,7 +271,7 @@ class Control:
         if isinstance(command, Retry):
             work, kind, done = self._try_again, RETRIED, "tried again"
         else:
-            work, kind, done = self.app.quarantine.discard, DISCARDED, "discarded"
+            work, kind, done = self.quarantine.discard, DISCARDED, "discarded"
         answers: SimpleQueue[Answer] = SimpleQueue()
 
         def decide() -> None:
@@ -287,9 +295,8 @@ class Control:
 
     def _try_again(self, which: QuarantineFilter) -> int:
         """Put rows of a dispatcher back into their tables, all others into new batches."""
-        app = self.app
-        rows = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-        rows += app.quarantine.retry(which, mode=app.settings.handover.mode)
+        rows = self.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
+        rows += self.quarantine.retry(which, mode=self.mode)
         self.workers.wake()
         return rows
 

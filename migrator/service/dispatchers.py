@@ -8,35 +8,15 @@ has closed a silent owner's connection, because the lease is longer than three h
 from __future__ import annotations
 
 import logging
-import socket
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from migrator.app import App
-from migrator.config.work import EndpointMode, NearDue, OnCritical
-from migrator.dispatcher.due import Poller
-from migrator.dispatcher.failures import Recoverability
-from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.dispatcher.link import RabbitRoutes
-from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
-from migrator.dispatcher.receive import DelayedMessageHandler, Forwarding, Storing
+from migrator.dispatcher.loop import Dispatcher
 from migrator.errors import LeaseLost, LedgerAdopted, MigratorError
 from migrator.handover.sources import FailingSources
-from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.lease_keeper import HeldLease
-from migrator.ledger.states import Mode
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import QueueName, RunId
-from migrator.rabbitmq.names import retry_queue
-from migrator.service.worker import Worker, WorkerContext, one_by_one, run_leased
-from migrator.stores.due_times import DueTimeReading, read_due_times
-from migrator.stores.sql.intake import SqlIntake
-from migrator.web.metrics import Instruments
+from migrator.service.worker import Worker, WorkerContext, run_leased
 
 _log = logging.getLogger(__name__)
 
@@ -44,147 +24,6 @@ _STANDBY_LOOK_S: Final = 1.0
 _TELL_EVERY_S: Final = 10.0
 _QUIET_S: Final = 1.5
 """With ``once``: done after so long without anything to do; two polls fit in."""
-
-
-# ── what a dispatcher is made of ────────────────────────────────────────────────────────────────
-
-
-def new_dispatchers(
-    app: App,
-    runs: Sequence[tuple[StoreEndpoint, RunId]],
-    context: WorkerContext,
-    *,
-    ends: ExitStack,
-    instruments: Instruments,
-    failing: FailingSources,
-) -> Iterator[DispatcherThread]:
-    """Yield a thread for each endpoint whose stored or new timeouts we send ourselves.
-
-    An endpoint that is no longer dispatched may have rows that a kill left in flight; what was
-    parked by the other kind of work is taken over. *ends* ends the threads that a dispatcher works
-    with; *instruments* count what is sent; *failing* knows which endpoints a check refuses.
-    """
-    given = app.settings
-    routes = RabbitRoutes(
-        app.connection,
-        topology=given.broker.topology,
-        find_bindings=app.management.bindings_from if app.management else None,
-    )
-    open_batches = app.queries.open_batches()
-    left_open = {each.source for each in open_batches if each.mode is Mode.DISPATCH}
-    for endpoint, run in runs:
-        is_consumed = given.endpoint(endpoint.name).mode is not EndpointMode.MIGRATE
-        is_wanted = is_consumed or given.handover.near_due is NearDue.DISPATCH
-        if not is_wanted:
-            app.parking.take_over([endpoint.source], given.handover.mode)
-        elif given.endpoint(endpoint.name).mode is EndpointMode.DISPATCH:
-            app.parking.take_over([endpoint.source], Mode.DISPATCH)
-        if not is_wanted and endpoint.source not in left_open:
-            continue
-        name, mode = str(endpoint.name), str(Mode.DISPATCH)
-        dispatcher = Dispatcher(
-            plan=_plan(app, endpoint, is_consumed=is_consumed, finishes_only=not is_wanted),
-            poller=_poller(app, endpoint, run, routes),
-            handler=_handler(app, endpoint, routes) if is_consumed else None,
-            connection=app.connection,
-            clock=app.clock,
-            fault=app.fault,
-            storing=one_by_one(ends, "storing"),
-            claiming=one_by_one(ends, "dispatching"),
-            sent=partial(instruments.sent, name),
-            settled=partial(instruments.batch_settled, name, mode),
-        )
-        yield DispatcherThread(
-            dispatcher,
-            context,
-            failing=failing,
-            critical_s=given.dispatch.critical_after.total_seconds(),
-            exits=given.dispatch.on_critical is OnCritical.EXIT,
-        )
-
-
-def _plan(
-    app: App, endpoint: StoreEndpoint, *, is_consumed: bool, finishes_only: bool
-) -> DispatcherPlan:
-    given, own = app.settings.dispatch, app.settings.endpoint(endpoint.name)
-    queue = QueueName(own.input_queue)
-    consumed = timeouts_queue(queue) if is_consumed else None
-    delays_s = [int(delay.total_seconds()) for delay in given.retry_delays]
-    machine = socket.gethostname()
-    return DispatcherPlan(
-        endpoint=endpoint,
-        timeouts_queue=consumed,
-        control_queue=dispatcher_queue(queue) if consumed else None,
-        recoverability=Recoverability(
-            retry_queues=[retry_queue(consumed, each) for each in delays_s] if consumed else (),
-            error_queue=own.error_queue or given.error_queue,
-            endpoint=str(endpoint.name),
-            machine=machine,
-            host_id=uuid.uuid5(uuid.NAMESPACE_DNS, machine).hex,
-        ),
-        retry_delays_s=delays_s,
-        prefetch=given.prefetch,
-        version=app.settings.broker.delays,
-        limits=app.window_limits,
-        finishes_only=finishes_only,
-    )
-
-
-def due_time_reader(app: App) -> Callable[[StoreEndpoint], DueTimeReading]:
-    """Return what tells whether due times of an endpoint are read in the right zone."""
-    return partial(read_due_times, app.store, clock=app.clock, rules=app.due_times)
-
-
-def _poller(app: App, endpoint: StoreEndpoint, run: RunId, routes: RabbitRoutes) -> Poller:
-    """Return what claims and settles stored rows of *endpoint* in *run*."""
-    given = app.settings.dispatch
-    return Poller(
-        endpoint=endpoint,
-        run=run,
-        claims=app.sql_side(wanted_for="dispatching").claims,
-        batches=app.batches,
-        dispatched=DispatchedBatches(app.engine, app.tables),
-        held=HeldDestinations(
-            app.held_destinations, app.parking, endpoint, is_dispatched=True, fault=app.fault
-        ),
-        routes=routes,
-        clock=app.clock,
-        every=given.poll_interval,
-        look_ahead=given.look_ahead,
-        max_rows=given.batch_size,
-        max_bytes=app.settings.handover.batch_bytes,
-        remember=given.remember,
-        conversion=app.rules_of(endpoint.name),
-        fault=app.fault,
-        read_due_times=due_time_reader(app),
-    )
-
-
-def _handler(app: App, endpoint: StoreEndpoint, routes: RabbitRoutes) -> DelayedMessageHandler:
-    """Return what stores or forwards what comes in."""
-    store = app.sql_side(wanted_for="storing timeouts").store
-    intake = SqlIntake(app.engine, app.tables, store.legacy_table)
-    rules = app.rules_of(endpoint.name)
-    if app.settings.endpoint(endpoint.name).mode is EndpointMode.FORWARD:
-        return Forwarding(
-            intake=intake,
-            endpoint=endpoint,
-            destinations=app.destinations,
-            clock=app.clock,
-            rules=rules,
-            fault=app.fault,
-        )
-    return Storing(
-        intake=intake,
-        endpoint=endpoint,
-        routes=routes,
-        clock=app.clock,
-        rules=rules,
-        fault=app.fault,
-    )
-
-
-# ── its thread ──────────────────────────────────────────────────────────────────────────────────
 
 
 class DispatcherThread(Worker):
@@ -251,7 +90,7 @@ class DispatcherThread(Worker):
                 self._tell_standby(owner)
                 if self._once or self._finishes_only:
                     return None  # it is that process's work, and that process does it
-            held = self._keeper.acquire(lane, doing=lambda: "starting")
+            held = self._keeper.acquire(lane, doing=partial(str, "starting"))
             if held is not None:
                 self._leader = None
                 self._say(

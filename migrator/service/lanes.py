@@ -173,7 +173,7 @@ class LaneWorker(Worker):
     # ── which lane ──────────────────────────────────────────────────────────────────────────
 
     def _take(self, lane: Lane, *, is_adopted: bool = False) -> HeldLease | None:
-        return self._keeper.acquire(lane, doing=lambda: "working", is_adopted=is_adopted)
+        return self._keeper.acquire(lane, doing=partial(str, "working"), is_adopted=is_adopted)
 
     def _left_open(self) -> LeftOpen:
         """Return what is left open in lanes that no living owner has."""

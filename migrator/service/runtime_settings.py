@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from migrator.config import HandOver, Settings
+from migrator.config import HandOver, Settings, Throttle
 from migrator.config.work import HandOverPace
 from migrator.errors import ConfigError, MigratorError
 from migrator.handover.lane import Pace
@@ -29,6 +29,18 @@ _log = logging.getLogger(__name__)
 RELOAD: Final = "reload"
 _SETTABLE: Final = frozenset(f"handover.{setting}" for setting in RuntimeSetting)
 _AT_ONCE: Final = ("throttle.", "log.")
+
+
+class Polls(Protocol):
+    """The signals that are polled."""
+
+    def use(self, given: Throttle) -> None:
+        """Poll what *given* wants, and nothing else."""
+        ...
+
+    def end(self) -> None:
+        """Poll nothing any more."""
+        ...
 
 
 class RuntimeSettings:
@@ -100,7 +112,7 @@ def read_anew(
     *,
     runtime: RuntimeSettings,
     workers: WorkerPool,
-    use_throttles: Callable[[Settings], None],
+    polls: Polls,
     audit_log: AuditLog,
 ) -> Settings:
     """Do what the settings that *load* reads say as far as that goes; return those in force.
@@ -121,7 +133,7 @@ def read_anew(
     runtime.reset(handover)
     workers.set_lanes(handover.lanes)
     if any(key.startswith("throttle.") for key in changed):
-        use_throttles(found)
+        polls.use(found.throttle)
     workers.wake()
     later = sorted(key for key in changed if key not in _SETTABLE and not key.startswith(_AT_ONCE))
     facts = {"changed": sorted(changed - set(later)), "needs_restart": later}

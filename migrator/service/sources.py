@@ -10,10 +10,8 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
-from migrator.app import App
-from migrator.app.start import StartChecks, check_start
 from migrator.errors import MigratorError, StoreError, StoreLocked
 from migrator.handover.sources import (
     LONGEST_WAIT_S,
@@ -23,6 +21,7 @@ from migrator.handover.sources import (
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.context import Finding, refusals
+from migrator.preflight.start import StartChecks
 from migrator.service.schedule import Job
 from migrator.stores.ports import Store
 from migrator.throttle.reasons import Signal, Throttle
@@ -40,6 +39,18 @@ _TRIED_AGAIN: Final = f"tried again at least every {LONGEST_WAIT_S:g} s"
 
 Refusals = Mapping[str, Sequence[Finding]]
 """Why endpoints may not be served, by name."""
+
+
+class StartCheck(Protocol):
+    """Makes the checks of a start again."""
+
+    def check(self, names: Sequence[str]) -> StartChecks:
+        """Check whether the endpoints called *names* may be served.
+
+        Raises:
+            MigratorError: It cannot be found out.
+        """
+        ...
 
 
 class FailingSourcesTask:
@@ -108,14 +119,14 @@ class RefusedEndpoints:
 
     def __init__(
         self,
-        app: App,
+        start: StartCheck,
         endpoints: Sequence[StoreEndpoint],
         refused: Refusals,
         *,
         failing: FailingSources,
         throttle: Throttle,
     ) -> None:
-        self._app = app
+        self._start = start
         self._endpoints = {each.name: each for each in endpoints}
         self._failing = failing
         self._throttle = throttle
@@ -139,7 +150,7 @@ class RefusedEndpoints:
         if not self._refused or began_s < self._check_at_s:
             return
         try:
-            checked = check_start(self._app, [*self._refused], progress=lambda _name, _rows: None)
+            checked = self._start.check([*self._refused])
         except MigratorError as exc:
             _log.info(
                 "refused endpoints could not be checked now",

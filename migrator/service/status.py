@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from migrator import __version__
 from migrator.errors import MigratorError
@@ -62,7 +63,7 @@ class DaemonStatus:
             due=_together(seen),
             events=seen.events,
             jobs=[job.view() for job in self.jobs],
-            gaps=[*_gaps(seen), *_unclaimable(self.control.app.claims)],
+            gaps=[*_gaps(seen), *_unclaimable(self.control.claims)],
             title=self.title,
             system=self.system,
             uptime_s=time.monotonic() - self.began_s,
@@ -105,7 +106,7 @@ class DaemonStatus:
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*."""
         try:
-            rows = self.control.app.quarantine.page(which, after=after, limit=limit + 1)
+            rows = self.control.quarantine.page(which, after=after, limit=limit + 1)
         except MigratorError as exc:
             return QuarantinePage(trouble=str(exc))
         return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)
@@ -113,7 +114,7 @@ class DaemonStatus:
     def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
         """Return rows in quarantine with their content; empty: none, or they cannot be read."""
         try:
-            return self.control.app.quarantine.full(which)
+            return self.control.quarantine.full(which)
         except MigratorError:
             return ()
 
@@ -123,7 +124,7 @@ class DaemonStatus:
 
     def _view(self, served: ServedEndpoint, seen: StatusSnapshot) -> EndpointView:
         known = [seen.counts.get(served.name), self.finish.remaining(served.name)]
-        found = max((e for e in known if e), key=lambda each: each.counted_at, default=None)
+        found = max((e for e in known if e), key=attrgetter("counted_at"), default=None)
         holds = [
             each
             for each in self.control.throttle.reasons_for(served.name)

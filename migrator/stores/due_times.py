@@ -72,6 +72,19 @@ def read_due_times(
     return judge(store.due_times(endpoint, clock.now()), rules)
 
 
+@dataclass(frozen=True, slots=True)
+class DueTimeReader:
+    """Reads whether due times are read in the zone they were written in."""
+
+    store: Store
+    clock: Clock
+    rules: DueTimeRules
+
+    def read(self, endpoint: StoreEndpoint) -> DueTimeReading:
+        """Return what a sample of the rows of *endpoint* says, as ``read_due_times`` does."""
+        return read_due_times(self.store, endpoint, self.clock, self.rules)
+
+
 def judge(sample: Collection[DueTime], rules: DueTimeRules) -> DueTimeReading:
     """Return what *sample*, read in the zone of *rules*, says."""
     rows = [

@@ -97,10 +97,14 @@ class Throttle:
     """The reasons why nothing is claimed, of one endpoint or of all."""
 
     def __init__(self, *listeners: Listener) -> None:
-        self._listeners = listeners
+        self._listeners = [*listeners]
         self._lock = threading.RLock()
         self._reasons: dict[tuple[Signal, EndpointName | None], PauseReason] = {}
         self._changes = 0
+
+    def listen(self, *listeners: Listener) -> None:
+        """Call *listeners* as well, upon each change from now on."""
+        self._listeners += listeners
 
     def pause(
         self,

@@ -60,7 +60,7 @@ _CHANGED: Final = "headers or body in the ledger are not what was claimed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verify(Parts):
-    """Verifies, and records that; made by ``app.commands.new_verify``, without evidence."""
+    """Verifies, and records that; made by ``app.verify``, without evidence."""
 
     store: Store
     """Knows endpoints that the ledger does not."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from migrator import config
-from migrator.app.app import App
+from migrator.app.servers import open_servers
 from migrator.errors import ConfigError, PreflightRefused
 
 ADDRESSES = {
@@ -64,8 +63,8 @@ def test_what_needs_tables_is_refused(
     """The store's kind is named; no store is asked, and no ledger is made."""
     settings = config.load(file=settings_file, environ={}).settings
     with (
-        closing(App(settings)) as app,
+        open_servers(settings, must_exist=False) as servers,
         pytest.raises(PreflightRefused, match=rf"{wanted_for} needs a SQL store.*{store_kind}"),
     ):
-        app.sql_side(wanted_for=wanted_for)
+        servers.sql_backend(wanted_for=wanted_for)
     assert not (settings_file.parent / "ledger.db").exists()

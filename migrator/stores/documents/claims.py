@@ -17,7 +17,7 @@ from typing import Final
 from migrator.errors import IllegalTransition, StoreError
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import BatchState, RowState
-from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint, no_fault
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.documents.ports import (
@@ -61,7 +61,7 @@ class DocumentClaims:
         documents: DocumentStore,
         *,
         ledger_id: str,
-        fault: FaultPoint = lambda _step: None,
+        fault: FaultPoint = no_fault,
     ) -> None:
         self._records = records
         self._documents = documents

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine, inspect, select
@@ -63,7 +64,7 @@ class DocumentStoreView:
         """
         found = {each.source: each for each in self._documents.endpoints()}
         found |= {each.source: each for each in self._in_ledger()}
-        return sorted(found.values(), key=lambda each: each.name)
+        return sorted(found.values(), key=attrgetter("name"))
 
     def find(self, name: str) -> StoreEndpoint:
         """Return the endpoint called *name*; see ``Store``.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -182,7 +183,7 @@ def ledger_values(move: Move, row: Any) -> dict[str, sa.ColumnElement[Any]]:
 
 def moved(found: Iterable[Sequence[Any]]) -> Moved | None:
     """Sum up rows of ``content_of``, in any order; None: there are none."""
-    rows = sorted(timeouts_of(found), key=lambda row: row.row_index)
+    rows = sorted(timeouts_of(found), key=attrgetter("row_index"))
     if not rows:
         return None
     due = [row.due_at for row in rows]

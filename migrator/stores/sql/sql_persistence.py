@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -98,7 +99,7 @@ class SqlStore(TableStore):
                 StoreEndpoint(name=self._name_of(legacy), source=source)
                 for source, legacy in found.items()
             ),
-            key=lambda endpoint: endpoint.name,
+            key=attrgetter("name"),
         )
 
     def _name_of(self, legacy: LegacyTable) -> EndpointName:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from migrator.app.ledger import open_ledger
 from migrator.cli import daemon
 from migrator.cli.session import Session
 from migrator.config.sources import ledger_place
@@ -278,8 +279,8 @@ def test_a_daemon_of_the_same_ledger_is_asked_first(program: Program, panel: Mem
     from_ledger = program("status", "--json").document
     assert from_ledger["told_by"] == "ledger"
     assert program("status").out.splitlines()[-1].startswith("reported by the ledger, ")
-    with Session().opened() as app:
-        panel.ledger_place = app.ledger_place
+    with open_ledger(Session().settings(), must_exist=False) as ledger:
+        panel.ledger_place = ledger.place
     from_daemon = program("status", "--json").document
     assert (from_daemon["schema"], from_daemon["told_by"]) == ("migrator/status/1", "daemon")
     assert [*from_daemon] == [*from_ledger]
@@ -294,8 +295,8 @@ def test_a_daemon_that_cannot_read_the_ledger_is_not_believed(
     program: Program, panel: MemoryPanel
 ) -> None:
     """Who asks finds out alone, and says what is wrong."""
-    with Session().opened() as app:
-        panel.ledger_place = app.ledger_place
+    with open_ledger(Session().settings(), must_exist=False) as ledger:
+        panel.ledger_place = ledger.place
     panel.trouble = "the database is gone"
     assert "migrator db upgrade" in program("status", codes=[3]).err
 

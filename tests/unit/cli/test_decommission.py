@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from migrator.app.decommission import open_decommission
+from migrator.app.servers import open_servers
 from migrator.cli.session import Session
 from migrator.decommission.remove import Decommission
 from migrator.decommission.rules import Options, Plan
@@ -69,19 +70,20 @@ def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.Monk
     """Neither a recall, nor a lane of hand-over, nor the endpoint's dispatcher."""
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=1)
-    with Session().opened() as app:
-        endpoint = app.store.find("Sales")
-        dispatcher = app.leases.dispatcher_lane(endpoint)
+    with open_servers(Session().settings()) as servers:
+        leases = servers.ledger.leases
+        endpoint = servers.backend.store.find("Sales")
+        dispatcher = leases.dispatcher_lane(endpoint)
         term = timedelta(seconds=20)
-        with open_decommission(app.settings, "Sales", Options()) as work:
+        with open_decommission(servers.settings, "Sales", Options()) as work:
             with work.alone() as guard:
                 guard()
                 for lane in (Lane(0), RECALL_LANE, dispatcher):
-                    assert app.leases.acquire(lane, "other", term) is None
+                    assert leases.acquire(lane, "other", term) is None
             for lane, told in ((dispatcher, "timeout manager of Sales"), (RECALL_LANE, "a recall")):
-                held = app.leases.acquire(lane, "other", term)
+                held = leases.acquire(lane, "other", term)
                 assert held is not None
                 with pytest.raises(PreflightRefused, match=told), work.alone():
                     pass
-                app.leases.surrender(held)
-        assert app.leases.holders() == []
+                leases.surrender(held)
+        assert leases.holders() == []

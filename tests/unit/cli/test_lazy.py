@@ -116,7 +116,7 @@ def test_run_imports_nothing_of_other_stores() -> None:
         check=True,
     )
     found = {*done.stdout.split()}
-    assert "migrator.service.launch" in found
+    assert "migrator.service.daemon" in found
     assert found & (ELSEWHERE | SCHEMA) == set()
 
 

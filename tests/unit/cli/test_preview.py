@@ -11,6 +11,7 @@ import pytest
 
 from migrator.app import preview as app_preview
 from migrator.app.preflight import check_context
+from migrator.app.servers import open_servers
 from migrator.cli.session import Session
 from migrator.delays.topology import DelayEntities
 from migrator.errors import TargetUnavailable
@@ -301,11 +302,12 @@ def test_settings_become_what_checks_ask_for(program: Program) -> None:
         '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
         '[[endpoints]]\nname = "Stock"\n'
     )
-    with Session(file=program.folder / "migrator.toml").opened() as app:
-        assert check_context(app, (), None).own_queues == ()
+    settings = Session(file=program.folder / "migrator.toml").settings()
+    with open_servers(settings, must_exist=False) as servers:
+        assert check_context(servers, (), None).own_queues == ()
         program("db", "upgrade")
-        found = check_context(app, (), None)
-        only = check_context(app, ("Billing", "Stock"), None).satellites
+        found = check_context(servers, (), None)
+        only = check_context(servers, ("Billing", "Stock"), None).satellites
     assert len(found.own_queues) == 4
     assert all(name.startswith("migrator.") for name in found.own_queues)
     assert [(s.endpoint, s.queue, s.error_queue) for s in found.satellites] == [

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from migrator.app import App
+from migrator.app.servers import Servers
 from migrator.cli import running as run
 from migrator.delays.topology import DelayEntities
 from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.daemon import RunEnd
 from migrator.service.hooks import HookEvent
-from migrator.service.launch import RunEnd
 from migrator.status.finished import EndpointEnd
 from tests.support.panel import SALES, some_remaining
 from tests.unit.cli.conftest import Program
@@ -35,10 +35,10 @@ class Launched:
         self.told: list[str] = []
 
     def __call__(
-        self, app: App, endpoints: Sequence[StoreEndpoint], *, once: bool, **given: Any
+        self, servers: Servers, endpoints: Sequence[StoreEndpoint], *, once: bool, **given: Any
     ) -> RunEnd:
         """Do what the daemon does with what it is given, and end as told."""
-        assert given["load"]() == app.settings
+        assert given["load"]() == servers.settings
         given["fire"](HookEvent.START, "launched", {})
         given["watch"]()
         self.told.append(given["describe"]())
@@ -51,7 +51,7 @@ def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The stand-in, with a seeded store."""
     program.broker.probes["Sales"] = queue(1)
     made = Launched()
-    monkeypatch.setattr(run, "launch", made)
+    monkeypatch.setattr(run, "run_daemon", made)
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://nobody.invalid")  # nobody connects
     program.seeded()
     return made

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from migrator.app.ledger import open_ledger
 from migrator.cli import status
 from migrator.cli.session import Session
 from migrator.ledger.report import EndpointProgress, Progress
@@ -241,11 +242,11 @@ def test_the_sentence_of_rows_that_nobody_sends_is_amber(
 def test_the_latest_probes_are_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is one to look for; an older one is history."""
     program("db", "upgrade")
-    with Session().opened() as app:
+    with open_ledger(Session().settings()) as ledger:
         for text in ("an older one", "levels late, early or lost: 3"):
             detail = {"outcome": "late", "late_levels": [3], "text": text}
-            app.runs.record("probe", detail=detail, batch=None)
-        app.runs.record("reload", detail={}, batch=None)
+            ledger.runs.record("probe", detail=detail, batch=None)
+        ledger.runs.record("reload", detail={}, batch=None)
     assert program("status", "--json").document["probe"] is None
     monkeypatch.setenv("MIGRATOR_PROBE__EVERY", "1m")
     found = program("status", "--json").document["probe"]

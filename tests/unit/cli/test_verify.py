@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from migrator.app.ledger import open_ledger
 from migrator.cli import verify
 from migrator.cli.session import Session
 from migrator.delays.routing import DelaysVersion
@@ -146,8 +147,8 @@ def test_what_cannot_be_is_refused(program: Program, option: str, value: str) ->
 def test_one_looks_through_the_levels_at_a_time(program: Program, lane: Lane, told: str) -> None:
     """Nor does anybody while timeouts are recalled; counting them goes on."""
     program.seeded()
-    with Session().opened() as app:
-        app.leases.acquire(lane, "elsewhere/1/1/1/x", timedelta(minutes=5))
+    with open_ledger(Session().settings()) as ledger:
+        ledger.leases.acquire(lane, "elsewhere/1/1/1/x", timedelta(minutes=5))
     assert told in program("verify", "--deep", codes=[3]).err
     program("verify")
 
@@ -157,16 +158,17 @@ def test_a_scan_keeps_recalls_away_and_nobody_else(program: Program) -> None:
     program.seeded()
     *place, _, started, secret = current_owner().split("/")
     dead = "/".join([*place, str(2**22 + 1), started, secret])
-    with Session().opened() as app:
-        term = app.settings.handover.lease
+    settings = Session().settings()
+    with open_ledger(settings) as ledger:
+        leases, term = ledger.leases, settings.handover.lease
         for lane in (SCAN_LANE, RECALL_LANE):
-            app.leases.acquire(lane, dead, timedelta(minutes=5))
-        with scanning_alone(app.leases, term):
-            assert app.leases.owner_of(SCAN_LANE) != dead
+            leases.acquire(lane, dead, timedelta(minutes=5))
+        with scanning_alone(leases, term):
+            assert leases.owner_of(SCAN_LANE) != dead
             with (
                 pytest.raises(PreflightRefused, match="verify --deep"),
-                recalling_alone(app.leases, term),
+                recalling_alone(leases, term),
             ):
                 pass
-            assert app.leases.acquire(Lane(0), "somebody", timedelta(minutes=1)) is not None
-        assert SCAN_LANE not in {each.lane for each in app.queries.progress().lanes}
+            assert leases.acquire(Lane(0), "somebody", timedelta(minutes=1)) is not None
+        assert SCAN_LANE not in {each.lane for each in ledger.queries.progress().lanes}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from migrator.config import HandOver, Settings
+from migrator.config import HandOver
 from migrator.errors import LedgerError
 from migrator.ledger.report import AuditEvent, QuarantineFilter
 from migrator.ledger.states import Mode
@@ -91,15 +91,15 @@ class Bench:
         self.control = self.new_control(self.throttle)
 
     def new_control(self, throttle: Throttle) -> Control:
-        app: Any = SimpleNamespace(
-            clock=SimpleNamespace(doubt=None),
-            queries=self,
-            claims=self.quarantine,
-            quarantine=self.quarantine,
-            settings=Settings(),
-        )
+        ledger: Any = self
+        quarantine: Any = self.quarantine
+        clock: Any = SimpleNamespace(doubt=None)
         return Control(
-            app=app,
+            clock=clock,
+            queries=ledger,
+            claims=quarantine,
+            quarantine=quarantine,
+            mode=Mode.STAGED,
             served={
                 SALES: ServedEndpoint(name=SALES, mode="migrate", moves=True),
                 SHOP: ServedEndpoint(name=SHOP, mode="forward", moves=True),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from migrator.config import Settings
+from migrator.config import Settings, Throttle
 from migrator.errors import ConfigError
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.web.control import RuntimeSetting
@@ -35,7 +35,7 @@ def test_what_needs_a_restart_is_named_and_never_told(
 ) -> None:
     """Lanes, hooks, listeners and jobs are made once; what was set by hand gives way."""
     caplog.set_level(logging.INFO)
-    events, used, given = Events(), list[Settings](), Settings.model_validate(BEFORE)
+    events, polls, given = Events(), _Polls(), Settings.model_validate(BEFORE)
     runtime, workers, audit_log = RuntimeSettings(given.handover), _Workers(), events
     runtime.set(RuntimeSetting.RATE_LIMIT, "7")
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_what_needs_a_restart_is_named_and_never_told(
             lambda: Settings.model_validate(BEFORE | found),
             runtime=runtime,
             workers=workers,  # type: ignore[arg-type]  # only what is asked
-            use_throttles=used.append,
+            polls=polls,
             audit_log=audit_log,  # type: ignore[arg-type]  # the same
         )
     names = [f"handover.{name}" for name in changed]
@@ -52,7 +52,7 @@ def test_what_needs_a_restart_is_named_and_never_told(
         {"is_done": True, "changed": names, "needs_restart": later},
         {"is_done": True, "changed": [], "needs_restart": later},
     ]
-    assert (runtime.now.rate_limit, str(runtime.now.mode), used) == (0, "staged", [])
+    assert (runtime.now.rate_limit, str(runtime.now.mode), polls.used) == (0, "staged", [])
     assert caplog.records[-1].levelno == (logging.WARNING if later else logging.INFO)
     assert "a-secret" not in str([vars(record) for record in caplog.records])
 
@@ -70,7 +70,7 @@ def test_values_that_move_no_row_are_refused_and_change_nothing(
         lambda: Settings.model_validate({"handover": {"horizon": "9h", "cutoff": "3h"}}),
         runtime=runtime,
         workers=_Workers(),  # type: ignore[arg-type]  # only what is asked
-        use_throttles=list[Settings]().append,
+        polls=_Polls(),
         audit_log=events,  # type: ignore[arg-type]  # the same
     )
     assert after == given
@@ -85,4 +85,17 @@ class _Workers:
         return wanted == 1
 
     def wake(self) -> None:
+        pass
+
+
+class _Polls:
+    """Remembers what is polled."""
+
+    def __init__(self) -> None:
+        self.used: list[Throttle] = []
+
+    def use(self, given: Throttle) -> None:
+        self.used.append(given)
+
+    def end(self) -> None:
         pass

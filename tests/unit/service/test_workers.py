@@ -43,9 +43,9 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.rabbitmq.late import LateAnswers
 from migrator.service import dispatchers, lanes
+from migrator.service.daemon import obeying_signals
 from migrator.service.dispatchers import DispatcherThread
 from migrator.service.lanes import Adopter, LaneThread
-from migrator.service.launch import obeying_signals
 from migrator.service.worker import Stop, WorkerContext, WorkerPool
 from migrator.stores.due_times import DueTimeReading
 from migrator.throttle.guard import ClaimGuard, QuarantineLimit
