@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
@@ -24,14 +21,15 @@ from migrator.cli.output import (
 )
 from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
+from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
+from migrator.quarantine import decisions
 from migrator.reports import json_text
 from migrator.text import counted
 
 if TYPE_CHECKING:
     from migrator.app import App
-    from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
@@ -46,17 +44,9 @@ Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this ti
 def _filter(
     endpoints: Sequence[str] | None, reason: str | None, timeout_id: str | None
 ) -> QuarantineFilter:
-    from migrator.ledger.report import QuarantineFilter
-
     if reason is not None and reason not in set(Reason):
         raise ConfigError(f"--reason {reason!r} must be one of {', '.join(Reason)}")
     return QuarantineFilter(endpoints=endpoints or None, reason=reason, timeout_id=timeout_id)
-
-
-def _detail(which: QuarantineFilter, rows: int) -> Mapping[str, object]:
-    """Return what the audit trail keeps of an action on *rows* rows."""
-    endpoints = None if which.endpoints is None else ", ".join(sorted(which.endpoints))
-    return {"endpoint": endpoints, "reason": which.reason, "id": which.timeout_id, "rows": rows}
 
 
 @verbs.command("list")
@@ -77,7 +67,7 @@ def list_rows(
     with session.opened(with_ledger=True) as app:
         rows = app.quarantine.page(which, limit=limit)
     if session.wants_json:
-        write_json("quarantine", {"rows": [_row_document(row) for row in rows]})
+        write_json("quarantine", {"rows": [decisions.row_document(row) for row in rows]})
     else:
         write_table(
             ("endpoint", "timeout", "due", "destination", "reason", "detail"),
@@ -98,15 +88,15 @@ def show(
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
     """
-    from migrator.quarantine.rows import PAGE_ROWS
-
     session = session_of(context)
     with session.opened(with_ledger=True) as app:
-        found = app.quarantine.full(_filter(endpoint, None, timeout_id), limit=PAGE_ROWS)
+        found = app.quarantine.full(_filter(endpoint, None, timeout_id))
     if not found:
         raise ConfigError(f"no timeout {timeout_id!r} is in quarantine")
     if session.wants_json:
-        write_json("quarantined-timeout", {"rows": [_document(each) for each in found]})
+        write_json(
+            "quarantined-timeout", {"rows": [decisions.timeout_document(each) for each in found]}
+        )
         return
     for each in found:
         _write_one(each)
@@ -131,16 +121,18 @@ def retry(
     session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
     with session.opened(with_ledger=True) as app:
-        returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-        count = returned + app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
-        app.runs.record("quarantine_retried", detail=_detail(which, count), batch=None)
-    back = counted(returned, "of them is", "of them are")
+        done = decisions.retry(
+            app.quarantine, app.claims, which, mode=Mode(app.settings.handover.mode)
+        )
+        app.runs.record(done.event, detail=done.detail, batch=None)
+    rows = counted(done.rows, "row")
+    back = counted(done.returned, "of them is", "of them are")
     session.tell(
         "quarantine-retry",
-        {"rows": count},
-        f"{counted(count, 'row')} to be tried again: by a running `migrator run` within seconds, "
+        {"rows": done.rows},
+        f"{rows} to be tried again: by a running `migrator run` within seconds, "
         "else by the next one",
-        *([f"{back} back in their tables for a dispatcher"] if returned else ()),
+        *([f"{back} back in their tables for a dispatcher"] if done.returned else ()),
     )
 
 
@@ -176,19 +168,12 @@ def export(
 
 
 def _export(app: App, which: QuarantineFilter, stream: TextIO) -> int:
-    stream.write(json.dumps({"schema": "migrator/quarantine-export/1"}) + "\n")
+    stream.write(json_text(decisions.EXPORT_HEADER) + "\n")
     count = 0
-    for each in _all(app, which):
-        stream.write(json_text(_document(each)) + "\n")
+    for row in decisions.exported(app.quarantine, which):
+        stream.write(json_text(row) + "\n")
         count += 1
     return count
-
-
-def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
-    after = 0
-    while page := app.quarantine.full(which, after=after):
-        yield from page
-        after = page[-1].row.key
 
 
 @verbs.command(short_help="Give rows up for good: they are never sent.")
@@ -212,22 +197,11 @@ def discard(
     which = _filter(endpoint, reason, timeout_id)
     confirmed(yes=yes, what="these rows of the quarantine would never be sent")
     with session.opened(with_ledger=True) as app:
-        count = app.quarantine.discard(which)
-        app.runs.record("quarantine_discarded", detail=_detail(which, count), batch=None)
-    session.tell("quarantine-discard", {"rows": count}, f"{counted(count, 'row')} discarded")
-
-
-def _row_document(row: QuarantinedRow) -> dict[str, object]:
-    document = asdict(row)
-    del document["key"]
-    return document | {"id": document.pop("timeout_id")}
-
-
-def _document(found: QuarantinedTimeout) -> dict[str, object]:
-    document = asdict(found) | {"row": None, "body": None}
-    body = None if found.body is None else base64.b64encode(found.body).decode("ascii")
-    del document["row"], document["body"]
-    return {**_row_document(found.row), **document, "body_base64": body}
+        done = decisions.discard(app.quarantine, which)
+        app.runs.record(done.event, detail=done.detail, batch=None)
+    session.tell(
+        "quarantine-discard", {"rows": done.rows}, f"{counted(done.rows, 'row')} discarded"
+    )
 
 
 def _write_one(found: QuarantinedTimeout) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -29,6 +29,7 @@ from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.quarantine.decisions import DISCARDED, RETRIED, QuarantineDecision, discard, retry
 from migrator.quarantine.rows import SqlQuarantine
 from migrator.service.audit_log import AuditLog
 from migrator.service.runtime_settings import RuntimeSettings
@@ -57,8 +58,6 @@ _LEDGER_PATIENCE_S: Final = 2.0
 _RETRY_PATIENCE_S: Final = 3.0
 """So long the caller is kept waiting for the number of rows."""
 COMMAND: Final = "command"
-RETRIED: Final = "quarantine_retried"
-DISCARDED: Final = "quarantine_discarded"
 _MIGRATE: Final = "migrate"
 
 
@@ -268,19 +267,16 @@ class Control:
             reason=command.reason,
             timeout_id=command.id,
         )
-        if isinstance(command, Retry):
-            work, kind, done = self._try_again, RETRIED, "tried again"
-        else:
-            work, kind, done = self.quarantine.discard, DISCARDED, "discarded"
+        is_retry = isinstance(command, Retry)
+        event, done = (RETRIED, "tried again") if is_retry else (DISCARDED, "discarded")
         answers: SimpleQueue[Answer] = SimpleQueue()
 
         def decide() -> None:
             answer = _refused("a bug; the log has details")
             try:
-                rows = work(which)
-                answer = _done(f"{counted(rows, 'row')} of the quarantine {done}")
-                detail = {"endpoint": which.endpoint, "reason": which.reason}
-                self.audit_log.note(kind, {**detail, "id": which.timeout_id, "rows": rows})
+                found = self._retry(which) if is_retry else discard(self.quarantine, which)
+                answer = _done(f"{counted(found.rows, 'row')} of the quarantine {done}")
+                self.audit_log.note(event, found.detail)
             except MigratorError as exc:
                 answer = _refused(f"not all were {done}, possibly none: {exc}")
             finally:
@@ -291,14 +287,12 @@ class Control:
         try:
             return answers.get(timeout=_RETRY_PATIENCE_S)
         except Empty:
-            return _done(f"being {done}; the ledger's event {kind} will say how many")
+            return _done(f"being {done}; the ledger's event {event} will say how many")
 
-    def _try_again(self, which: QuarantineFilter) -> int:
-        """Put rows of a dispatcher back into their tables, all others into new batches."""
-        rows = self.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
-        rows += self.quarantine.retry(which, mode=self.mode)
+    def _retry(self, which: QuarantineFilter) -> QuarantineDecision:
+        found = retry(self.quarantine, self.claims, which, mode=self.mode)
         self.workers.wake()
-        return rows
+        return found
 
 
 def _done(text: str) -> Answer:

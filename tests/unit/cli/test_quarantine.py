@@ -185,7 +185,7 @@ def test_an_export_is_for_its_owner_and_whole(
     def fails(*_: object) -> None:
         raise StoreUnavailable("the database went away")
 
-    monkeypatch.setattr("migrator.cli.quarantine._document", fails)
+    monkeypatch.setattr("migrator.quarantine.decisions.timeout_document", fails)
     aside("quarantine", "export", "--output", "out.jsonl", codes=[4])
     assert file.read_text() == before
     assert [*aside.folder.glob(".migrator-*")] == []
