@@ -15,7 +15,7 @@ from migrator.config.servers import StoreKind
 from migrator.errors import DriverMissing, PreflightRefused
 from migrator.ledger.work import FaultPoint, no_fault
 from migrator.recall.restore import DocumentRecalls, SqlRecalls
-from migrator.recovery.lost_window import SqlFailover
+from migrator.recovery.lost_window import LostWindow
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
@@ -39,7 +39,7 @@ class SqlBackend:
     """
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
-        self._engine, self._tables = ledger.engine, ledger.tables
+        self._engine, self._tables, self._runs = ledger.engine, ledger.tables, ledger.runs
         self.store = _table_store(settings, ledger)
         """The legacy tables: one for each endpoint, or one that they share."""
         self.claims = SqlClaims(self._engine, self._tables, self.store.legacy_table)
@@ -51,9 +51,9 @@ class SqlBackend:
         return SqlRecalls(self._engine, self._tables, self.store, self.claims)
 
     @cached_property
-    def failover(self) -> SqlFailover:
-        """Settles what the database lost when it failed over."""
-        return SqlFailover(self._engine, self._tables, self.store, self.claims)
+    def lost_window(self) -> LostWindow:
+        """Recovers what the database lost when it failed over."""
+        return LostWindow(self._engine, self._tables, self.store, self.claims, self._runs)
 
     @cached_property
     def verifications(self) -> SqlVerifications:

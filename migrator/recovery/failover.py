@@ -1,21 +1,23 @@
-"""Settling a failover while nobody claims: what the broker holds puts the ledger right.
+"""Recovering from a failover while nothing claims: the ledger is corrected by what the broker has.
 
 Rules of this file:
 
-* the ledger keeps that it failed over until all is settled, so this may end anywhere and be run
+* the ledger keeps that it failed over until all is recorded, so this may end anywhere and be run
   again;
-* nothing is taken out of a level; what is taken away are leftovers in our own queues, whose rows
-  are known to be in the store or in the ledger;
-* what is not seen to its end proves nothing, and is refused.
+* nothing is removed from a level; what is removed are leftovers in migrator's own queues, whose
+  rows are known to be in the store or in the ledger;
+* a queue that was not read to its end proves nothing, and is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.delays.broker import BrokerFacts
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import (
     MAX_PREFETCH,
@@ -35,21 +37,21 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, parse_tag, row_tag
 from migrator.nservicebus.timeouts import BITS, Lane, TimeoutId
 from migrator.rabbitmq.names import receipts_queue, staging_name
-from migrator.recovery.adoption import SqlAdoption
-from migrator.recovery.lost_window import FailoverTerms, SeenRow, Settlement, SqlFailover
+from migrator.recovery.adoption import LedgerLocation, owners_on_broker
+from migrator.recovery.lost_window import FailoverTerms, LostWindow, RecoveredWindow, SeenRow
 from migrator.text import counted
 
 _CLOCKS_APART: Final = timedelta(minutes=1)
 """How much the clocks of the two servers may differ."""
 _NOT_WHOLE: Final = (
-    "{} was not read to its end: it holds too much for --max-hold, or something else consumes it; "
+    "{} was not read to its end: it contains too much for --max-hold, or has another consumer; "
     "nothing was changed"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leftovers:
-    """What our own queues hold."""
+    """What migrator's own queues contain."""
 
     queues: Sequence[str]
     attempts: frozenset[Attempt]
@@ -57,107 +59,123 @@ class _Leftovers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverSettlement:
-    """Settles the window that the database lost; made by ``app.commands.new_settlement``."""
+class FailoverRecovery:
+    """Recovers the window that the database lost; made by ``app.recovery``."""
 
-    failover: SqlFailover
-    """Settles in store and ledger."""
-    adoption: SqlAdoption
-    """Gets that it is done."""
+    window: LostWindow
+    location: LedgerLocation
+    broker: BrokerFacts
     access: LevelAccess
-    """How the levels are reached."""
     version: DelaysVersion
-    """Whose levels are looked through."""
+    """Whose levels are read."""
     mode: Mode
     """How rows were handed over."""
     cutoff: timedelta
     """Rows due sooner are not handed over, by the settings."""
+    endpoints: Sequence[StoreEndpoint]
+    """Whose rows of the window may have been sent."""
+    lanes: Collection[Lane]
+    timeouts_queues: Collection[str]
+    """Queues of timeout managers that a daemon of this ledger replaces."""
     leases: SqlLeases
-    """The lanes."""
     lease_duration: timedelta
     """For how long the recall's own is taken at a time."""
     clock: Clock
     """The database's time."""
     ledger_id: str
-    """By whose tag our messages are known."""
     fault: FaultPoint
     """Called at each step."""
 
+    def demand_no_owner(self) -> None:
+        """Return when the broker shows no process that works on this ledger.
+
+        Raises:
+            PreflightRefused: A process works on it. Nothing was changed.
+        """
+        found = owners_on_broker(
+            self.broker, self.location.ledger_id, self.lanes, self.timeouts_queues
+        )
+        if found:
+            raise PreflightRefused("; ".join(found) + ". Nothing was changed")
+
     def run(
         self,
-        endpoints: Sequence[StoreEndpoint],
-        lanes: Collection[Lane],
         terms: WalkTerms,
         *,
         is_dry_run: bool,
         progress: Callable[[WalkProgress], None],
-    ) -> Settlement:
-        """Find what was handed over in the lost window, and record it; nobody claims meanwhile.
+    ) -> RecoveredWindow:
+        """Find what was handed over in the lost window, and record it; nothing claims meanwhile.
 
         Raises:
-            PreflightRefused: Somebody works, or the broker could not be seen to its end. Nothing
-                was changed.
+            PreflightRefused: A process works on it, or the broker could not be read to its end.
+                Nothing was changed.
         """
-        sign = self.failover.last_sign()
+        heartbeat = self.window.last_heartbeat()
         with recalling_alone(self.leases, self.lease_duration) as held:
             self.access.wait_until_routed()
             self.access.wait_until_passed_on(self.version)
             with self.access.open(self.version) as levels:
-                left = self._leftovers(levels, lanes, terms)
-                if lost := self.failover.nowhere(left.timeouts):
+                left = self._leftovers(levels, terms)
+                if lost := self.window.nowhere(left.timeouts):
                     raise PreflightRefused(
-                        f"migrator's queues hold messages of {counted(len(lost), 'timeout')} that "
-                        f"neither the store nor the ledger has (such as {min(lost)}): find out why "
-                        "before anything is removed; nothing was changed"
+                        f"migrator's queues contain messages of {counted(len(lost), 'timeout')} "
+                        f"that neither the store nor the ledger has (such as {min(lost)}): find "
+                        "out why before anything is removed; nothing was changed"
                     )
                 seen = _seen_in_levels(levels, self.ledger_id, terms, held.check, progress)
-                cutoff = min({self.cutoff, *self.failover.cutoffs(sign)})
-                settling = FailoverTerms(
-                    endpoints=endpoints,
-                    mode=self.mode,
-                    doubtful_from=sign - _CLOCKS_APART + cutoff if sign and cutoff else None,
-                    left_until=self.clock.now() + terms.margin,
-                    receipts=left.attempts,
-                )
-                found = self.failover.settle(seen, settling, held.lease, None)
+                bounds = self._terms(heartbeat, left, terms)
+                found = self.window.recover(seen, bounds, held.lease, is_dry_run=True)
                 if is_dry_run:
                     return found
                 self.fault("failover.found")
-                self._take_away(levels, left, found, terms)
+                self._remove(levels, left, found, terms)
             self.fault("failover.taken_away")
             held.check()
-            return self.failover.settle(seen, settling, held.lease, self.adoption.finish_failover)
+            return self.window.recover(seen, bounds, held.lease, is_dry_run=False)
 
-    def _leftovers(self, levels: Levels, lanes: Collection[Lane], terms: WalkTerms) -> _Leftovers:
-        """Return what is in the staging and receipts queues of *lanes*; all of it goes back."""
-        names = [staging_name(self.version, self.ledger_id, lane) for lane in lanes]
-        names += [receipts_queue(self.ledger_id, lane) for lane in lanes]
+    def _terms(
+        self, heartbeat: datetime | None, left: _Leftovers, terms: WalkTerms
+    ) -> FailoverTerms:
+        cutoff = min({self.cutoff, *self.window.cutoffs(heartbeat)})
+        return FailoverTerms(
+            endpoints=self.endpoints,
+            mode=self.mode,
+            doubtful_from=heartbeat - _CLOCKS_APART + cutoff if heartbeat and cutoff else None,
+            left_until=self.clock.now() + terms.margin,
+            receipts=left.attempts,
+        )
+
+    def _leftovers(self, levels: Levels, terms: WalkTerms) -> _Leftovers:
+        """Return what is in the staging and receipts queues; all of it goes back."""
+        names = [staging_name(self.version, self.ledger_id, lane) for lane in self.lanes]
+        names += [receipts_queue(self.ledger_id, lane) for lane in self.lanes]
         there = self.access.existing(names)
         attempts, timeouts = set[Attempt](), set[TimeoutId]()
         for name in there:
-            for message in _whole(levels.queue(name, _limits(terms)), name):
-                tag = _own_tag(message, self.ledger_id)
-                if tag is None:
-                    raise PreflightRefused(
-                        f"{name} holds a message that is not migrator's; nothing was changed"
-                    )
-                attempts.add(tag.attempt)
-                if tag.row_index is not None and (timeout := _timeout_of(message)) is not None:
-                    timeouts.add(timeout)
+            with _read_to_end(levels, name, terms) as scan:
+                while messages := scan.receive(at_most=CHUNK):
+                    for message in messages:
+                        tag = _own_tag(message, self.ledger_id)
+                        if tag is None:
+                            raise PreflightRefused(
+                                f"{name} contains a message that is not migrator's; nothing was "
+                                "changed"
+                            )
+                        attempts.add(tag.attempt)
+                        if tag.row_index is not None and (timeout := _timeout_of(message)):
+                            timeouts.add(timeout)
         return _Leftovers(queues=there, attempts=frozenset(attempts), timeouts=frozenset(timeouts))
 
-    def _take_away(
-        self, levels: Levels, left: _Leftovers, found: Settlement, terms: WalkTerms
+    def _remove(
+        self, levels: Levels, left: _Leftovers, found: RecoveredWindow, terms: WalkTerms
     ) -> None:
-        """Take away what would be passed again anyhow, and receipts of what is unknown."""
-
-        def may_go(message: LevelMessage) -> bool:
-            tag = _own_tag(message, self.ledger_id)
-            return tag is not None and _is_leftover(tag, found)
-
+        """Remove what would be published again anyhow, and receipts of unknown attempts."""
         for name in left.queues:
-            for _ in _whole(levels.queue(name, _limits(terms)), name, may_go=may_go):
-                pass
+            with _read_to_end(levels, name, terms) as scan:
+                while messages := scan.receive(at_most=CHUNK):
+                    tags = [(each.tag, _own_tag(each, self.ledger_id)) for each in messages]
+                    scan.acknowledge(at for at, tag in tags if tag and _is_leftover(tag, found))
 
 
 def _seen_in_levels(
@@ -186,36 +204,30 @@ def _seen_in_levels(
     return found
 
 
-def _whole(
-    scan: LevelScan, what: str, *, may_go: Callable[[LevelMessage], bool] = lambda _message: False
-) -> Iterator[LevelMessage]:
-    """Yield each message of a queue; those that *may_go* are acknowledged, the others go back.
+@contextmanager
+def _read_to_end(levels: Levels, name: str, terms: WalkTerms) -> Iterator[LevelScan]:
+    """Scan a queue that has one active consumer at a time; what is not acknowledged goes back.
 
     Raises:
-        PreflightRefused: It was not seen to its end.
+        PreflightRefused: It was not read to its end.
     """
+    limits = ScanLimits(prefetch=MAX_PREFETCH, hold_s=terms.hold.total_seconds())
+    scan = levels.queue(name, limits)
     try:
-        while found := scan.receive(at_most=CHUNK):
-            yield from found
-            scan.acknowledge(each.tag for each in found if may_go(each))
+        yield scan
     finally:
         scan.close()
     if scan.end is not ScanEnd.EMPTY:
-        raise PreflightRefused(_NOT_WHOLE.format(what))
+        raise PreflightRefused(_NOT_WHOLE.format(name))
 
 
-def _is_leftover(tag: MessageTag, found: Settlement) -> bool:
+def _is_leftover(tag: MessageTag, found: RecoveredWindow) -> bool:
     """Return whether nothing is to be learnt from a message: a receipt may prove a commit."""
     return tag.row_index is not None or tag.attempt not in found.committed
 
 
-def _limits(terms: WalkTerms) -> ScanLimits:
-    """Return limits of a queue that has one active consumer at a time."""
-    return ScanLimits(prefetch=MAX_PREFETCH, hold_s=terms.hold.total_seconds())
-
-
 def _own_tag(message: LevelMessage, ledger_id: str) -> MessageTag | None:
-    """Return the tag of a message of our own queues; None: it is somebody else's."""
+    """Return the tag of a message; None: it is another sender's."""
     try:
         tag = parse_tag(message.app_id)
     except UnknownTag:

@@ -1,15 +1,15 @@
-"""Settling what a database lost when it failed over, by what is in the delay levels.
+"""Recovering in one transaction what a database lost when it failed over.
 
-Rules of this file: all of it is one transaction; a row whose message was met in a level was handed
-over; one that is due later than the levels were looked at, and was not met, was not; of one that
-was due before nobody knows, and its batch is doubtful.
+Rules of this file: a row whose message was found in a delay level was handed over. A row that was
+not found, and is due later than the levels were read, was not. Of a row that was due before, it is
+unknown: its batch is doubtful.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -19,7 +19,9 @@ import sqlalchemy as sa
 from migrator import __version__
 from migrator.database.portable import in_lists, pair_in
 from migrator.database.types import byte_length, database_now
+from migrator.ledger.batches import SqlRuns
 from migrator.ledger.claims import hold_lease, insert_run, inserted_id
+from migrator.ledger.failover import record_position
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
@@ -46,15 +48,15 @@ _COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.DOUBTFUL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRow:
-    """A message of ours that was met on the broker."""
+    """A message of this ledger, found on the broker."""
 
     row: RowTag
     attempt: int
 
 
 @dataclass(slots=True)
-class Settlement:
-    """How the rows of the window are settled, by where their messages were met."""
+class RecoveredWindow:
+    """How the rows of the lost window are recorded, by where their messages were found."""
 
     handed_over_from_store: int = 0
     """Rows that were in the store again while their messages wait in the levels."""
@@ -63,9 +65,9 @@ class Settlement:
     not_sent: int = 0
     """Rows of batches under way that have not come to the levels: claimed, they are to go yet."""
     doubtful: int = 0
-    """Rows due by now that were met nowhere: they may have been delivered, and may not."""
+    """Rows due by now that were found nowhere: they may have been delivered, and may not."""
     doubtful_batches: list[BatchId] = field(default_factory=list)
-    """What has them now; a person decides."""
+    """Their batches; an operator decides."""
     nowhere: int = 0
     """Messages in the levels whose rows are neither in the store nor in the ledger: they come."""
     committed: frozenset[Attempt] = frozenset()
@@ -79,7 +81,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverTerms:
-    """Which rows are meant, and what became of them by their due time."""
+    """Which rows may have been lost, and how their due times are judged."""
 
     endpoints: Sequence[StoreEndpoint]
     """Whose rows are moved."""
@@ -87,27 +89,33 @@ class FailoverTerms:
     doubtful_from: datetime | None
     """Rows of the store that were due before were not handed over in the window; None: any may."""
     left_until: datetime
-    """What is due later than this was still in the levels when they were looked at."""
+    """What is due later than this was still in the levels when they were read."""
     receipts: Collection[Attempt] = ()
     """Attempts whose receipts or leftovers are in our own queues."""
 
 
-class SqlFailover(LedgerPart):
-    """Settles the window in a database that holds both, store and ledger."""
+class LostWindow(LedgerPart):
+    """Recovers the window in a database that has both, store and ledger."""
 
     def __init__(
-        self, engine: sa.Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
+        self,
+        engine: sa.Engine,
+        ledger: LedgerTables,
+        store: TableStore,
+        claims: SqlClaims,
+        runs: SqlRuns,
     ) -> None:
         super().__init__(engine, ledger)
         self._store = store
         self._claims = claims
+        self._runs = runs
 
-    def last_sign(self) -> datetime | None:
-        """Return the last time at which this database heard of a lane; None: of none."""
+    def last_heartbeat(self) -> datetime | None:
+        """Return when a lane was last renewed in this database; None: never."""
         lease = self._tables.lease.c
         aside = [self._tables.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
         query = sa.select(sa.func.max(lease.renewed_at)).where(lease.name.not_in(aside))
-        with self._reading("asking for the last sign of life") as connection:
+        with self._reading("asking for the last heartbeat") as connection:
             found: datetime | None = connection.scalar(query)
         return found
 
@@ -137,15 +145,16 @@ class SqlFailover(LedgerPart):
                     left -= {*connection.scalars(sa.select(id_text(legacy)).where(called))}
         return left
 
-    def settle(
+    def recover(
         self,
         seen: Collection[SeenRow],
         terms: FailoverTerms,
         lease: Lease,
-        finish: Callable[[sa.Connection, Mapping[str, object]], None] | None,
-    ) -> Settlement:
-        """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
-        with self._writing("settling what the database lost") as connection:
+        *,
+        is_dry_run: bool,
+    ) -> RecoveredWindow:
+        """Record every row of the window, and continue on this server; or roll all of it back."""
+        with self._writing("recovering what the database lost") as connection:
             hold_lease(connection, self._tables, lease)
             work = _Work(
                 connection=connection,
@@ -155,17 +164,19 @@ class SqlFailover(LedgerPart):
                 terms=terms,
                 lease=lease,
             )
-            found = work.settle(seen)
-            if finish is None:
+            found = work.recover(seen)
+            if is_dry_run:
                 connection.rollback()
             else:
-                finish(connection, found.counts)
+                record_position(connection, self._tables)
+                event = self._runs.event("failover_settled", detail=found.counts, batch=None)
+                connection.execute(event)
         return found
 
 
 @dataclass(kw_only=True, eq=False)
 class _Work:
-    """One settlement in one transaction."""
+    """One recovery in one transaction."""
 
     connection: sa.Connection
     ledger: LedgerTables
@@ -174,11 +185,11 @@ class _Work:
     terms: FailoverTerms
     lease: Lease
     _runs: dict[str, RunId] = field(default_factory=dict)
-    _found: Settlement = field(default_factory=Settlement)
+    _found: RecoveredWindow = field(default_factory=RecoveredWindow)
 
-    def settle(self, seen: Collection[SeenRow]) -> Settlement:
+    def recover(self, seen: Collection[SeenRow]) -> RecoveredWindow:
         self._number_above([*(each.row.batch for each in seen)])
-        known, unknown = self._told_apart(seen)
+        known, unknown = self._by_batch(seen)
         for number, rows in sorted(unknown.items()):
             self._take(number, rows)
         for batch in self._open_batches():
@@ -189,7 +200,7 @@ class _Work:
         return self._found
 
     def _number_above(self, seen: Collection[int]) -> None:
-        """Give new batches numbers that no message bears; this stays when all else is undone.
+        """Give new batches numbers that no message has; this stays when all else is rolled back.
 
         Drawn one by one: to set a sequence is a right that a daemon's user need not have.
         """
@@ -203,9 +214,9 @@ class _Work:
         drawn = sa.select(sa.func.nextval(sequence).label("drawn")).select_from(left).subquery()
         self.connection.execute(sa.select(sa.func.max(drawn.c.drawn)))
 
-    # ── messages that were met ──────────────────────────────────────────────────────────────
+    # ── messages that were found ────────────────────────────────────────────────────────────
 
-    def _told_apart(
+    def _by_batch(
         self, seen: Collection[SeenRow]
     ) -> tuple[Mapping[int, Mapping[int, int]], Mapping[BatchId, Sequence[SeenRow]]]:
         """Return the attempts of rows that the ledger has, by batch and row, and what it lacks."""
@@ -248,7 +259,7 @@ class _Work:
         return {TimeoutId(each) for each in self.connection.scalars(query)}
 
     def _number(self, batch: int, rows: Iterable[SeenRow]) -> None:
-        """Give rows the index that their messages bear, so that they are found by their mark."""
+        """Give rows the index that their messages have, so that they are found by their tag."""
         row = self.ledger.timeout
         statement = (
             sa.update(row)
@@ -259,17 +270,17 @@ class _Work:
         self.connection.execute(statement, given)
 
     def _enter(self, claimed: int, batch: BatchId, attempt: int) -> None:
-        """Record a claimed batch as handed over, under the number that its messages bear."""
+        """Record a claimed batch as handed over, under the number that its messages have."""
         table, row = self.ledger.batch, self.ledger.timeout
         number = claimed
         if self.connection.scalar(sa.select(table.c.id).where(table.c.id == batch)) is None:
             number = batch
             moving = sa.update(row).where(row.c.batch_id == claimed).values(batch_id=number)
             self.connection.execute(moving)
-        self._settle(claimed, BatchState.HANDED_OVER, id=number, attempt=attempt)
+        self._record(claimed, BatchState.HANDED_OVER, id=number, attempt=attempt)
 
-    def _settle(self, batch: int, state: BatchState, **values: Any) -> None:
-        """Record what became of a batch that was claimed here, and leave it to nobody."""
+    def _record(self, batch: int, state: BatchState, **values: Any) -> None:
+        """Record the *state* of a batch that was claimed here; it has no owner."""
         values |= {"state": state, f"{state}_at": database_now()}
         self._set(batch, lane=_FIRST_LANE, lease_token=NO_TOKEN, **values)
 
@@ -290,7 +301,7 @@ class _Work:
         return self.connection.execute(query).all()
 
     def _split(self, batch: sa.Row[Any], seen: Mapping[int, int]) -> None:
-        """Settle a batch under way; its first part keeps its number, the others get new ones."""
+        """Split a batch under way by state; the first part keeps its number."""
         row = self.ledger.timeout.c
         query = sa.select(row.id, row.row_index, row.due).where(
             row.batch_id == batch.id, row.state.is_(None)
@@ -338,7 +349,7 @@ class _Work:
             self._found.doubtful_batches.append(BatchId(number))
 
     def _measure(self, batch: int) -> None:
-        """Have a batch say what it holds now."""
+        """Update size and due times of a batch."""
         row = self.ledger.timeout.c
         query = sa.select(
             sa.func.count().label("size"),
@@ -351,10 +362,10 @@ class _Work:
     # ── what may have left ──────────────────────────────────────────────────────────────────
 
     def _doubt_overdue(self, endpoint: StoreEndpoint) -> None:
-        """Set rows of the store aside that were due by now, and could be claimed in the window."""
+        """Record as doubtful what was due by now, and could be claimed in the window."""
         due = {"due_after": self.terms.doubtful_from, "due_until": self.terms.left_until}
         while batch := self._claimed(endpoint, max_rows=1000, **due):
-            self._settle(batch.id, BatchState.DOUBTFUL)
+            self._record(batch.id, BatchState.DOUBTFUL)
             self._found.doubtful += batch.size
             self._found.doubtful_batches.append(batch.id)
 
@@ -372,7 +383,7 @@ class _Work:
     def _claimed(
         self, endpoint: StoreEndpoint, *, due_after: datetime | None = None, **which: Any
     ) -> Batch | None:
-        """Claim rows of the store; None: there are none, and neither batch nor run is left."""
+        """Claim rows of the store; None: there are none, and neither batch nor run remains."""
         with self.connection.begin_nested() as attempt:
             request = ClaimRequest(
                 run=self._run(endpoint),

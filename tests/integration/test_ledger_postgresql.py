@@ -29,7 +29,7 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.preflight.queries import LedgerFacts
 from migrator.recovery.adoption import SqlAdoption
-from migrator.recovery.lost_window import FailoverTerms, SeenRow, SqlFailover
+from migrator.recovery.lost_window import FailoverTerms, LostWindow, SeenRow
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import LONG, NOW, LegacyRow, Site, due_in, hours, timeout_id
 
@@ -189,15 +189,14 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
         left_until=NOW + 2.5 * at,
         receipts=receipts,
     )
-    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    failover = LostWindow(site.engine, site.tables, site.store, site.claims, site.runs)
     before = site.legacy_rows()
-    found = failover.settle(met, terms, site.lease(RECALL_LANE), None)
+    found = failover.recover(met, terms, site.lease(RECALL_LANE), is_dry_run=True)
     assert (site.legacy_rows(), len(site.ledger_rows())) == (before, 3)  # a dry run
-    finished = list[object]()
-    found = failover.settle(
-        met, terms, site.lease(RECALL_LANE), lambda _connection, done: finished.append(done)
-    )
-    assert finished == [found.counts]
+    found = failover.recover(met, terms, site.lease(RECALL_LANE), is_dry_run=False)
+    event = site.queries.latest_event("failover_settled")
+    assert event is not None
+    assert event.detail == found.counts
     counts = {name: count for name, count in found.counts.items() if name != "doubtful_batches"}
     assert counts == {
         "handed_over_from_store": 2,
@@ -233,7 +232,7 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
     assert all(number in (batch.id, lost) or number > lost + 1 for number in batches)
     assert batches[rows[timeout_id(2)][0]].attempt == 4  # above all that our queues may hold
     assert failover.nowhere({TimeoutId(timeout_id(n)) for n in (0, 5, 99)}) == {timeout_id(99)}
-    again = failover.settle(met, terms, site.lease(RECALL_LANE), None)
+    again = failover.recover(met, terms, site.lease(RECALL_LANE), is_dry_run=True)
     assert (again.handed_over_from_store, again.handed_over_from_batches) == (0, 0)
 
 
@@ -245,8 +244,8 @@ def test_the_later_attempt_counts_of_a_row_that_was_met_twice(site: Site) -> Non
     lost = batch.id + 1
     met = [seen(b, 0, n, attempt=a) for b, n in ((batch.id, 0), (lost, 1)) for a in (2, 1)]
     terms = FailoverTerms(endpoints=[endpoint], mode=Mode.STAGED, doubtful_from=NOW, left_until=NOW)
-    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
-    failover.settle(met, terms, site.lease(RECALL_LANE), lambda _connection, _done: None)
+    failover = LostWindow(site.engine, site.tables, site.store, site.claims, site.runs)
+    failover.recover(met, terms, site.lease(RECALL_LANE), is_dry_run=False)
     with site.engine.connect() as connection:
         attempts = {row.id: row.attempt for row in connection.execute(select(site.tables.batch))}
     assert attempts == {batch.id: 2, lost: 2}
@@ -260,7 +259,7 @@ def test_the_cutoff_is_that_of_the_daemon_that_worked(site: Site) -> None:
     runs.end(ended, "done")
     runs.begin(endpoint, {"cutoff_s": 0})
     runs.begin(endpoint, {"after_failover": True})
-    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    failover = LostWindow(site.engine, site.tables, site.store, site.claims, site.runs)
     later = datetime.now(UTC) + timedelta(minutes=1)
     assert failover.cutoffs(later) == {timedelta(0)}
     assert failover.cutoffs(None) == {timedelta(0), timedelta(minutes=1)}

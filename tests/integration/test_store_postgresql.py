@@ -27,7 +27,7 @@ from migrator.nservicebus.timeouts import (
     Lane,
     TimeoutId,
 )
-from migrator.recovery.lost_window import FailoverTerms, SeenRow, SqlFailover
+from migrator.recovery.lost_window import FailoverTerms, LostWindow, SeenRow
 from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
@@ -180,11 +180,11 @@ def _settle(site: Site, endpoint: StoreEndpoint) -> None:
         doubtful_from=NOW,
         left_until=NOW,
     )
-    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
-    assert not failover.cutoffs(failover.last_sign())
+    failover = LostWindow(site.engine, site.tables, site.store, site.claims, site.runs)
+    assert not failover.cutoffs(failover.last_heartbeat())
     lease = site.lease(RECALL_LANE)
     for _ in range(2):  # the second time the numbers are above that already
-        found = failover.settle([SeenRow(row=mark, attempt=1)], terms, lease, None)
+        found = failover.recover([SeenRow(row=mark, attempt=1)], terms, lease, is_dry_run=True)
         assert found.handed_over_from_store == 1
     site.leases.surrender(lease)
     assert site.claim(endpoint, site.lease(5, "another"), max_rows=1).batch.id > 700

@@ -114,7 +114,7 @@ def test_a_moved_ledger_is_refused_while_anybody_works_on_it(moved: Program) -> 
     for options in (["--yes"], ["--dry-run"], []):
         refused = moved("db", "adopt", "--moved", *options, codes=[3]).err
         assert "lane 0: host/1 until" in refused
-        assert "holds lane 0 on the broker" in refused
+        assert "owns lane 0 on the broker" in refused
         assert "not the complete former database" in refused
     assert moved.rows("SELECT kind FROM migrator_event") == []
 
