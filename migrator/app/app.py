@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
     from migrator.rabbitmq.publisher import WindowLimits
-    from migrator.recovery.unresolved import OperatorActions
     from migrator.stores.due_times import DueTimeRules
     from migrator.stores.endpoints import Selection
     from migrator.stores.ports import Claims, Store
@@ -91,13 +90,6 @@ class App:
         from migrator.quarantine.rows import SqlQuarantine
 
         return SqlQuarantine(self.ledger.engine, self.ledger.tables)
-
-    @cached_property
-    def operator_actions(self) -> OperatorActions:
-        """What only an operator may change."""
-        from migrator.recovery.unresolved import OperatorActions
-
-        return OperatorActions(self.ledger.engine, self.ledger.tables)
 
     @cached_property
     def settled_rows(self) -> SettledRows:

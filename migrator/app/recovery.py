@@ -1,4 +1,4 @@
-"""What recovery needs: to adopt a ledger, and to recover from a failover."""
+"""What adopting a ledger, recovering from a failover and resolving batches need."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from migrator.recovery.adoption import (
     plan_move,
 )
 from migrator.recovery.failover import FailoverRecovery
+from migrator.recovery.resolve import Resolver, UnresolvedBatches
 
 
 def open_adoption(app: App) -> SqlAdoption:
@@ -73,6 +74,19 @@ def open_failover(app: App) -> FailoverRecovery | None:
         clock=app.clock,
         ledger_id=app.ledger_id,
         fault=app.fault,
+    )
+
+
+def open_resolver(app: App, *, is_store_lost: bool) -> Resolver:
+    """Return what records an operator's decisions about unresolved batches."""
+    return Resolver(
+        queries=app.queries,
+        batches=app.batches,
+        unresolved=UnresolvedBatches(app.engine, app.tables),
+        runs=app.runs,
+        documents=app.document_side,
+        store_kind=str(app.settings.store.kind),
+        is_store_lost=is_store_lost,
     )
 
 

@@ -37,7 +37,7 @@ from migrator.quarantine.rows import SqlQuarantine
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import Sighting
 from migrator.recovery.adoption import SqlAdoption
-from migrator.recovery.unresolved import OperatorActions
+from migrator.recovery.resolve import UnresolvedBatches
 from migrator.stores.ports import Claims, Store
 from migrator.stores.requests import Claim, ClaimRequest
 from migrator.verify.queries import Verifications
@@ -146,7 +146,7 @@ class AnySite(ABC):
         self.batches = SqlBatches(self.engine, self.tables)
         self.queries = LedgerQueries(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
-        self.operators = OperatorActions(self.engine, self.tables)
+        self.unresolved = UnresolvedBatches(self.engine, self.tables)
         self.settled_rows = SettledRows(self.engine, self.tables)
         self.dispatched = DispatchedBatches(self.engine, self.tables)
         self.held = SqlHeldDestinations(self.engine, self.tables)

@@ -159,7 +159,7 @@ def test_what_operators_put_into_a_lane_is_taken_over_once(site: Site) -> None:
     assert site.batches.put_in(lease) == []
     doubtful = site.advance(retried, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     assert site.batches.put_in(lease) == []
-    site.operators.resolve(doubtful.id, BatchState.CLAIMED)
+    site.unresolved.resolve(doubtful.id, BatchState.CLAIMED)
     (resolved,) = site.batches.put_in(lease)
     assert (resolved.id, resolved.attempt) == (retried.id, doubtful.attempt + 1)
     assert site.batches.open_batches(lease) == [resolved]
@@ -215,13 +215,13 @@ def test_an_operator_decides_about_what_waits_for_a_broker_that_is_gone(
     endpoint, lease = site.create(hours(1)), site.lease()
     batch = site.advance(site.claim(endpoint, lease).batch, lease, *events)
     with pytest.raises(LedgerError, match="stop it first"):
-        site.operators.resolve(batch.id, outcome)
+        site.unresolved.resolve(batch.id, outcome)
     site.leases.surrender(lease)
     if batch.state in (BatchState.CLAIMED, BatchState.STAGING):
         with pytest.raises(LedgerError, match="can only be claimed"):
-            site.operators.resolve(batch.id, BatchState.HANDED_OVER)
+            site.unresolved.resolve(batch.id, BatchState.HANDED_OVER)
     later = site.runs.begin(endpoint, {})
-    site.operators.resolve(batch.id, outcome)
+    site.unresolved.resolve(batch.id, outcome)
     assert site.states() == {state: 1}
     if outcome is BatchState.CLAIMED:
         (taken,) = site.batches.put_in(site.lease(7, "later"))
@@ -247,12 +247,12 @@ def test_an_operator_resolves_a_doubtful_batch(site: Site, outcome: BatchState) 
     lease = site.lease()
     batch = site.claim(site.create(hours(2)), lease).batch
     with pytest.raises(LedgerError, match="not doubtful"):
-        site.operators.resolve(batch.id, BatchState.HANDED_OVER)
+        site.unresolved.resolve(batch.id, BatchState.HANDED_OVER)
     batch = site.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
     (found,) = site.queries.progress().doubtful
     assert (found.batch, found.size, found.lane) == (batch.id, 2, 0)
     assert site.queries.doubtful([StoreEndpoint(name=batch.endpoint, source=batch.source)]) == 1
-    site.operators.resolve(batch.id, outcome)  # type: ignore[arg-type]
+    site.unresolved.resolve(batch.id, outcome)  # type: ignore[arg-type]
     after = site.batches.find(batch.id)
     assert after is not None
     is_claimed = outcome is BatchState.CLAIMED

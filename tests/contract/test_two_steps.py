@@ -21,7 +21,7 @@ from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
-from migrator.recovery.unresolved import ReturnOutcome
+from migrator.recovery.resolve import Outcome
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
 
@@ -356,19 +356,19 @@ def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> N
 def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
     """Those that a store was to have back, when it is gone; what goes back once is not told."""
     _set_aside(site)
-    assert not site.operators.going_back()
+    assert not site.unresolved.going_back()
     site.document_ledger.begin_return(None, QuarantineFilter(), after=0)
-    (going,) = site.operators.going_back()
+    (going,) = site.unresolved.going_back()
     assert (going.source, going.towards, going.rows) == (site.source, RowState.RELEASED, 1)
-    assert site.operators.ids_going_back(going) == [timeout_id(0)]
+    assert site.unresolved.ids_going_back(going) == [timeout_id(0)]
     event = site.runs.event("batch_resolved", detail={}, batch=going.batch)
-    closed = site.operators.close_going_back(
-        going, ReturnOutcome.WRITTEN_OFF, evidence="gone", event=event
+    closed = site.unresolved.close_going_back(
+        going, Outcome.WRITTEN_OFF, evidence="gone", event=event
     )
     assert (closed, site.states()) == (1, {"released": 1})
-    assert not site.operators.going_back(going.batch)
+    assert not site.unresolved.going_back(going.batch)
     with pytest.raises(LedgerError, match="a process works on them"):
-        site.operators.close_going_back(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
+        site.unresolved.close_going_back(going, Outcome.QUARANTINED, evidence="", event=event)
 
 
 # ── a ledger with another id ────────────────────────────────────────────────────────────────────

@@ -461,12 +461,16 @@ def test_closing_a_batch_waits_for_whoever_takes_its_lane(site: Site) -> None:
         with writing(site.engine) as taking:
             taking.execute(text("SELECT * FROM migrator_lease FOR UPDATE"))
             closing = pool.submit(
-                site.operators.close_half_done, batch, BatchState.RELEASED, evidence="", event=event
+                site.unresolved.close_half_done,
+                batch,
+                BatchState.RELEASED,
+                evidence="",
+                event=event,
             )
             time.sleep(0.3)
             taking.execute(text("UPDATE migrator_batch SET lease_token = 9"))
             taking.execute(text("UPDATE migrator_lease SET owner = 'new', until = '2999-01-01'"))
-        with pytest.raises(LedgerError, match="new holds lane 0"):
+        with pytest.raises(LedgerError, match="new owns lane 0"):
             closing.result(timeout=20)
 
 

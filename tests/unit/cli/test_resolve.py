@@ -215,7 +215,7 @@ def test_nothing_is_closed_under_the_owner_of_its_lane(
     """It may be asking the store at this moment."""
     program.change("UPDATE migrator_lease SET owner = 'host/1', until = '2999-01-01 00:00:00.0'")
     refused = program("db", "resolve", "1", "--as", "written-off", "--yes", codes=[4]).err
-    assert "host/1 holds lane 0" in refused
+    assert "host/1 owns lane 0" in refused
     assert program.rows(HALF_DONE) == [("claiming", 0)]
 
 
