@@ -19,7 +19,7 @@ from migrator.config.sources import LEDGER_PLACE, ledger_place
 from migrator.database.engine import open_engine
 from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.failover import Continuity
+from migrator.ledger.failover import FailoverDetector
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
@@ -53,12 +53,12 @@ class Ledger:
         """The same for the leases alone: no renewal waits until lanes are done with it."""
         engine = self.engine
         self.tables = tables = build_tables(names_for(engine, settings.store.ledger_schema))
-        self.continuity = Continuity(engine, tables, self._lease_engine)
+        self.detector = FailoverDetector(engine, tables, self._lease_engine)
         self.clock = DatabaseClock(engine, monotonic=_seconds_since_boot)
         self.facts = LedgerFacts(engine, tables)
         self.queries = LedgerQueries(engine, tables)
         self.hand_overs = SqlHandOvers(engine, tables, settings.handover.destination_map)
-        self.batches = SqlBatches(engine, tables, self.continuity.note)
+        self.batches = SqlBatches(engine, tables, self.detector)
         self.parking = SqlParking(engine, tables)
         self.held_destinations = SqlHeldDestinations(engine, tables)
         self.runs = SqlRuns(engine, tables, actor=_actor(), version=__version__)
@@ -79,7 +79,7 @@ class Ledger:
             LedgerMissing, LedgerCloned, DatabaseFailedOver: The ledger cannot be used.
         """
         ledger_id = check_identity(self.engine, self.tables)
-        self.continuity.begin()
+        self.detector.begin()
         return ledger_id
 
     def accept_failover(self) -> None:
@@ -93,7 +93,7 @@ class Ledger:
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes; raises what ``id`` does."""
-        return SqlLeases(self._lease_engine, self.tables, self.id, self.continuity)
+        return SqlLeases(self._lease_engine, self.tables, self.id, self.detector)
 
     def close(self) -> None:
         """Close all connections."""

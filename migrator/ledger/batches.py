@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from migrator.database.portable import among, for_update, row_by_row
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.claims import hold_batch, hold_lease, insert_run, take_over, too_long
+from migrator.ledger.failover import FailoverDetector
 from migrator.ledger.states import (
     OPEN,
     RAISES_ATTEMPT,
@@ -52,13 +53,10 @@ from migrator.nservicebus.timeouts import (
 
 class SqlBatches(LedgerPart):
     def __init__(
-        self,
-        engine: Engine,
-        tables: LedgerTables,
-        committed: Callable[[Batch], None] = lambda _batch: None,
+        self, engine: Engine, tables: LedgerTables, detector: FailoverDetector | None = None
     ) -> None:
         super().__init__(engine, tables)
-        self._committed = committed
+        self._detector = detector
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
         batch = self._tables.batch
@@ -169,7 +167,8 @@ class SqlBatches(LedgerPart):
                     f"under {lease.owner}; {event} was not recorded"
                 )
         after = replace(batch, state=state, attempt=attempt, fresh=None)
-        self._committed(after)
+        if self._detector is not None:
+            self._detector.note(after)
         return after
 
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:

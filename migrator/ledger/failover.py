@@ -1,9 +1,9 @@
-"""Whether the database is still the server it was, or a replica that took over and is behind.
+"""Detects that a replica of the database took over, and that commits are missing there.
 
-Rules of this file: only PostgreSQL tells; elsewhere, and where functions are forbidden, nothing is
-checked. What a server cannot lose by going back is kept twice: in the ledger, whose timeline is
-another one after a promotion, and in this process, which knows what it has committed. Each new
-connection is looked at before its first use.
+Rules of this file: only PostgreSQL reports where its log is; elsewhere, and where its functions are
+forbidden, nothing is checked. The position is kept in the ledger, whose timeline is another one
+after a promotion; what was committed is kept in this process. Each new connection is checked before
+its first use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _POSITION: Final = (
 _REMEMBERED: Final = 1000
 """Batches of which this process knows what it committed last."""
 _NAMED: Final = 20
-_LOOKED_AT: Final = "migrator_position"
+_CHECKED: Final = "migrator_position"
 _RANKS: Final = {
     BatchState.PARKED: 0,
     BatchState.CLAIMED: 0,
@@ -53,7 +53,7 @@ _RANKS: Final = {
     BatchState.PUBLISHING: 2,
     BatchState.DOUBTFUL: 2,
 }
-"""How far a state is; what is settled is further than all of these."""
+"""How far a state is; a finished batch is further than all of these."""
 REMEDY: Final = (
     "check with `migrator db adopt --after-failover --dry-run`, which finds in the delay levels "
     "what was handed over but is not in the ledger"
@@ -68,9 +68,9 @@ class Position:
     lsn: int
 
     @classmethod
-    def parse(cls, told: str) -> Self:
-        """Return the position that ``str`` gave, or that the server told."""
-        timeline, lsn = told.split()
+    def parse(cls, text: str) -> Self:
+        """Return the position that ``str`` gave, or that the server reported."""
+        timeline, lsn = text.split()
         high, low = lsn.split("/")
         return cls(timeline=int(timeline, 16), lsn=(int(high, 16) << 32) + int(low, 16))
 
@@ -84,15 +84,15 @@ class Position:
 
 
 def position_of(connection: Connection) -> Position | None:
-    """Return where the server's log is; None: it does not tell."""
+    """Return where the server's log is; None: it does not report that."""
     if connection.dialect.name != "postgresql":
         return None
     try:
         with connection.begin_nested():
-            told = connection.scalar(text(_POSITION))
+            reported = connection.scalar(text(_POSITION))
     except DBAPIError:  # a hosted server may forbid it
         return None
-    return None if told is None else Position.parse(told)
+    return None if reported is None else Position.parse(reported)
 
 
 def demand_same_server(connection: Connection, tables: LedgerTables) -> None:
@@ -116,7 +116,7 @@ def demand_same_server(connection: Connection, tables: LedgerTables) -> None:
 
 
 def record_position(connection: Connection, tables: LedgerTables) -> None:
-    """Keep where the server is now, in place of all that was kept; if it tells."""
+    """Record where the server is now, in place of all earlier positions; if it reports that."""
     present, lease = position_of(connection), tables.lease
     if present is None:
         return
@@ -126,14 +126,14 @@ def record_position(connection: Connection, tables: LedgerTables) -> None:
 
 
 def insert_lane(connection: Connection, tables: LedgerTables, lane: Lane, **values: str) -> None:
-    """Write the row of a lane that nobody has."""
+    """Write the row of a lane without an owner."""
     now = connection.execute(select(database_now())).scalar_one()
     row = {"name": tables.lease_name(lane), "token": 0, "until": now, "renewed_at": now}
     connection.execute(insert(tables.lease).values(row | values))
 
 
-class Continuity:
-    """What this process knows of its server, and of what it committed there."""
+class FailoverDetector:
+    """Compares the server of each new connection with the one before, and with its commits."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, *others: Engine) -> None:
         self._engine = engine
@@ -147,11 +147,11 @@ class Continuity:
 
     @property
     def position(self) -> str | None:
-        """Where the server was when it was last looked at; None: it does not tell."""
+        """Where the server's log was at the last check; None: it does not report that."""
         return None if self._seen is None else str(self._seen)
 
     def begin(self) -> None:
-        """Look at the server, and from now on at each connection before its first use."""
+        """Check the server, and from now on each connection before its first use."""
         if self._engine.dialect.name != "postgresql":
             return
         doing = "asking which server it is"
@@ -159,10 +159,10 @@ class Continuity:
             self._seen = position_of(connection)
         if self._seen is not None:
             for engine in (self._engine, *self._engines_beside):
-                event.listen(engine, "checkout", self._look)
+                event.listen(engine, "checkout", self._check)
 
     def note_lease(self, lease: Lease) -> None:
-        """Remember under which name this process holds lanes."""
+        """Remember the name under which this process owns lanes."""
         self._owners.add(lease.owner)
 
     def note(self, batch: Batch) -> None:
@@ -175,21 +175,21 @@ class Continuity:
 
     # ── a connection ────────────────────────────────────────────────────────────────────────
 
-    def _look(self, connection: Any, record: Any, _proxy: object) -> None:
-        if _LOOKED_AT in record.info:
+    def _check(self, connection: Any, record: Any, _proxy: object) -> None:
+        if _CHECKED in record.info:
             return
         before = self._seen
-        told = self._ask(connection)
-        if told is None:
-            return  # a standby that was not promoted yet writes nothing; it is looked at again
-        present = Position.parse(told)
+        reported = self._ask(connection)
+        if reported is None:
+            return  # a standby that was not promoted yet writes nothing; it is checked again
+        present = Position.parse(reported)
         with self._lock:
             if self._behind is not None:
                 raise self._behind
             if before is not None and not present.follows(before) and self._seen is before:
-                self._judge(before, present)
+                self._demand_commits(before, present)
             self._seen = present
-        record.info[_LOOKED_AT] = told
+        record.info[_CHECKED] = reported
 
     def _ask(self, connection: Any) -> str | None:
         """Ask over the driver's own connection, in a transaction of its own."""
@@ -197,23 +197,23 @@ class Continuity:
         was_autocommit = connection.autocommit
         try:
             connection.autocommit = True
-            told: str | None = connection.execute(_POSITION).fetchone()[0]
+            reported: str | None = connection.execute(_POSITION).fetchone()[0]
             connection.autocommit = was_autocommit
         except failed as exc:
             raise StoreUnavailable(
                 f"the database cannot be reached to ask which server it is: {type(exc).__name__}; "
                 "check store.url, the network and the database"
             ) from exc
-        return told
+        return reported
 
-    def _judge(self, before: Position, present: Position) -> None:
-        """Go on when nothing that this process committed is missing, and nobody else worked.
+    def _demand_commits(self, before: Position, present: Position) -> None:
+        """Return when no commit of this process is missing, and no other process owned a lane.
 
         Raises:
             LedgerBehind: Else.
         """
-        with _apart(self._engine) as connection:
-            why = [*self._missing(connection), *self._others(connection)]
+        with _unchecked(self._engine) as connection:
+            why = [*self._missing(connection), *self._other_owners(connection)]
             if not why:
                 record_position(connection, self._tables)
         where = f"the database failed over: its log was at {before}, and is now at {present}"
@@ -238,7 +238,7 @@ class Continuity:
         query = select(batch.id, batch.state, batch.attempt).where(batch.id.in_(self._committed))
         there = {row.id: row for row in connection.execute(query)}
         gone = [
-            f"batch {each.id} ({each.state} in attempt {each.attempt}, now {_told(row)})"
+            f"batch {each.id} ({each.state} in attempt {each.attempt}, now {_state_text(row)})"
             for each in self._committed.values()
             if _is_behind(each, row := there.get(each.id))
         ]
@@ -250,8 +250,8 @@ class Continuity:
                 f"{named}"
             )
 
-    def _others(self, connection: Connection) -> Iterator[str]:
-        """Yield who else held a lane when the log ended: nobody knows what they committed."""
+    def _other_owners(self, connection: Connection) -> Iterator[str]:
+        """Yield who else owned a lane when the log ended: their commits are unknown."""
         lease = self._tables.lease.c
         rows = connection.execute(select(lease.owner, lease.until, lease.renewed_at)).all()
         ended = max((row.renewed_at for row in rows), default=None)
@@ -271,17 +271,17 @@ def _is_behind(committed: Batch, row: Any) -> bool:
     return _RANKS.get(row.state, settled) < _RANKS.get(committed.state, settled)
 
 
-def _told(row: Any) -> str:
+def _state_text(row: Any) -> str:
     return "missing" if row is None else f"{row.state} in attempt {row.attempt}"
 
 
 @contextmanager
-def _apart(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction over a connection that nobody looks at."""
-    apart = open_engine(engine.url)
+def _unchecked(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction over a connection that is not checked."""
+    other = open_engine(engine.url)
     doing = "comparing the ledger with what was committed"
     try:
-        with writing(apart, LedgerError, doing=doing) as connection:
+        with writing(other, LedgerError, doing=doing) as connection:
             yield connection
     finally:
-        apart.dispose()
+        other.dispose()

@@ -22,7 +22,7 @@ from migrator.database.portable import flag, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.claims import take_over
-from migrator.ledger.failover import Continuity, insert_lane
+from migrator.ledger.failover import FailoverDetector, insert_lane
 from migrator.ledger.states import OPEN, BatchState
 from migrator.ledger.tables import NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -56,11 +56,11 @@ class SqlLeases(LedgerPart):
         engine: Engine,
         tables: LedgerTables,
         ledger_id: str,
-        continuity: Continuity | None = None,
+        detector: FailoverDetector | None = None,
     ) -> None:
         super().__init__(engine, tables)
         self.ledger_id = ledger_id
-        self._continuity = continuity or Continuity(engine, tables)
+        self._detector = detector or FailoverDetector(engine, tables)
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
         """Take a lane that is free, expired or already *owner*'s, with all its open batches.
@@ -84,8 +84,8 @@ class SqlLeases(LedgerPart):
             if row.is_alive and row.owner != owner:
                 return None
             lease = Lease(lane=lane, owner=owner, token=row.token + 1)
-            self._continuity.note_lease(lease)
-            table, position = self._tables.lease, self._continuity.position
+            self._detector.note_lease(lease)
+            table, position = self._tables.lease, self._detector.position
             # whoever settles a failover holds the lane of recall before that is settled
             kept = {} if position is None or lane == RECALL_LANE else {"position": position}
             connection.execute(
