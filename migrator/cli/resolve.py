@@ -33,7 +33,7 @@ def resolve(
             "--as",
             metavar="handed-over|claimed|quarantined|written-off",
             help="handed-over: all of it reached the delays; claimed: none did, hand it over "
-            "again; quarantined: rows on their way out of quarantine are in it again; "
+            "again; quarantined: rows that were leaving quarantine are in it again; "
             "written-off: lost with its store, never sent.",
         ),
     ] = None,
@@ -47,7 +47,7 @@ def resolve(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Record what a person found out about a doubtful batch; without a number, list them.
+    """Record what an operator found out about a doubtful batch; without a number, list them.
 
     The list has doubtful batches, oldest first, and batches that are half claimed or half put
     back. The latter are finished by the lane's owner or by the next `migrator rollback`; those

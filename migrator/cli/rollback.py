@@ -105,7 +105,7 @@ def rollback(
     first. After a crash, run the same command again.
 
     A batch that was being published directly when its process was killed is published once more
-    first, because nobody can tell how far it got; what is due of it goes to its destination.
+    first, because it is unknown how far it got; what is due of it goes to its destination.
 
     With --only-handed-over, which --destination, --due-from and --due-until imply: only the
     second part, so that claimed rows and those in quarantine stay where they are.
@@ -224,7 +224,7 @@ def _republished_lines(report: RollbackReport) -> Iterator[str]:
         return
     batches = ", ".join(map(str, report.republished))
     yield (
-        f"batches {batches} were being published when their process was killed: nobody can tell "
+        f"batches {batches} were being published when their process was killed: it is unknown "
         f"how far, so they {'would be' if report.is_dry else 'were'} published once more, and "
         "count as handed over"
     )

@@ -54,7 +54,7 @@ class DecommissionBroker:
     def look(self, queue: QueueName) -> BrokerSnapshot | None:
         """Return what there is now for the endpoint whose input queue is *queue*.
 
-        None: there is no management API, so nobody can tell.
+        None: there is no management API to ask.
 
         Raises:
             TargetError: The broker, or its management API, did not answer or refused.

@@ -2,12 +2,12 @@
 
 Rules of this file:
 
-* from the highest level to the lowest, the exchange before its queue: whoever publishes then is
-  told so by the broker, and nothing comes down from above;
+* from the highest level to the lowest, the exchange before its queue: the broker refuses what is
+  published then, and nothing comes down from above;
 * a classic queue is deleted at once, if empty and unused; a quorum queue knows no such condition,
-  and what it holds expired is told by the management API alone, late. So all ways in are shut
-  first, the counts are waited for, everything is looked at again, and only then the queues go;
-* what somebody else bound to a level is never deleted: nobody here could make it again;
+  and only the management API reports, late, what expired in it. So all ways in are shut first, the
+  counts are waited for, everything is checked again, and only then the queues go;
+* a binding of another program to a level is never deleted: migrator could not make it again;
 * whatever ends it before all is gone, an error and Ctrl-C too, everything is declared again, which
   brings back each exchange, queue and binding as it was; killed in between, deleting again goes on.
 """
@@ -63,13 +63,13 @@ class DelaysFound:
     waiting: Mapping[str, int] = field(default_factory=dict)
     """Messages by level queue: ready, unacknowledged and held; empty queues are left out."""
     consumed: Sequence[str] = ()
-    """Level queues that somebody consumes."""
+    """Level queues with consumers."""
     untold: Sequence[str] = ()
     """Level queues so new that the broker has no counts of them yet."""
     feeders: Sequence[str] = ()
-    """Exchanges of ours that lead into the levels."""
+    """Exchanges of migrator that lead into the levels."""
     staged: Mapping[str, int] = field(default_factory=dict)
-    """Messages by staging queue of ours; they would go into the levels."""
+    """Messages by staging queue; they would go into the levels."""
     bound: Sequence[Binding] = ()
     """What others bound to the delays, endpoints above all."""
 
@@ -106,7 +106,7 @@ class DelaysFound:
                 "hands them over, `migrator rollback` puts them back"
             )
         delivery = delivery_exchange(self.version)
-        # nothing of NServiceBus binds to a level, so nobody but the owner could do it again
+        # nothing of NServiceBus binds to a level, so only the owner could do it again
         if at_levels := [each for each in self.bound if each.source != delivery]:
             yield f"bound to levels by something else: {described(at_levels)}; unbind it first"
         names = sorted({each.target.name for each in self.bound if each.source == delivery})

@@ -100,7 +100,7 @@ class DecommissionDatabase:
         with writing(self._engine, StoreError, doing=f"dropping {source}") as connection:
             if not self._exists(connection, source):
                 return 0
-            self._store.legacy_table(source)  # whoever looked later would wait for our own lock
+            self._store.legacy_table(source)  # a later read would wait for our own lock
             self._dialect.lock_table(connection, self._name(source))
             rows = self._rows(connection, source) or 0
             if not rows:

@@ -1,8 +1,8 @@
 """What may be removed once an endpoint's timeouts are gone, and what prevents it.
 
-Facts go in, a plan comes out, which is filled again with what was done. A count that nobody can
-tell is never taken for zero (``is_told`` says whether it is known), and a binding nobody expected
-is never cut. Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15;
+Facts go in, a plan comes out, which is filled again with what was done. An unknown count is never
+taken for zero (``is_told`` says whether it is known), and an unexpected binding is never cut.
+Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15;
 docs/decommission.md.
 """
 
@@ -109,7 +109,7 @@ class BrokerSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseSnapshot:
-    """What legacy store and ledger know of the endpoint, and of whoever else works."""
+    """What legacy store and ledger know of the endpoint, and of other processes."""
 
     rows: int | None = 0
     """The endpoint's, in the legacy table; None: there is no such table any more."""
@@ -205,10 +205,10 @@ def read_bindings(record: Iterable[Mapping[str, Any]]) -> tuple[Binding, ...]:
 def make_plan(
     target: Target, database: DatabaseSnapshot, broker: BrokerSnapshot | None, options: Options
 ) -> Plan:
-    """Return what is to be done, by what is there now; *broker* is None where nobody can tell.
+    """Return what is to be done, by what is there now; *broker* is None without a management API.
 
-    It is made twice more while ``remove`` works, from new looks, so a rule in here needs no other
-    place.
+    It is made twice more while ``remove`` works, from new snapshots, so a rule in here needs no
+    other place.
     """
     plan = Plan(
         refusals=refusals(target, database, broker, options),
@@ -254,7 +254,7 @@ def _needs(
     lanes: Collection[Entity],
     ours: Collection[Entity],
 ) -> Iterator[str]:
-    """Yield why all of migrator's own stays: somebody works, or something of theirs is there."""
+    """Yield why all of migrator's own stays: a process works, or something of it is there."""
     elsewhere = counted(
         database.open_elsewhere, "batch of another endpoint is", "batches of other endpoints are"
     )

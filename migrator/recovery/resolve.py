@@ -89,7 +89,7 @@ _RETURNING: Final = {
 """What rows were to become, by the outcome that closes them."""
 _RETURNING_TEXT: Final = {
     RowState.RECALLED: "that were being recalled",
-    RowState.RELEASED: "on their way out of quarantine",
+    RowState.RELEASED: "that were leaving quarantine",
 }
 
 

@@ -303,7 +303,7 @@ def test_rows_of_a_store_that_is_gone_are_closed(
     (balance,) = returning.verifications().balances()
     assert (balance.claimed, balance.unaccounted) == (2, 0)
     again = program(*resolve, "--yes", codes=[2]).err
-    assert "handed-over" in again if outcome != "handed-over" else "out of quarantine" in again
+    assert "handed-over" in again if outcome != "handed-over" else "leaving quarantine" in again
 
 
 def test_nothing_is_closed_under_a_recall(
