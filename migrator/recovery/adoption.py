@@ -36,7 +36,7 @@ class LedgerLocation:
     created_in: str
     present: str
     """The database it is in now, in the same words."""
-    holders: Sequence[LaneStatus]
+    owned: Sequence[LaneStatus]
     """Owned lanes; empty: no process works here."""
     lanes: Sequence[Lane]
     """All lanes of hand-over there have ever been, ascending."""
@@ -74,7 +74,7 @@ class MovePlan:
 
 def plan_move(location: LedgerLocation, contents: MovedContents, owners: Sequence[str]) -> MovePlan:
     """Return what prevents a move: in the ledger, in the database, and *owners* on the broker."""
-    refusals = [owners_text(location.holders)] if location.holders else []
+    refusals = [owners_text(location.owned)] if location.owned else []
     if contents.incomplete_batches:
         missing = counted(contents.incomplete_batches, "batch does", "batches do")
         refusals.append(
@@ -194,8 +194,8 @@ class SqlAdoption(LedgerPart):
         """Locate the ledger, and lock every lane until the end of the transaction."""
         connection.execute(for_update(select(self._tables.lease.c.name), self._tables.lease))
         found = self._locate(connection)
-        if found.holders:
-            raise PreflightRefused(f"{owners_text(found.holders)}. Nothing was changed")
+        if found.owned:
+            raise PreflightRefused(f"{owners_text(found.owned)}. Nothing was changed")
         return found
 
     def _locate(self, connection: Connection) -> LedgerLocation:
@@ -214,7 +214,7 @@ class SqlAdoption(LedgerPart):
             ledger_id=row.id,
             created_in=row.identity,
             present=identity_of(connection),
-            holders=[each for each in lanes if each.is_alive],
+            owned=[each for each in lanes if each.is_alive],
             lanes=[each.lane for each in lanes if each.lane < SCAN_LANE],
             batches={state: count for state, count in connection.execute(counting)},
         )
@@ -272,11 +272,10 @@ class SqlAdoption(LedgerPart):
         connection.execute(self._runs.event(kind, detail=detail, batch=None))
 
 
-def owners_text(holders: Sequence[LaneStatus]) -> str:
+def owners_text(owned: Sequence[LaneStatus]) -> str:
     """Return which processes work on a ledger, and what to do about it."""
     listed = ", ".join(
-        f"lane {each.lane}: {each.owner} until {each.until:%Y-%m-%d %H:%M:%S} UTC"
-        for each in holders
+        f"lane {each.lane}: {each.owner} until {each.until:%Y-%m-%d %H:%M:%S} UTC" for each in owned
     )
     return (
         f"a process works on this ledger here ({listed}): stop it, or, if it is dead, wait until "

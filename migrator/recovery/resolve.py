@@ -161,8 +161,8 @@ class UnresolvedBatches(LedgerPart):
         of rows.
 
         Raises:
-            LedgerError: There is no such batch, or it is not half-done, or a process owns its
-                lane and may still ask the store. Nothing was changed.
+            LedgerError: There is no such batch, or it is not half-done, or its lane has an owner
+            that may still ask the store. Nothing was changed.
         """
         with self._writing(f"closing batch {batch}") as connection:
             self._demand_no_owner(connection, batch)
@@ -206,10 +206,7 @@ class UnresolvedBatches(LedgerPart):
         connection.execute(sa.update(table).where(table.c.id == batch.id).values(values))
 
     def _demand_no_owner(self, connection: sa.Connection, batch: BatchId) -> None:
-        """Return when the lane of *batch* has no owner, and keep it from being taken.
-
-        The lane is locked before the batch, in the order of a process that takes it.
-        """
+        """Keep the lane from being taken. It is locked before the batch, as in a takeover."""
         table = self._tables.batch.c
         lane = connection.scalar(sa.select(table.lane).where(table.id == batch))
         if lane is not None and (owner := self._owner(connection, lane)):
