@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from migrator.app.broker import Broker
     from migrator.app.handover import HandOverParts
-    from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
+    from migrator.app.stores import SqlBackend, StoreBackend
     from migrator.config import Settings
     from migrator.delays.broker import BrokerFacts
     from migrator.delays.destinations import Destinations
@@ -77,13 +77,6 @@ class App:
 
         return demand_sql(self.side, self.settings, wanted_for=wanted_for)
 
-    @property
-    def document_side(self) -> DocumentBackend | None:
-        """The side of a document store; None: the store is a SQL database."""
-        from migrator.app.stores import DocumentBackend
-
-        return self.side if isinstance(self.side, DocumentBackend) else None
-
     @cached_property
     def quarantine(self) -> SqlQuarantine:
         """Rows kept aside with a reason."""
@@ -101,10 +94,6 @@ class App:
     def rules_of(self, endpoint: EndpointName) -> BrokerLimits:
         """Return what conversion has to know for rows and messages of *endpoint*."""
         return values.limits_of(self.settings, endpoint)
-
-    def accept_failover(self) -> None:
-        """See ``Ledger.accept_failover``."""
-        self.ledger.accept_failover()
 
     def close(self) -> None:
         """Close what was opened."""

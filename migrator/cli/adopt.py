@@ -15,7 +15,7 @@ from migrator.errors import ConfigError, ExitCode, PreflightRefused
 from migrator.text import counted
 
 if TYPE_CHECKING:
-    from migrator.app import App
+    from migrator.app.recovery import RecoveryParts
     from migrator.delays.walk import WalkTerms
     from migrator.recovery.adoption import LedgerLocation, MovePlan, SqlAdoption
     from migrator.recovery.failover import FailoverRecovery
@@ -71,24 +71,23 @@ def adopt(
       migrator db adopt --after-failover --dry-run
       migrator db adopt --after-failover --yes
     """
-    from migrator.app.recovery import open_adoption, open_failover
+    from migrator.app.recovery import open_recovery
     from migrator.cli.rollback import terms_of
 
     session = session_of(context)
     if moved and after_failover:
         raise ConfigError("--moved and --after-failover exclude each other")
     terms = terms_of(margin, max_hold, max_depth)
-    with session.opened() as app:
+    with open_recovery(session.settings(), must_exist=False) as parts:
         if after_failover:
-            found = _recovered(open_failover(app), terms, yes=yes, is_dry_run=dry_run)
+            found = _recovered(parts.failover(), terms, yes=yes, is_dry_run=dry_run)
             _tell_recovered(session, found, is_done=found is not None and not dry_run)
             is_doubtful = found is not None and found.doubtful
             raise typer.Exit(ExitCode.DOUBTFUL if is_doubtful else ExitCode.DONE)
-        adoption = open_adoption(app)
         if moved:
-            _keep_ledger(session, app, adoption, yes=yes, is_dry_run=dry_run)
+            _keep_ledger(session, parts, yes=yes, is_dry_run=dry_run)
         else:
-            _adopt_ledger(session, adoption, yes=yes and not dry_run)
+            _adopt_ledger(session, parts.adoption(), yes=yes and not dry_run)
 
 
 _NOT_SEEN = (
@@ -110,16 +109,13 @@ def _adopt_ledger(session: Session, adoption: SqlAdoption, *, yes: bool) -> None
     session.tell("db-adopt", {"ledger": adopted}, f"this ledger is {adopted} now")
 
 
-def _keep_ledger(
-    session: Session, app: App, adoption: SqlAdoption, *, yes: bool, is_dry_run: bool
-) -> None:
-    from migrator.app.recovery import move_plan
-
+def _keep_ledger(session: Session, parts: RecoveryParts, *, yes: bool, is_dry_run: bool) -> None:
+    adoption = parts.adoption()
     found = adoption.locate()
     if not found.is_moved:
         _tell(session, found, is_done=False)
         return
-    plan = move_plan(app, found)
+    plan = parts.move_plan(found)
     if is_dry_run:
         _tell(session, found, plan, is_done=False)
     if plan.refusals:

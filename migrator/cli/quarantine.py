@@ -19,17 +19,19 @@ from migrator.cli.output import (
     write_table,
     write_text,
 )
-from migrator.cli.session import confirmed, session_of
+from migrator.cli.session import Session, confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.ledger.report import QuarantinedTimeout, QuarantineFilter
-from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import Reason
 from migrator.quarantine import decisions
 from migrator.reports import json_text
 from migrator.text import counted
 
 if TYPE_CHECKING:
-    from migrator.app import App
+    from contextlib import AbstractContextManager
+
+    from migrator.app.quarantine import QuarantineParts
+    from migrator.quarantine.rows import SqlQuarantine
 
 verbs = new_group("Rows kept aside with a reason: list, show, retry, export, discard.")
 
@@ -49,6 +51,12 @@ def _filter(
     return QuarantineFilter(endpoints=endpoints or None, reason=reason, timeout_id=timeout_id)
 
 
+def _opened(session: Session) -> AbstractContextManager[QuarantineParts]:
+    from migrator.app.quarantine import open_quarantine
+
+    return open_quarantine(session.settings())
+
+
 @verbs.command("list")
 def list_rows(
     context: typer.Context,
@@ -64,8 +72,8 @@ def list_rows(
     """
     session = session_of(context)
     which = _filter(endpoint, reason, None)
-    with session.opened(with_ledger=True) as app:
-        rows = app.quarantine.page(which, limit=limit)
+    with _opened(session) as quarantine:
+        rows = quarantine.rows.page(which, limit=limit)
     if session.wants_json:
         write_json("quarantine", {"rows": [decisions.row_document(row) for row in rows]})
     else:
@@ -89,8 +97,8 @@ def show(
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
     """
     session = session_of(context)
-    with session.opened(with_ledger=True) as app:
-        found = app.quarantine.full(_filter(endpoint, None, timeout_id))
+    with _opened(session) as quarantine:
+        found = quarantine.rows.full(_filter(endpoint, None, timeout_id))
     if not found:
         raise ConfigError(f"no timeout {timeout_id!r} is in quarantine")
     if session.wants_json:
@@ -120,11 +128,8 @@ def retry(
     """
     session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
-    with session.opened(with_ledger=True) as app:
-        done = decisions.retry(
-            app.quarantine, app.claims, which, mode=Mode(app.settings.handover.mode)
-        )
-        app.runs.record(done.event, detail=done.detail, batch=None)
+    with _opened(session) as quarantine:
+        done = quarantine.retry(which)
     rows = counted(done.rows, "row")
     back = counted(done.returned, "of them is", "of them are")
     session.tell(
@@ -158,19 +163,19 @@ def export(
     which = _filter(endpoint, reason, None)
     if output is not None:
         demand_place(output)
-    with session.opened(with_ledger=True) as app:
+    with _opened(session) as quarantine:
         if output is None:
-            count = _export(app, which, sys.stdout)
+            count = _export(quarantine.rows, which, sys.stdout)
         else:
             with replacing(output) as stream:
-                count = _export(app, which, stream)
+                count = _export(quarantine.rows, which, stream)
     say(f"{counted(count, 'row')} written")
 
 
-def _export(app: App, which: QuarantineFilter, stream: TextIO) -> int:
+def _export(rows: SqlQuarantine, which: QuarantineFilter, stream: TextIO) -> int:
     stream.write(json_text(decisions.EXPORT_HEADER) + "\n")
     count = 0
-    for row in decisions.exported(app.quarantine, which):
+    for row in decisions.exported(rows, which):
         stream.write(json_text(row) + "\n")
         count += 1
     return count
@@ -196,9 +201,8 @@ def discard(
     session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
     confirmed(yes=yes, what="these rows of the quarantine would never be sent")
-    with session.opened(with_ledger=True) as app:
-        done = decisions.discard(app.quarantine, which)
-        app.runs.record(done.event, detail=done.detail, batch=None)
+    with _opened(session) as quarantine:
+        done = quarantine.discard(which)
     session.tell(
         "quarantine-discard", {"rows": done.rows}, f"{counted(done.rows, 'row')} discarded"
     )

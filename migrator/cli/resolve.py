@@ -76,12 +76,12 @@ def resolve(
 
     How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker.
     """
-    from migrator.app.recovery import open_resolver
+    from migrator.app.recovery import open_recovery
 
     session = session_of(context)
     decided = None if batch is None else _outcome(outcome or "")
-    with session.opened(with_ledger=True) as app:
-        resolver = open_resolver(app, is_store_lost=assume_store_lost)
+    with open_recovery(session.settings(), must_exist=True) as parts:
+        resolver = parts.resolver(is_store_lost=assume_store_lost)
         if batch is None or decided is None:
             _tell_unresolved(session, resolver.waiting())
             return
