@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from migrator.app.handover import HandOverParts
 from migrator.app.servers import Servers
 from migrator.app.values import limits_of
 from migrator.config.work import EndpointMode, NearDue, OnCritical
-from migrator.delays.destinations import Destinations
 from migrator.dispatcher.due import Poller
 from migrator.dispatcher.failures import Recoverability
 from migrator.dispatcher.ledger import DispatchedBatches
@@ -34,7 +34,7 @@ from migrator.web.metrics import Instruments
 
 def new_dispatchers(
     servers: Servers,
-    destinations: Destinations,
+    parts: HandOverParts,
     due_times: DueTimeReader,
     runs: Sequence[tuple[StoreEndpoint, RunId]],
     context: WorkerContext,
@@ -61,16 +61,16 @@ def new_dispatchers(
         is_consumed = given.endpoint(endpoint.name).mode is not EndpointMode.MIGRATE
         is_wanted = is_consumed or given.handover.near_due is NearDue.DISPATCH
         if not is_wanted:
-            ledger.parking.take_over([endpoint.source], given.handover.mode)
+            parts.parking.take_over([endpoint.source], given.handover.mode)
         elif given.endpoint(endpoint.name).mode is EndpointMode.DISPATCH:
-            ledger.parking.take_over([endpoint.source], Mode.DISPATCH)
+            parts.parking.take_over([endpoint.source], Mode.DISPATCH)
         if not is_wanted and endpoint.source not in left_open:
             continue
         name, mode = str(endpoint.name), str(Mode.DISPATCH)
         dispatcher = Dispatcher(
             plan=_plan(servers, endpoint, is_consumed=is_consumed, finishes_only=not is_wanted),
-            poller=_poller(servers, endpoint, run, routes, due_times),
-            handler=_handler(servers, endpoint, routes, destinations) if is_consumed else None,
+            poller=_poller(servers, parts, endpoint, run, routes, due_times),
+            handler=_handler(servers, parts, endpoint, routes) if is_consumed else None,
             connection=broker.connection,
             clock=ledger.clock,
             fault=servers.fault,
@@ -117,6 +117,7 @@ def _plan(
 
 def _poller(
     servers: Servers,
+    parts: HandOverParts,
     endpoint: StoreEndpoint,
     run: RunId,
     routes: RabbitRoutes,
@@ -131,8 +132,8 @@ def _poller(
         batches=ledger.batches,
         dispatched=DispatchedBatches(ledger.engine, ledger.tables),
         held=HeldDestinations(
-            ledger.held_destinations,
-            ledger.parking,
+            parts.held_destinations,
+            parts.parking,
             endpoint,
             is_dispatched=True,
             fault=servers.fault,
@@ -151,7 +152,7 @@ def _poller(
 
 
 def _handler(
-    servers: Servers, endpoint: StoreEndpoint, routes: RabbitRoutes, destinations: Destinations
+    servers: Servers, parts: HandOverParts, endpoint: StoreEndpoint, routes: RabbitRoutes
 ) -> DelayedMessageHandler:
     """Return what stores or forwards what comes in."""
     store = servers.sql_backend(wanted_for="storing timeouts").store
@@ -161,7 +162,7 @@ def _handler(
         return Forwarding(
             intake=intake,
             endpoint=endpoint,
-            destinations=destinations,
+            destinations=parts.destinations,
             clock=servers.ledger.clock,
             rules=rules,
             fault=servers.fault,

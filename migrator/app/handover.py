@@ -16,6 +16,8 @@ from migrator.handover.holding import Holding
 from migrator.handover.link import LaneLinks, LinkSettings
 from migrator.handover.prepare import Preparer
 from migrator.handover.runs import HandOver
+from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.parking import SqlParking
 from migrator.ledger.run_terms import RunTerms
 from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import EndpointName, QueueName
@@ -40,6 +42,8 @@ class HandOverParts:
         self._ledger = ledger
         self._broker = broker
         self._fault = fault
+        self.parking = SqlParking(ledger.engine, ledger.tables)
+        self.held_destinations = SqlHeldDestinations(ledger.engine, ledger.tables)
 
     # ── destinations ────────────────────────────────────────────────────────────────────────
 
@@ -84,8 +88,8 @@ class HandOverParts:
         *renamed* are the destinations that have other names.
         """
         return Holding(
-            ledger=self._ledger.held_destinations,
-            parking=self._ledger.parking,
+            ledger=self.held_destinations,
+            parking=self.parking,
             look_for=self.unreachable_now,
             forget=self.destinations.forget,
             clock=self._ledger.clock,

@@ -20,10 +20,8 @@ from migrator.database.engine import open_engine
 from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.failover import FailoverDetector
-from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.parking import SqlParking
 from migrator.ledger.queries import LedgerQueries, SqlHandOvers
 from migrator.ledger.tables import build_tables, names_for
 from migrator.preflight.queries import LedgerFacts
@@ -59,8 +57,6 @@ class Ledger:
         self.queries = LedgerQueries(engine, tables)
         self.hand_overs = SqlHandOvers(engine, tables, settings.handover.destination_map)
         self.batches = SqlBatches(engine, tables, self.detector)
-        self.parking = SqlParking(engine, tables)
-        self.held_destinations = SqlHeldDestinations(engine, tables)
         self.runs = SqlRuns(engine, tables, actor=_actor(), version=__version__)
 
     @property

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from migrator.app.ledger import Ledger, open_ledger
-from migrator.app.stores import open_backend
 from migrator.app.values import fault_point
 from migrator.ledger.states import Mode
 from migrator.quarantine import decisions
@@ -29,6 +28,8 @@ class QuarantineParts:
 
     def retry(self, which: QuarantineFilter) -> QuarantineDecision:
         """Try rows again, and record that."""
+        from migrator.app.stores import open_backend
+
         mode = Mode(self._settings.handover.mode)
         with open_backend(self._settings, self._ledger, fault_point()) as backend:
             done = decisions.retry(self.rows, backend.claims, which, mode=mode)

@@ -1,4 +1,4 @@
-"""What ``migrator db adopt`` and ``migrator db resolve`` work with."""
+"""What ``migrator db adopt`` works with."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from migrator.app.broker import Broker, open_broker
-from migrator.app.ledger import Ledger, open_ledger
 from migrator.app.levels import level_access
 from migrator.app.preflight import satellites
-from migrator.app.stores import DocumentBackend, StoreBackend, demand_sql, open_backend
-from migrator.app.values import fault_point
+from migrator.app.servers import Servers, open_servers
+from migrator.app.stores import demand_sql
 from migrator.config.work import EndpointMode
 from migrator.ledger.version import check_head
 from migrator.nservicebus.satellites import timeouts_queue
@@ -25,29 +23,20 @@ from migrator.recovery.adoption import (
     plan_move,
 )
 from migrator.recovery.failover import FailoverRecovery
-from migrator.recovery.resolve import Resolver, UnresolvedBatches
 
 if TYPE_CHECKING:
     from migrator.config import Settings
-    from migrator.ledger.work import FaultPoint
 
 
 class RecoveryParts:
     """A ledger with its store and a broker, of which a recovery is made."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        ledger: Ledger,
-        broker: Broker,
-        backend: StoreBackend,
-        fault: FaultPoint,
-    ) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._broker = broker
-        self._backend = backend
-        self._fault = fault
+    def __init__(self, servers: Servers) -> None:
+        self._settings = servers.settings
+        self._ledger = servers.ledger
+        self._broker = servers.broker
+        self._backend = servers.backend
+        self._fault = servers.fault
 
     def adoption(self) -> SqlAdoption:
         """Return what decides about a ledger that is not where it was created.
@@ -101,19 +90,6 @@ class RecoveryParts:
             fault=self._fault,
         )
 
-    def resolver(self, *, is_store_lost: bool) -> Resolver:
-        """Return what records an operator's decisions about unresolved batches."""
-        ledger, backend = self._ledger, self._backend
-        return Resolver(
-            queries=ledger.queries,
-            batches=ledger.batches,
-            unresolved=UnresolvedBatches(ledger.engine, ledger.tables),
-            runs=ledger.runs,
-            documents=backend if isinstance(backend, DocumentBackend) else None,
-            store_kind=str(self._settings.store.kind),
-            is_store_lost=is_store_lost,
-        )
-
     def _contents(self) -> MovedContents:
         verifications = self._backend.verifications
         incomplete, gaps = verifications.gaps((), at_most=1)
@@ -139,17 +115,11 @@ class RecoveryParts:
 
 
 @contextmanager
-def open_recovery(settings: Settings, *, must_exist: bool) -> Iterator[RecoveryParts]:
+def open_recovery(settings: Settings) -> Iterator[RecoveryParts]:
     """Open the servers that *settings* name.
 
     Raises:
         ConfigError: The store is not named.
-        PreflightRefused: *must_exist*, and there is no ledger that can be used.
     """
-    fault = fault_point()
-    with (
-        open_ledger(settings, must_exist=must_exist) as ledger,
-        open_broker(settings) as broker,
-        open_backend(settings, ledger, fault) as backend,
-    ):
-        yield RecoveryParts(settings, ledger, broker, backend, fault)
+    with open_servers(settings, must_exist=False) as servers:
+        yield RecoveryParts(servers)

@@ -11,6 +11,8 @@ from migrator.app.levels import lanes_with_queues, level_access
 from migrator.app.servers import Servers, open_servers
 from migrator.handover.runs import HandOver
 from migrator.handover.settle import Settlement
+from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.parking import SqlParking
 from migrator.ledger.run_terms import RunTerms
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, StoreEndpoint
@@ -59,8 +61,8 @@ class RollbackParts:
             recalls=self._backend.recalls,
             clock=ledger.clock,
             new_recall=self._new_recall,
-            held=ledger.held_destinations,
-            parking=ledger.parking,
+            held=SqlHeldDestinations(ledger.engine, ledger.tables),
+            parking=SqlParking(ledger.engine, ledger.tables),
         )
 
     def notify(self, document: Mapping[str, object]) -> None:

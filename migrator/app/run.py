@@ -225,7 +225,7 @@ def _new_daemon(
     others: list[Worker] = [
         *new_dispatchers(
             servers,
-            parts.destinations,
+            parts,
             due_times,
             runs,
             context,

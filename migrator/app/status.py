@@ -31,18 +31,17 @@ class StatusReader:
 
     def __init__(self, settings: Settings, ledger: Ledger, ends: ExitStack) -> None:
         self._settings = settings
-        self._queries = ledger.queries
-        self._whole = ledger
+        self._ledger = ledger
         self._ends = ends
-        self._ledger = new_ledger_reader(settings, ledger)
+        self._reader = new_ledger_reader(settings, ledger)
 
     @cached_property
     def _stores(self) -> StoreReader:
         from migrator.app.remaining import open_remaining_reader
 
-        reader = open_remaining_reader(self._settings, self._whole)
+        reader = open_remaining_reader(self._settings, self._ledger)
         return StoreReader(
-            queries=self._queries,
+            queries=self._ledger.queries,
             remaining=self._ends.enter_context(reader),
             modes={each.name: str(each.mode) for each in self._settings.endpoints},
         )
@@ -53,12 +52,12 @@ class StatusReader:
         Raises:
             LedgerError, StoreUnavailable: The ledger cannot be read.
         """
-        runs = self._queries.latest_runs()
+        runs = self._ledger.queries.latest_runs()
         if not runs:
-            progress = self._queries.progress()
-            return self._ledger.document(progress, (), told_by="ledger", not_counted={})
+            progress = self._ledger.queries.progress()
+            return self._reader.document(progress, (), told_by="ledger", not_counted={})
         progress, views = self._stores.read(runs)
-        return self._ledger.document(
+        return self._reader.document(
             progress, views, told_by="ledger", not_counted=self._stores.not_counted
         )
 

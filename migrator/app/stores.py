@@ -147,10 +147,13 @@ def new_backend(settings: Settings, ledger: Ledger, fault: FaultPoint) -> StoreB
     Raises:
         DriverMissing: What this kind needs is not installed.
     """
-    kind = settings.store.kind
-    if not kind.has_own_ledger:
+    if not settings.store.kind.has_own_ledger:
         return SqlBackend(settings, ledger)
-    if kind is StoreKind.RAVENDB:
+    return _new_documents(settings, ledger, fault)
+
+
+def _new_documents(settings: Settings, ledger: Ledger, fault: FaultPoint) -> DocumentBackend:
+    if settings.store.kind is StoreKind.RAVENDB:
         from migrator.app import ravendb
 
         return DocumentBackend(ravendb.open_store, settings, ledger, fault)
@@ -171,6 +174,16 @@ def open_backend(
         DriverMissing: What this kind needs is not installed.
     """
     backend = new_backend(settings, ledger, fault)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+@contextmanager
+def open_documents(settings: Settings, ledger: Ledger) -> Iterator[DocumentBackend]:
+    """Open the document store that *settings* name, and close it at the end."""
+    backend = _new_documents(settings, ledger, no_fault)
     try:
         yield backend
     finally:

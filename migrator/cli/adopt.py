@@ -10,6 +10,7 @@ import typer
 from migrator.cli.lazy import new_group
 from migrator.cli.options import MARGIN, MAX_DEPTH, MAX_HOLD, DryRun, Margin, MaxDepth, MaxHold, Yes
 from migrator.cli.output import say
+from migrator.cli.rollback import terms_of, watched
 from migrator.cli.session import Session, confirmed, session_of
 from migrator.errors import ConfigError, ExitCode, PreflightRefused
 from migrator.text import counted
@@ -72,13 +73,12 @@ def adopt(
       migrator db adopt --after-failover --yes
     """
     from migrator.app.recovery import open_recovery
-    from migrator.cli.rollback import terms_of
 
     session = session_of(context)
     if moved and after_failover:
         raise ConfigError("--moved and --after-failover exclude each other")
     terms = terms_of(margin, max_hold, max_depth)
-    with open_recovery(session.settings(), must_exist=False) as parts:
+    with open_recovery(session.settings()) as parts:
         if after_failover:
             found = _recovered(parts.failover(), terms, yes=yes, is_dry_run=dry_run)
             _tell_recovered(session, found, is_done=found is not None and not dry_run)
@@ -173,8 +173,6 @@ def _advice(plan: MovePlan | None) -> Sequence[str]:
 def _recovered(
     recovery: FailoverRecovery | None, terms: WalkTerms, *, yes: bool, is_dry_run: bool
 ) -> RecoveredWindow | None:
-    from migrator.cli.rollback import watched
-
     if recovery is None:
         return None
     recovery.demand_no_owner()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
+from migrator.cli.findings import drawn_findings, exit_code, findings_document
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Yes, settings
 from migrator.cli.output import say, write_drawn, write_json, write_table
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from migrator.app.delays import Delays
     from migrator.decommission.levels import DelaysFound
     from migrator.delays.capacity import Burst, MeasuredCapacity
     from migrator.delays.probe import ProbeRun
@@ -55,6 +58,12 @@ Patience = Annotated[
 ]
 
 
+def _opened(session: Session) -> AbstractContextManager[Delays]:
+    from migrator.app.delays import open_delays
+
+    return open_delays(session.settings())
+
+
 @verbs.command(short_help="Create every exchange, queue and binding of the delays.")
 @settings("delays")
 def create(context: typer.Context) -> None:
@@ -66,10 +75,8 @@ def create(context: typer.Context) -> None:
       migrator delays create
       migrator delays create --delays v1
     """
-    from migrator.app.delays import open_delays
-
     session = session_of(context)
-    with open_delays(session.settings()) as delays:
+    with _opened(session) as delays:
         version = delays.version
         created = delays.create()
         existed = len(infrastructure(version).exchanges) + len(infrastructure(version).queues)
@@ -105,14 +112,12 @@ def show(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
-    from migrator.app.delays import open_delays
-    from migrator.cli.findings import drawn_findings, exit_code, findings_document
     from migrator.status.document import levels_document
 
     session = session_of(context)
     watch_s = duration("--watch-for", watch_for).total_seconds()
     depths: LevelDepths | None = None
-    with open_delays(session.settings()) as delays:
+    with _opened(session) as delays:
         findings = delays.check(watch_s=watch_s)
         if exit_code(findings) is not ExitCode.UNREACHABLE:
             depths = delays.depths()
@@ -157,15 +162,13 @@ def probe(
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not as they must be; 4 broker unreachable.
     """
-    from migrator.app.delays import open_delays
-
     session = session_of(context)
     if capacity:
         _measure_capacity(session)
         return
     patience_s = duration("--patience", patience).total_seconds()
     chosen = _probed(levels, patience, patience_s)
-    with open_delays(session.settings()) as delays:
+    with _opened(session) as delays:
         run = delays.probe(chosen, patience_s=patience_s)
     _show_run(run, as_json=session.wants_json)
     raise typer.Exit(ExitCode.DONE if run.is_fine else ExitCode.PREFLIGHT_REFUSED)
@@ -225,9 +228,7 @@ _KINDS: Final = range(1, 8)
 
 
 def _measure_capacity(session: Session) -> None:
-    from migrator.app.delays import open_delays
-
-    with open_delays(session.settings()) as delays:
+    with _opened(session) as delays:
         found = delays.measure_capacity()
     if session.wants_json:
         write_json("delays-capacity", {**found.document, "is_kept": found.problem is None})
@@ -361,11 +362,9 @@ def delete(
     Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
       4 broker unreachable.
     """
-    from migrator.app.delays import open_delays
-
     session = session_of(context)
     settle_s = duration("--settle", settle).total_seconds()
-    with open_delays(session.settings()) as delays:
+    with _opened(session) as delays:
         if not dry_run:
             what = f"delays {delays.version} would be deleted, for every endpoint"
             confirmed(yes=yes, what=what)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from migrator.cli.output import AMBER, RED
 from migrator.errors import ExitCode
-from migrator.preflight.context import Finding, Level, refusals, verdict
-from migrator.preflight.registry import UNREACHABLE
+from migrator.preflight.context import UNREACHABLE, Finding, Level, refusals, verdict
 from migrator.text import counted, visible
 
 if TYPE_CHECKING:

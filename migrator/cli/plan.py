@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from migrator.app.preview import Plan
 from migrator.cli.findings import STYLES, drawn_findings
 from migrator.cli.output import drawn_table
 from migrator.config import EndpointMode
 from migrator.preflight.context import Level, destination_rows, refusals, verdict
 from migrator.preview.report import BEYOND, SHOWN_BURSTS, SPANS, Preview
+from migrator.reports.plan import Plan
 from migrator.stores.endpoints import EndpointPreview
 from migrator.text import about, counted, grouped, rate_words, size_words, span_text, span_words
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from migrator.cli.findings import exit_code
 from migrator.cli.lazy import new_group
 from migrator.cli.options import (
     HAND_OVER,
@@ -29,8 +30,8 @@ from migrator.cli.session import DEBUG, about_of, endpoint_names, session_of
 from migrator.errors import PreflightRefused
 
 if TYPE_CHECKING:
-    from migrator.app.preview import Plan
     from migrator.reports.pages import About
+    from migrator.reports.plan import Plan
 
 verbs = new_group()
 
@@ -68,7 +69,6 @@ def preview(
       7 it would serve some of the endpoints, and others once they are refused no more.
     """
     from migrator.app.preview import open_planning
-    from migrator.cli.findings import exit_code
     from migrator.cli.plan import drawn_plan
 
     session = session_of(context)
@@ -95,7 +95,7 @@ def preview(
 
 
 def _page(plan: Plan, about: About) -> str:
-    from migrator.app.preview import PreviewDocument
+    from migrator.reports.plan import PreviewDocument
     from migrator.reports.preview import preview_page
 
     document, counted = plan.document, plan.preview

@@ -76,12 +76,12 @@ def resolve(
 
     How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker.
     """
-    from migrator.app.recovery import open_recovery
+    from migrator.app.resolve import open_resolver
 
     session = session_of(context)
     decided = None if batch is None else _outcome(outcome or "")
-    with open_recovery(session.settings(), must_exist=True) as parts:
-        resolver = parts.resolver(is_store_lost=assume_store_lost)
+    given = session.settings()
+    with open_resolver(given, is_store_lost=assume_store_lost) as resolver:
         if batch is None or decided is None:
             _tell_unresolved(session, resolver.waiting())
             return

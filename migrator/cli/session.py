@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +23,6 @@ from migrator.errors import ConfigError, MigratorError
 from migrator.text import parse_duration
 
 if TYPE_CHECKING:
-    from migrator.app import App
     from migrator.config import Loaded, Settings
     from migrator.reports.pages import About
 
@@ -88,24 +86,6 @@ class Session:
         for name, value in self.given.items():
             path = tuple(SHARED[name].key.split("."))
             yield Option(path=path, value=value, name=typed(name))
-
-    @contextmanager
-    def opened(self, *, with_ledger: bool = False) -> Iterator[App]:
-        """Open the application; nothing connects before it is used, all is closed at the end.
-
-        Raises:
-            ConfigError: Settings are wrong.
-            PreflightRefused: *with_ledger*, and there is none that can be used.
-        """
-        from migrator.app import App
-
-        app = App(self.load().settings)
-        try:
-            if with_ledger:
-                app.ledger_facts.verify()
-            yield app
-        finally:
-            app.close()
 
     def tell(self, name: str, document: Mapping[str, object], *lines: str) -> None:
         """Write *document* to stdout where JSON is wanted, else tell a person *lines*."""

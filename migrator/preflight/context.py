@@ -34,6 +34,7 @@ DISPATCH: Final = "dispatch"
 FORWARD: Final = "forward"
 MOVING: Final = (MIGRATE, FORWARD)
 """Modes in which stored rows are moved into the native delays."""
+UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,6 @@ STORE_CHECKS: Final = (
 )
 """Those that ask store and ledger alone."""
 
-UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
 _RECHECKED: Final = ("clock-skew", "delay-entities", "level-leaders", "policies")
 
 

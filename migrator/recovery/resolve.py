@@ -357,7 +357,7 @@ class DocumentSide(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolver:
-    """Records what an operator decides; made by ``app.recovery``."""
+    """Records what an operator decides; made by ``app.resolve``."""
 
     queries: LedgerQueries
     batches: SqlBatches

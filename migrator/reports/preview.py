@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from migrator.app.preview import PreviewDocument
 from migrator.nservicebus.conversion import Reason
 from migrator.preflight.context import Level
 from migrator.preview.report import SHOWN_BURSTS, DispatchedCounts, EndpointCounts
 from migrator.reports import pictures
 from migrator.reports.pages import DUE, About, Tone, page
 from migrator.reports.pictures import Bar, Share
+from migrator.reports.plan import PreviewDocument
 from migrator.text import counted, grouped
 
 DRAWN: Final = 15

@@ -268,7 +268,8 @@ class Control:
             timeout_id=command.id,
         )
         is_retry = isinstance(command, Retry)
-        event, done = (RETRIED, "tried again") if is_retry else (DISCARDED, "discarded")
+        event = RETRIED if is_retry else DISCARDED
+        done = "tried again" if is_retry else "discarded"
         answers: SimpleQueue[Answer] = SimpleQueue()
 
         def decide() -> None:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from migrator.config import HandOver, Settings, Throttle
+from migrator.config import HandOver, Settings, ThrottleSettings
 from migrator.config.work import HandOverPace
 from migrator.errors import ConfigError, MigratorError
 from migrator.handover.lane import Pace
@@ -34,7 +34,7 @@ _AT_ONCE: Final = ("throttle.", "log.")
 class Polls(Protocol):
     """The signals that are polled."""
 
-    def use(self, given: Throttle) -> None:
+    def use(self, given: ThrottleSettings) -> None:
         """Poll what *given* wants, and nothing else."""
         ...
 

@@ -22,6 +22,7 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.context import (
     DISPATCH,
     FORWARD,
+    UNREACHABLE,
     Context,
     Finding,
     Level,
@@ -32,14 +33,7 @@ from migrator.preflight.context import (
     verdict,
 )
 from migrator.preflight.queries import KnownHandOvers
-from migrator.preflight.registry import (
-    CHECKS,
-    DELAY_CHECKS,
-    UNREACHABLE,
-    Rechecks,
-    check_delays,
-    run_checks,
-)
+from migrator.preflight.registry import CHECKS, DELAY_CHECKS, Rechecks, check_delays, run_checks
 from tests.unit.preflight.fakes import (
     NOW,
     OWN_QUEUES,

@@ -12,7 +12,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from migrator.app.preview import Plan
 from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.work import StoreEndpoint
@@ -23,6 +22,7 @@ from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import scan
 from migrator.preview.forecast import Burst
 from migrator.preview.report import Preview, span_of
+from migrator.reports.plan import Plan
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 from migrator.stores.requests import ScannedRow
 from tests.unit.preflight.fakes import NOW, SALES, FakeStore

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from migrator.app.preview import Plan, PreviewDocument
 from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
 from migrator.preview.report import DispatchedCounts, Preview
 from migrator.reports.pages import About
+from migrator.reports.plan import Plan, PreviewDocument
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from migrator.verify.report import (
     DestinationBalance,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from migrator.app.preview import PreviewDocument
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
 from migrator.preflight.context import refused
 from migrator.reports.pages import DUE, About, page, spelt
+from migrator.reports.plan import PreviewDocument
 from migrator.reports.preview import DRAWN, LISTED, preview_page
 from migrator.reports.verify import verify_page
 from migrator.stores.endpoints import Quarantinable

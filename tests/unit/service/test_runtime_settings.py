@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from migrator.config import Settings, Throttle
+from migrator.config import Settings, ThrottleSettings
 from migrator.errors import ConfigError
 from migrator.service.runtime_settings import RuntimeSettings, read_anew
 from migrator.web.control import RuntimeSetting
@@ -92,9 +92,9 @@ class _Polls:
     """Remembers what is polled."""
 
     def __init__(self) -> None:
-        self.used: list[Throttle] = []
+        self.used: list[ThrottleSettings] = []
 
-    def use(self, given: Throttle) -> None:
+    def use(self, given: ThrottleSettings) -> None:
         self.used.append(given)
 
     def end(self) -> None:

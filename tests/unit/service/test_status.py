@@ -30,7 +30,7 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
         return [key for key in range(1, 6) if key > after][:limit]
 
     unused: Any = None
-    control: Any = SimpleNamespace(app=SimpleNamespace(quarantine=SimpleNamespace(page=page)))
+    control: Any = SimpleNamespace(quarantine=SimpleNamespace(page=page))
     status = DaemonStatus(
         owner="",
         ledger_place="",
