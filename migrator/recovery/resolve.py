@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import sqlalchemy as sa
 
@@ -39,8 +39,10 @@ from migrator.ledger.states import (
 from migrator.ledger.tables import NO_TOKEN, LedgerPart
 from migrator.ledger.work import SHARED_LANE, Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, Lane, TimeoutId
-from migrator.stores.documents.claims import DocumentClaims
 from migrator.text import counted, grouped
+
+if TYPE_CHECKING:  # few ledgers have such a store, and its claims are slow to import
+    from migrator.stores.documents.claims import DocumentClaims
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final[Mapping[tuple[BatchState, Resolution], Sequence[Event]]] = {
