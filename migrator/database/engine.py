@@ -24,7 +24,7 @@ from migrator.database.failures import retrying, translating
 from migrator.database.sessions import (
     APPLICATION_NAME,
     CONNECT_TIMEOUT_S,
-    PATIENCE,
+    DEFAULT_TIMEOUTS,
     milliseconds,
 )
 from migrator.database.types import GUID_BYTES, GUID_TEXT, SHOWN_TEXT, guid_bytes, guid_text
@@ -33,7 +33,7 @@ from migrator.nservicebus.timeouts import content_hash
 
 T = TypeVar("T")
 
-LOCK_TIMEOUT: Final = PATIENCE.lock
+LOCK_TIMEOUT: Final = DEFAULT_TIMEOUTS.lock
 ISOLATION: Final = "READ COMMITTED"
 """At a higher level, a claim on PostgreSQL fails for each row that another session has removed.
 MariaDB and MySQL lock gaps between rows, and claims would wait for each other.
@@ -189,9 +189,9 @@ def writing_once(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _prepare_postgresql(engine: sa.Engine) -> None:
     settings = {
         "TimeZone": "UTC",
-        "lock_timeout": milliseconds(PATIENCE.lock),
-        "statement_timeout": milliseconds(PATIENCE.statement),
-        "idle_in_transaction_session_timeout": milliseconds(PATIENCE.idle),
+        "lock_timeout": milliseconds(DEFAULT_TIMEOUTS.lock),
+        "statement_timeout": milliseconds(DEFAULT_TIMEOUTS.statement),
+        "idle_in_transaction_session_timeout": milliseconds(DEFAULT_TIMEOUTS.idle),
         "default_transaction_isolation": ISOLATION.lower(),  # of single statements
         # compiling a claim takes longer than the claim
         "jit": "off",

@@ -24,8 +24,8 @@ from sqlalchemy.exc import CompileError, DBAPIError
 from migrator.database.sessions import (
     APPLICATION_NAME,
     CONNECT_TIMEOUT_S,
-    PATIENCE,
-    Patience,
+    DEFAULT_TIMEOUTS,
+    Timeouts,
     as_of_statement,
     changed,
     milliseconds,
@@ -142,21 +142,21 @@ def prepare(engine: sa.Engine) -> None:
         with closing(connection.cursor()) as cursor:
             cursor.execute(SESSION)
             check_version(*cursor.execute(_VERSION).fetchone())
-        be_patient(connection, PATIENCE)
+        set_timeouts(connection, DEFAULT_TIMEOUTS)
         connection.commit()
 
-    restoring(engine, lambda connection: be_patient(connection, PATIENCE))
+    restoring(engine, lambda connection: set_timeouts(connection, DEFAULT_TIMEOUTS))
 
 
-def for_now(connection: sa.Connection, patience: Patience) -> None:
+def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
     with as_of_statement(connection):
-        be_patient(changed(connection), patience)
+        set_timeouts(changed(connection), timeouts)
 
 
-def be_patient(connection: Any, patience: Patience) -> None:
-    connection.timeout = max(int(patience.statement.total_seconds()), 1)
+def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
+    connection.timeout = max(int(timeouts.statement.total_seconds()), 1)
     with closing(connection.cursor()) as cursor:
-        cursor.execute(f"SET LOCK_TIMEOUT {milliseconds(patience.lock)}")
+        cursor.execute(f"SET LOCK_TIMEOUT {milliseconds(timeouts.lock)}")
 
 
 def check_version(major: int | None, edition: int) -> None:

@@ -16,8 +16,8 @@ from sqlalchemy.engine import URL, Dialect
 
 from migrator.database.sessions import (
     CONNECT_TIMEOUT_S,
-    PATIENCE,
-    Patience,
+    DEFAULT_TIMEOUTS,
+    Timeouts,
     as_of_statement,
     changed,
     restoring,
@@ -70,7 +70,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
     """
     wanted: Mapping[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT_S,
-        # for the server's greeting; sessions have a patience of their own
+        # for the server's greeting; sessions have their own timeouts
         "read_timeout": CONNECT_TIMEOUT_S,
         "write_timeout": CONNECT_TIMEOUT_S,
         # before SQLAlchemy has a look at the server, and ends its first transaction
@@ -99,7 +99,7 @@ def prepare(engine: sa.Engine) -> None:
         _set(connection, _ALWAYS)  # also when the address has an init_command
         with connection.cursor() as cursor:
             cursor.execute(_WRITES)
-        be_patient(connection, PATIENCE)
+        set_timeouts(connection, DEFAULT_TIMEOUTS)
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -112,7 +112,7 @@ def prepare(engine: sa.Engine) -> None:
 def _restore(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UNLOCK TABLES")
-    be_patient(connection, PATIENCE)
+    set_timeouts(connection, DEFAULT_TIMEOUTS)
 
 
 def read_only(engine: sa.Engine) -> sa.Engine:
@@ -128,27 +128,27 @@ def lock_table(connection: sa.Connection, quoted_name: str) -> None:
     connection.exec_driver_sql(f"LOCK TABLES {quoted_name.replace('%', '%%')} WRITE")
 
 
-def for_now(connection: sa.Connection, patience: Patience) -> None:
+def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
     with as_of_statement(connection):
-        be_patient(changed(connection), patience)
+        set_timeouts(changed(connection), timeouts)
 
 
-def be_patient(connection: Any, patience: Patience) -> None:
+def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
     """MySQL limits only statements that read; a write is limited by its waits for locks.
 
     An idle transaction ends only with the idle session, which the pool notices.
     """
-    statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
+    statement_s = max(timeouts.statement.total_seconds(), _SHORTEST_S)
     is_mariadb = is_of_mariadb(str(connection.get_server_info()))
-    lock_s = max(int(patience.lock.total_seconds()), 0 if is_mariadb else 1)
+    lock_s = max(int(timeouts.lock.total_seconds()), 0 if is_mariadb else 1)
     # the one is for rows, the other for whole tables
     settings: dict[str, object] = {"innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
     if is_mariadb:
         settings["max_statement_time"] = statement_s
-        settings["idle_transaction_timeout"] = int(patience.idle.total_seconds())
+        settings["idle_transaction_timeout"] = int(timeouts.idle.total_seconds())
     else:
         settings["max_execution_time"] = int(statement_s * 1000)
-        settings["wait_timeout"] = int(patience.idle.total_seconds())
+        settings["wait_timeout"] = int(timeouts.idle.total_seconds())
     _set(connection, settings)
     # the driver takes it only when it connects, and a claim and a verification differ by much
     connection._read_timeout = connection._write_timeout = statement_s + _UNANSWERED_S

@@ -21,8 +21,8 @@ from sqlalchemy.exc import CompileError, DBAPIError
 from migrator.database.sessions import (
     APPLICATION_NAME,
     CONNECT_TIMEOUT_S,
-    PATIENCE,
-    Patience,
+    DEFAULT_TIMEOUTS,
+    Timeouts,
     changed,
     milliseconds,
     restoring,
@@ -105,22 +105,22 @@ def prepare(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         check_version(str(connection.version))
-        be_patient(connection, PATIENCE)
+        set_timeouts(connection, DEFAULT_TIMEOUTS)
         with connection.cursor() as cursor:
             cursor.execute(SESSION)
             cursor.execute(_CHARACTER_SET)
             check_character_set(str(cursor.fetchone()[0]))
 
-    restoring(engine, lambda connection: be_patient(connection, PATIENCE))
+    restoring(engine, lambda connection: set_timeouts(connection, DEFAULT_TIMEOUTS))
 
 
-def for_now(connection: sa.Connection, patience: Patience) -> None:
-    be_patient(changed(connection), patience)
+def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
+    set_timeouts(changed(connection), timeouts)
 
 
-def be_patient(connection: Any, patience: Patience) -> None:
+def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
     """The driver has no other timeout."""
-    connection.call_timeout = milliseconds(patience.statement)
+    connection.call_timeout = milliseconds(timeouts.statement)
 
 
 def check_version(version: str) -> None:

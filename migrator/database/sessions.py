@@ -22,7 +22,7 @@ _CHANGED: Final = "migrator_session_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     lock: timedelta = timedelta(seconds=5)
     """MariaDB and MySQL count whole seconds: less is no wait on MariaDB, and 1 s on MySQL."""
     statement: timedelta = timedelta(seconds=60)
@@ -30,7 +30,7 @@ class Patience:
     """A transaction without statements: a stopped process must not keep its locks."""
 
 
-PATIENCE: Final = Patience()
+DEFAULT_TIMEOUTS: Final = Timeouts()
 LONG_STATEMENT: Final = timedelta(minutes=10)
 """Of a statement that reads a whole table."""
 

@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateSchema
 from migrator.database import mssql, mysql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.sessions import Patience
+from migrator.database.sessions import Timeouts
 from migrator.errors import LedgerError, StoreUnavailable
 from migrator.ledger.identity import enter_identity
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quoted
@@ -35,7 +35,7 @@ from migrator.ledger.version import check_upgradable, script_location
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
 _UPGRADE_LOCK_TIMEOUT_S: Final = 60
-_UPGRADE_PATIENCE: Final = Patience(
+_UPGRADE_TIMEOUTS: Final = Timeouts(
     lock=timedelta(minutes=1), statement=timedelta(hours=1), idle=timedelta(minutes=5)
 )
 _GRANTED: Final = (0, 1)
@@ -85,7 +85,7 @@ def _locked_on_mssql(connection: Connection) -> Iterator[None]:
     A transaction's lock is refused (-999) until a transaction is open. With ODBC transactions begin
     implicitly, and no lock begins one; BEGIN TRANSACTION would open a second level there.
     """
-    mssql.for_now(connection, _UPGRADE_PATIENCE)
+    mssql.change_timeouts(connection, _UPGRADE_TIMEOUTS)
     asked = {**_OURS_ON_MSSQL, "ms": _UPGRADE_LOCK_TIMEOUT_S * 1000}
     taken = connection.scalar(_LOCK_ON_MSSQL, asked)
     connection.commit()  # nothing: so that the upgrade begins its own transaction
@@ -172,7 +172,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     if connection.dialect.name != "mysql":
         yield
         return
-    mysql.for_now(connection, _UPGRADE_PATIENCE)
+    mysql.change_timeouts(connection, _UPGRADE_TIMEOUTS)
     # a lock of the whole server, held by the session: no statement commits it away
     key = {"key": f"migrator.{UPGRADE_LOCK}", "seconds": _UPGRADE_LOCK_TIMEOUT_S}
     own = "concat(:key, '.', crc32(database()))"

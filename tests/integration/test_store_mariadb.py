@@ -23,7 +23,7 @@ from dev.servers import MariadbServer
 from migrator.database import mysql
 from migrator.database.engine import open_engine, reading, writing
 from migrator.database.failures import translating
-from migrator.database.sessions import PATIENCE, Patience
+from migrator.database.sessions import DEFAULT_TIMEOUTS, Timeouts
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.rights import GrantedTable, Purpose, Work, grants
@@ -566,7 +566,7 @@ def test_claims_walk_the_index_on_time(site: Site, endpoint: StoreEndpoint) -> N
     assert rows[1]["key"] == "migrator_timeout_open"
 
 
-# ── patience ────────────────────────────────────────────────────────────────────────────────────
+# ── timeouts ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
@@ -579,17 +579,17 @@ def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
     assert 1 <= asked < 4.5  # sessions wait for 5 s else
     with reading(site.engine) as connection:
         waits = connection.scalar(text("SELECT @@lock_wait_timeout"))
-    assert waits == PATIENCE.lock.total_seconds()
+    assert waits == DEFAULT_TIMEOUTS.lock.total_seconds()
 
 
 def test_a_transaction_in_which_nothing_happens_is_ended(site: Site) -> None:
     """A stopped process must not keep its locks."""
     lease = site.lease(0, "me")
-    short = Patience(
+    short = Timeouts(
         lock=timedelta(seconds=1), statement=timedelta(seconds=1), idle=timedelta(seconds=1)
     )
     with site.engine.connect() as stopped:
-        mysql.for_now(stopped, short)
+        mysql.change_timeouts(stopped, short)
         hold_lease(stopped, site.tables, lease)
         time.sleep(2.5)
         site.leases.surrender(lease)  # waits for nobody any more

@@ -80,13 +80,13 @@ class Dialect(ABC):
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         return sa.type_coerce(body, HashedBody())
 
-    # ── planner, patience, locks ────────────────────────────────────────────────────────────
+    # ── planner, timeouts, locks ────────────────────────────────────────────────────────────
 
     def prefer_hashing(self, connection: sa.Connection) -> None:
         del connection
 
-    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        del connection, patience
+    def wait_at_most(self, connection: sa.Connection, timeout: timedelta) -> None:
+        del connection, timeout
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
         del connection, at_most

@@ -21,7 +21,7 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import mssql as server
-from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.database.sessions import LONG_STATEMENT, Timeouts
 from migrator.database.types import BYTES, uuid_as_text
 from migrator.errors import RowRefused
 from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS
@@ -165,16 +165,16 @@ class MssqlDialect(LookingDialect):
         query = sa.select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
         return query.with_hint(table, f"WITH ({how}{_LOOK})", _NAME)
 
-    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+    # ── timeouts, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        server.for_now(connection, Patience(lock=patience, statement=patience))
+    def wait_at_most(self, connection: sa.Connection, timeout: timedelta) -> None:
+        server.change_timeouts(connection, Timeouts(lock=timeout, statement=timeout))
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        server.for_now(connection, Patience(lock=at_most))
+        server.change_timeouts(connection, Timeouts(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        server.for_now(connection, Patience(statement=LONG_STATEMENT))
+        server.change_timeouts(connection, Timeouts(statement=LONG_STATEMENT))
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
         """Snapshot isolation; the database must allow it (error 3952).

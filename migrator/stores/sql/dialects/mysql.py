@@ -21,7 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
-from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.database.sessions import LONG_STATEMENT, Timeouts
 from migrator.database.types import GuidBytes, UtcDateTime, guid_bytes
 from migrator.errors import RowRefused
 from migrator.nservicebus.timeouts import content_hash
@@ -199,17 +199,17 @@ class MysqlDialect(LookingDialect):
     def body_hash(self, body: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         return sa.func.sha2(sa.func.coalesce(body, ""), 256)
 
-    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+    # ── timeouts, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        mysql.for_now(connection, Patience(lock=patience, statement=patience))
+    def wait_at_most(self, connection: sa.Connection, timeout: timedelta) -> None:
+        mysql.change_timeouts(connection, Timeouts(lock=timeout, statement=timeout))
 
     def bound_locks(self, connection: sa.Connection, at_most: timedelta) -> None:
-        """Of rows and tables; see ``Patience.lock``."""
-        mysql.for_now(connection, Patience(lock=at_most))
+        """Of rows and tables; see ``Timeouts.lock``."""
+        mysql.change_timeouts(connection, Timeouts(lock=at_most))
 
     def allow_long(self, connection: sa.Connection) -> None:
-        mysql.for_now(connection, Patience(statement=LONG_STATEMENT))
+        mysql.change_timeouts(connection, Timeouts(statement=LONG_STATEMENT))
 
     def read_only(self, engine: sa.Engine) -> sa.Engine:
         return mysql.read_only(engine)

@@ -22,7 +22,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import oracle as server
 from migrator.database.oracle import LOCK_WAIT_S, code_of
-from migrator.database.sessions import LONG_STATEMENT, Patience
+from migrator.database.sessions import LONG_STATEMENT, Timeouts
 from migrator.database.types import GuidBytes
 from migrator.stores.sql.dialects.base import LookingDialect
 from migrator.stores.sql.legacy_table import LegacyTable
@@ -124,10 +124,10 @@ class OracleDialect(LookingDialect):
     ) -> sa.Select[Any]:
         return sa.select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
 
-    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+    # ── timeouts, locks ─────────────────────────────────────────────────────────────────────
 
-    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        server.for_now(connection, Patience(statement=patience))
+    def wait_at_most(self, connection: sa.Connection, timeout: timedelta) -> None:
+        server.change_timeouts(connection, Timeouts(statement=timeout))
 
     def allow_long(self, connection: sa.Connection) -> None:
         self.wait_at_most(connection, LONG_STATEMENT)

@@ -224,8 +224,8 @@ class PostgresqlDialect(Dialect):
         """Forbid sorts: for an expression, the planner expects as many groups as rows."""
         connection.execute(_WITHOUT_SORT)
 
-    def wait_at_most(self, connection: sa.Connection, patience: timedelta) -> None:
-        limit = f"{milliseconds(patience)}ms"
+    def wait_at_most(self, connection: sa.Connection, timeout: timedelta) -> None:
+        limit = f"{milliseconds(timeout)}ms"
         connection.execute(
             sa.select(
                 sa.func.set_config("lock_timeout", limit, True),
