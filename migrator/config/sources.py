@@ -193,8 +193,8 @@ def merged(
     values = {**from_toml, **from_environment(environ, variables), **from_options(options)}
     problems = list(_resolve_secrets(values, beside=file and file.parent, environ=environ))
     for path in SECRETS:
-        said = values[path].value if path in values else []
-        for text in said if isinstance(said, list) else [said]:
+        given = values[path].value if path in values else []
+        for text in given if isinstance(given, list) else [given]:
             remember(*([str(text)] if "token" in path else passwords_in(str(text))))
     return Merged(values=values, problems=problems, file=file)
 

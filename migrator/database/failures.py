@@ -79,7 +79,7 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
         if isinstance(exc, DBAPIError) and failed is StoreError and is_locked(exc):
             raise StoreLocked(
                 f"{doing} waited too long for a lock, or for the answer: {why}; look for a "
-                "transaction that keeps the table, such as ALTER TABLE or VACUUM FULL"
+                "transaction that locks the table, such as ALTER TABLE or VACUUM FULL"
             ) from exc
         raise StoreUnavailable(
             f"the database cannot be reached for {doing}: {why}; "

@@ -97,10 +97,10 @@ class Locking:
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    said = {name.casefold() for name in url.query}
-    if "odbc_connect" in said:
+    given = {name.casefold() for name in url.query}
+    if "odbc_connect" in given:
         return {"timeout": CONNECT_TIMEOUT_S}
-    named = {} if "app" in said else {"APP": APPLICATION_NAME}
+    named = {} if "app" in given else {"APP": APPLICATION_NAME}
     return {"timeout": CONNECT_TIMEOUT_S, **named}
 
 
@@ -115,7 +115,7 @@ def adapt(dialect: Any) -> None:
     dialect.statement_compiler = type("LockingCompiler", (Locking, compiler), {})
     narrow, wide = types[sa.String], types[sa.Unicode]
     dialect.colspecs = {**types, sa.String: wide, sa.VARCHAR: narrow, sa.CHAR: narrow}
-    # every session is told this one, and SQLAlchemy could not go back to one that it cannot read
+    # every session sets this one; SQLAlchemy could not restore one that it cannot read
     dialect.get_default_isolation_level = lambda _connection: ISOLATION
     rollback = dialect.do_rollback
 

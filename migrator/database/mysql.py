@@ -205,7 +205,7 @@ def _steady_socket(connection: Any) -> socket.socket:
             (connection.host, connection.port), connection.connect_timeout
         )
     except OSError:
-        connection.connect()  # fails the same way, and says it as the driver does
+        connection.connect()  # fails the same way, with the driver's error
         raise
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -74,7 +74,7 @@ def standbys_behind(connection: sa.Connection) -> Sequence[str]:
     """Return the standbys of which none has to have a commit before it is answered.
 
     Raises:
-        NotChecked: The server does not tell us.
+        NotChecked: The server does not report it.
     """
     if connection.dialect.name != "postgresql":
         return ()

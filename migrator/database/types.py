@@ -272,7 +272,7 @@ class database_now(FunctionElement[datetime]):
 spelled(
     database_now,
     postgresql="clock_timestamp()",
-    # when the statement began; SYSDATE() may be told to lie, and no index is searched with it
+    # when the statement began; SYSDATE() may be set wrong, and no index is searched with it
     mysql="utc_timestamp(6)",
     # SQLite counts milliseconds; the zeros make it compare with microseconds as text
     sqlite="strftime('%Y-%m-%d %H:%M:%f000', 'now')",

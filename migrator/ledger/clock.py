@@ -94,7 +94,7 @@ class DatabaseClock:
         now = believed.at(now_s)
         if doubt is not None:
             raise ClockInDoubt(
-                f"{doubt.text}; nothing is claimed or handed over until it is known which time is "
+                f"{doubt.text}; claiming and hand-over paused until it is known which time is "
                 "right",
                 earliest=min(now, doubt.reading(now_s)),
             )

@@ -183,7 +183,7 @@ class HeldDestinations:
 
     def _log_held(self, held: HeldDestination) -> None:
         _log.warning(
-            "a destination takes no messages; its timeouts are parked in the ledger",
+            "destination takes no messages; its timeouts are parked",
             extra={
                 "action": "destination_held",
                 "endpoint": self.endpoint.name,
@@ -227,7 +227,7 @@ class HeldDestinations:
             self.free(each.destination for each in cured)
         for each in cured:
             _log.info(
-                "a destination can be reached again; its timeouts go on",
+                "destination reachable again; its parked timeouts continue",
                 extra={
                     "action": "destination_reached",
                     "endpoint": self.endpoint.name,
@@ -356,11 +356,11 @@ class SqlHeldDestinations(LedgerPart):
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         table = self._tables.held_destination
         query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
-        doing = f"reading the held destinations of {endpoint.name}"
+        doing = f"reading the parked destinations of {endpoint.name}"
         return held_rows(table, self._read(query, doing=doing))
 
     def hold(self, held: Sequence[HeldDestination]) -> None:
-        doing = "holding destinations"
+        doing = "parking destinations"
         # two processes that hold the same ones in another order would wait for each other
         in_order = sorted(held, key=attrgetter("source", "destination"))
         for _ in range(_TRIES):
@@ -369,7 +369,7 @@ class SqlHeldDestinations(LedgerPart):
                     with writing(self._engine) as connection:
                         for each in in_order:
                             self._write(connection, each)
-                except IntegrityError:  # somebody else wrote the first row of one just now
+                except IntegrityError:  # another process wrote the first row of one just now
                     continue
             return
         raise LedgerError(f"{doing} failed: other processes keep changing them; try again")
@@ -427,7 +427,7 @@ def held_rows(
 
 
 def _why(held: HeldDestination) -> Unreachable:
-    # one of another release is none of ours
+    # a reason of another release
     reason = next((each for each in Reason if each == held.reason), Reason.UNROUTABLE)
     return Unreachable(reason=reason, detail=held.detail)
 

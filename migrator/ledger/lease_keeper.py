@@ -126,7 +126,7 @@ class LeaseKeeper:
             self._leases.surrender(held.lease)
         except MigratorError as exc:
             _log.warning(
-                "the lease could not be given back; it expires by itself",
+                "lease not released; it will expire",
                 extra={"action": "surrender_failed", "lane": held.lease.lane, "error": str(exc)},
             )
 
@@ -168,12 +168,12 @@ class LeaseKeeper:
                 if self._held.get(held.lease.lane) is not held:
                     return  # given back meanwhile
             _log.warning(
-                "another process took the lane",
+                "lane taken by another process",
                 extra={"action": "lease_lost", "lane": held.lease.lane},
             )
         except MigratorError as exc:
             _log.warning(
-                "a lease could not be renewed; trying again",
+                "lease renewal failed; retrying",
                 extra={"action": "renew_failed", "lane": held.lease.lane, "error": str(exc)},
             )
         else:
@@ -282,7 +282,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
     Raises:
         PreflightRefused: Another recall runs, or a lane of hand-over has an owner.
     """
-    lanes = {RECALL_LANE: "another recall is under way; wait until it has ended"}
+    lanes = {RECALL_LANE: "another recall is running; wait until it has ended"}
     with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
             raise PreflightRefused(
@@ -308,7 +308,7 @@ def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
     refusal = (
         "another `migrator verify --deep` reads the levels; wait until it has ended"
         if recaller is None
-        else f"{recaller} recalls; start --deep again when it has ended"
+        else f"{recaller} runs a recall; start --deep again when it has ended"
     )
     lanes = {SCAN_LANE: refusal}
     with exclusive(leases, lanes, doing="reading the levels", duration=duration):

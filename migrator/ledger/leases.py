@@ -86,7 +86,7 @@ class SqlLeases(LedgerPart):
             lease = Lease(lane=lane, owner=owner, token=row.token + 1)
             self._detector.note_lease(lease)
             table, position = self._tables.lease, self._detector.position
-            # whoever settles a failover holds the lane of recall before that is settled
+            # accepting a failover begins with owning the lane of recall
             kept = {} if position is None or lane == RECALL_LANE else {"position": position}
             connection.execute(
                 update(table)
@@ -241,7 +241,7 @@ class SqlLeases(LedgerPart):
         if not self._read(query, doing=f"looking at lane {lane}"):
             with (
                 translating(LedgerError, doing=f"making lane {lane}"),
-                suppress(IntegrityError),  # somebody else was first
+                suppress(IntegrityError),  # another process was first
                 writing(self._engine) as connection,
             ):
                 insert_lane(connection, self._tables, lane)
@@ -292,9 +292,9 @@ class SqlLeases(LedgerPart):
         if present != self.ledger_id:
             raise LedgerAdopted(
                 "the ledger was adopted meanwhile (`migrator db adopt`): its id is now "
-                f"{present}, and this process works for {self.ledger_id}; it was given no lane, "
-                "and changed nothing. `migrator db resolve` lists the batches that have been in "
-                "doubt since; then start this process again"
+                f"{present}, and this process uses {self.ledger_id}; it owns no lane and "
+                "changed nothing. `migrator db resolve` lists the batches that are in doubt "
+                "since; resolve them, then restart this process"
             )
 
     def _is_alive(self) -> ColumnElement[bool]:

@@ -94,8 +94,8 @@ def _locked_on_mssql(connection: Connection) -> Iterator[None]:
             raise StoreUnavailable("another process is upgrading the ledger; try again")
         raise LedgerError(
             f"the database refused the upgrade lock: sp_getapplock returned {taken}; no other "
-            "process has it, so trying again does not help: may this user execute it in this "
-            "database?"
+            "process has it, so trying again does not help; check that this user may execute it "
+            "in this database"
         )
     try:
         yield

@@ -106,7 +106,7 @@ class LedgerQueries(LedgerPart):
         return int(count)
 
     def held(self) -> Sequence[HeldDestination]:
-        with self._reading("reading what is held") as connection:
+        with self._reading("reading the parked destinations") as connection:
             return self._held(connection)
 
     def open_batches(self) -> Sequence[Batch]:
@@ -181,7 +181,7 @@ class LedgerQueries(LedgerPart):
             .where((batch.handed_over_at >= since) | (batch.dispatched_at >= since))
             .group_by(batch.endpoint)
         )
-        doing = "counting what was settled lately"
+        doing = "counting the latest hand-overs"
         return {EndpointName(name): int(rows) for name, rows in self._read(query, doing=doing)}
 
     def settled_lately(self, since: datetime, *, at_most: int) -> Sequence[tuple[datetime, int]]:
@@ -192,7 +192,7 @@ class LedgerQueries(LedgerPart):
         query = select(latest.handed_over_at, latest.dispatched_at, latest.size).where(
             (latest.handed_over_at >= since) | (latest.dispatched_at >= since)
         )
-        found = self._read(query, doing="asking what was settled lately", by_index=True)
+        found = self._read(query, doing="reading the latest hand-overs", by_index=True)
         return [(row.handed_over_at or row.dispatched_at, row.size) for row in found]
 
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
@@ -289,9 +289,9 @@ def lane_statuses(
 
 
 def _event(row: Row[Any]) -> AuditEvent:
-    told = {**row._mapping}
-    detail = json.loads(told.pop("detail"))
-    return AuditEvent(batch=told.pop("batch_id"), detail=detail, **told)
+    fields = {**row._mapping}
+    detail = json.loads(fields.pop("detail"))
+    return AuditEvent(batch=fields.pop("batch_id"), detail=detail, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

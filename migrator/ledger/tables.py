@@ -154,7 +154,7 @@ class LedgerTables:
         return Lane(int(lease_name.removeprefix(_LANE)))
 
 
-@cache  # nobody changes them
+@cache  # they never change
 def build_tables(names: LedgerNames) -> LedgerTables:
     metadata = sa.MetaData(schema=names.schema)
     columns = {
@@ -318,7 +318,7 @@ def _add_indexes(tables: LedgerTables) -> None:
         timeout.c.id,
         **_only(names, has_state, "mssql", "postgresql", "sqlite"),
     )
-    # SQL Server counts NULL as a value, and most lanes serve nobody
+    # SQL Server counts NULL as a value, and most lanes serve no source
     is_serving = lease.serves.is_not(None)
     of_serving = _only(names, is_serving, "mssql")
     sa.Index(names.table("lease_serves"), lease.serves, unique=True, **of_serving)

@@ -78,7 +78,7 @@ def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
     for alarm in alarms:
         yield warning(
             "resource alarm",
-            f"{alarm}: the broker holds all publishers back",
+            f"{alarm}: the broker blocks all publishers",
             "free memory or disk on that node; migrator waits meanwhile",
         )
     if not alarms:
@@ -112,7 +112,7 @@ _UNPROTECTED: Final = {
     Protection.NONE: "the connection to {} is not encrypted, or only if the server wants it: "
     "anyone who can read the network can read the timeouts, and may get the password",
     Protection.ENCRYPTED: "the certificate of {} is not verified: another machine on the "
-    "network can take its place, and gets the password",
+    "network can impersonate it and get the password",
 }
 
 
@@ -175,11 +175,11 @@ def stray_messages(context: Context) -> Iterator[Finding]:
         return
     queue = context.broker.queues([name])[name]
     if queue is not None and queue.is_hidden:
-        yield hidden(name, "what it keeps is unknown")
+        yield hidden(name, "what it contains is unknown")
     elif queue is not None and queue.ready:
         yield warning(
             name,
-            f"it keeps {counted(queue.ready, 'message')} that were in migrator's own queues and "
+            f"it contains {counted(queue.ready, 'message')} that were in migrator's own queues and "
             "are not migrator's",
             "find out who sent them (the log has strays_moved), and take them out of the queue",
         )
@@ -269,11 +269,11 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
 
 def _known_of(subject: str, release: Release) -> Iterator[Finding]:
     ended, bugs = support_ended(release), known_bugs(release)
-    said = [] if ended is None else [f"upstream support ended: {ended}"]
-    said += [f"{bug.text} ({bug.issue})" for bug in bugs]
-    if said:
+    advisories = [] if ended is None else [f"upstream support ended: {ended}"]
+    advisories += [f"{bug.text} ({bug.issue})" for bug in bugs]
+    if advisories:
         advised = ".".join(map(str, ADVISED))
-        yield warning(subject, "; ".join(said), f"upgrade to RabbitMQ {advised} or later")
+        yield warning(subject, "; ".join(advisories), f"upgrade to RabbitMQ {advised} or later")
 
 
 # ── room ────────────────────────────────────────────────────────────────────────────────────────
@@ -405,7 +405,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
     if (timeouts := found[store]) is not None and timeouts.is_hidden:
         yield refused(
             store,
-            "it has to be consumed, and this user may not look at it",
+            "migrator has to consume it, and this user has no right on it",
             "let `migrator db grants --broker` print what the user needs",
             endpoint=wanted.endpoint,
         )
@@ -444,12 +444,12 @@ def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
     if queue.consumers:
         return warning(
             name,
-            f"{queue.consumers} already consume it: the endpoint's own timeout manager, which "
-            "would share the work and may send a timeout twice, or another migrator, which is "
-            "harmless",
+            f"it already has {counted(queue.consumers, 'consumer')}: the endpoint's own timeout "
+            "manager, which would share the work and may send a timeout twice, or another "
+            "migrator, which is harmless",
             "disable the endpoint's timeout manager; if it is another migrator, this one stands by",
         )
-    return ok(name, f"nothing else consumes it; {counted(queue.ready, 'message')} wait")
+    return ok(name, f"no other consumer; {counted(queue.ready, 'message')} ready")
 
 
 def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
@@ -463,8 +463,8 @@ def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
             if isinstance(limit, int) and 0 <= limit < _LOW_LIMIT:
                 yield warning(
                     name,
-                    f"policy {policy.name!r} drops a message that has come back {limit} times; "
-                    "each time migrator's connection is lost, the messages in hand come back",
+                    f"policy {policy.name!r} drops a message after {limit} redeliveries; each lost "
+                    "connection of migrator redelivers its unacknowledged messages",
                     "raise its delivery-limit, or exempt the queue from it",
                 )
 
@@ -476,8 +476,8 @@ def _near_due(broker: BrokerFacts, name: str) -> Finding:
     if queue is not None and queue.consumers:
         return warning(
             name,
-            f"{queue.consumers} consume it: the endpoint's own timeout manager runs, and sends "
-            "rows due soon as well; a timeout may be sent twice",
+            f"it has {counted(queue.consumers, 'consumer')}: the endpoint's own timeout manager "
+            "runs, and sends rows due soon as well; a timeout may be sent twice",
             "use --near-due leave while it runs",
         )
-    return ok(name, "nothing else sends rows due soon")
+    return ok(name, "no timeout manager sends rows due soon")

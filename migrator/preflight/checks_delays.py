@@ -53,7 +53,7 @@ def bound_names(context: DelaysContext) -> Iterator[Finding]:
         yield (warning if context.accepts_suffix_collisions else refused)(
             caught,
             f"delayed messages for it also reach {catcher}",
-            f"give one of the two another name; if nobody delays messages to {catcher}, "
+            f"give one of the two another name; if no sender delays messages to {catcher}, "
             f"remove the binding #.{catcher} of exchange {delivery_exchange(context.version)}",
         )
     if not pairs:
@@ -156,7 +156,7 @@ def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
         yield warning(
             level_name(context.version, level),
             counted(count, "expired message is", "expired messages are")
-            + " not passed on yet"
+            + " still in the level"
             + (freezes if count >= FREEZING else ""),
             "`migrator delays show` checks again, and names the missing destination",
         )
@@ -178,7 +178,7 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
         if min(counts := [sample.get(level, 0) for sample in samples])
     }
     if not stayed:
-        yield ok("levels", "no message stays held in them")
+        yield ok("levels", "no expired message stays in them")
         return
     remedy = _remedy(context)
     for level, count in stayed.items():
@@ -197,8 +197,8 @@ def _samples(context: DelaysContext) -> Sequence[Held]:
 
 
 def _stayed(count: int, span_s: float) -> str:
-    held = counted(count, "expired message")
-    text = f"at least {held} stayed held for {span_words(span_s)}, and no queue takes them"
+    stuck = counted(count, "expired message")
+    text = f"at least {stuck} stayed in the level for {span_words(span_s)}, and no queue takes them"
     if count >= FREEZING:
         return f"{text}; the level is frozen for every endpoint"
     return f"{text}; from {FREEZING} on the level is frozen for every endpoint"
@@ -244,7 +244,7 @@ def ways_of(
     rows: Mapping[QueueName, HandedOver] = {}
     try:
         rows = _waiting(context, hand_overs)
-    except MigratorError as exc:  # the levels are looked at all the same
+    except MigratorError as exc:  # the levels are checked all the same
         yield not_checked("handed-over timeouts", str(exc))
     ways = context.broker.destination_bindings(context.version, sorted({*bound, *rows}))
     closed = [way for _, way in sorted(ways.items()) if not way.is_open]

@@ -58,7 +58,7 @@ def destinations(context: Context) -> Iterator[Finding]:
     """
     moved, dispatched = context.previews_of(*MOVING), context.previews_of(DISPATCH)
     if moved is None or dispatched is None:
-        yield not_checked("destinations", "the rows were not looked at")
+        yield not_checked("destinations", "the rows were not read")
         return
     delayed, sent = destination_rows(moved), destination_rows(dispatched)
     queues = context.broker.queues(sorted({*delayed, *sent}))
@@ -92,17 +92,17 @@ def destinations(context: Context) -> Iterator[Finding]:
 def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
     return (
         f"virtual host {vhost!r} has a queue for none of its destinations: {listed(names, _NAMED)}",
-        "does broker.url name the receivers' broker and virtual host? If so, create the queues by "
-        "starting the receivers, or rename them with --map old=new",
+        "check that broker.url names the receivers' broker and virtual host; if it does, create "
+        "the queues by starting the receivers, or rename them with --map old=new",
     )
 
 
 def _silent(name: str, rows: int) -> Finding:
     return warning(
         name,
-        f"its queue answers nothing, though the broker does: {counted(rows, 'row')} will wait "
+        f"its queue does not answer, although the broker does: {counted(rows, 'row')} will wait "
         "until it does",
-        "see whether it has a leader, and whether its node is well",
+        "check that it has a leader and that its node runs",
     )
 
 
@@ -155,7 +155,7 @@ def reply_queues(context: Context) -> Iterator[Finding]:
     callback queue of version 5 wins over the usual reply address.
     """
     if context.previews is None:
-        yield not_checked("replies", "the rows were not looked at")
+        yield not_checked("replies", "the rows were not read")
         return
     rows: Counter[str] = Counter()
     for preview in context.previews:
@@ -193,7 +193,7 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
     if context.delays is None:
         yield NOT_NEEDED
     elif previews is None:
-        yield not_checked("destinations", "the rows were not looked at")
+        yield not_checked("destinations", "the rows were not read")
     else:
         for finding in collisions_among(context, frozenset(destination_rows(previews))):
             if finding.level is not Level.REFUSED:
@@ -207,7 +207,7 @@ def suffix_collisions(context: Context) -> Iterator[Finding]:
 def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
     bound, gap = _bound(context)
     if gap:
-        yield not_checked("names bound by others", f"not known: {gap}")
+        yield not_checked("names of other bindings", f"not known: {gap}")
     pairs = [pair for pair in colliding(ours | bound) if pair[1] in ours]
     for catcher, caught in pairs:
         text = f"messages for it also reach {catcher}"
@@ -250,7 +250,7 @@ def full_queues(context: Context) -> Iterator[Finding]:
     """
     previews = context.previews_of(*MOVING)
     if previews is None:
-        yield not_checked("destinations", "the rows were not looked at")
+        yield not_checked("destinations", "the rows were not read")
         return
     rows = destination_rows(previews)
     limits = context.broker.reject_limits(sorted(rows))
@@ -281,7 +281,7 @@ def exchange_types(context: Context) -> Iterator[Finding]:
         yield NOT_NEEDED
         return
     if previews is None:
-        yield not_checked("destinations", "the rows were not looked at")
+        yield not_checked("destinations", "the rows were not read")
         return
     kinds = context.broker.exchange_kinds(sorted(destination_rows(previews)))
     unfit = {name: kind for name, kind in kinds.items() if kind in UNFIT_KINDS}
@@ -306,7 +306,7 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
     elif not context.cutoff:
         yield ok("cutoff", "it is 0s: overdue rows are sent by migrator itself")
     elif previews is None:
-        yield not_checked("rows due soon", "the rows were not looked at")
+        yield not_checked("rows due soon", "the rows were not read")
     else:
         for preview in previews:
             yield _left(context, preview)
@@ -318,19 +318,19 @@ def _left(context: Context, preview: EndpointPreview) -> Finding:
         return hidden(queue, "whether the timeout manager runs is unknown")
     if runs:
         text = (
-            f"its timeout manager is running and sends the {counted(preview.left, 'row')} left to "
-            "it"
+            f"its timeout manager runs and sends the {counted(preview.left, 'row')} due before the "
+            "cutoff"
         )
         return ok(preview.endpoint, text)
-    nobody = f"nothing consumes {queue}"
+    idle = f"nothing consumes {queue}"
     if preview.left:
         return warning(
             preview.endpoint,
-            f"{counted(preview.left, 'row')} overdue or due soon would be left, but {nobody}",
+            f"{counted(preview.left, 'row')} overdue or due soon would stay in the store: {idle}",
             "start its timeout manager, or use --cutoff 0s or --near-due dispatch",
         )
     return warning(
         preview.endpoint,
-        f"{nobody}: rows that pass the cutoff while migrator is down would stay",
+        f"{idle}: rows that pass the cutoff while migrator is down would stay",
         "use --cutoff 0s or --near-due dispatch once no timeout manager runs any more",
     )

@@ -44,7 +44,7 @@ _NONE_READ: Final = not_checked("store", "no table of the endpoints could be rea
 UNREADABLE: Final = "legacy-table"
 """The name of what ``unreadable`` returns, which is no check."""
 _RIGHTS_REMEDY: Final = "let `migrator db grants` print what the user needs"
-_KEPT_REMEDY: Final = "a claim moves a row, so the table has to let it go; nothing was changed"
+_KEPT_REMEDY: Final = "a claim moves rows, so the table must allow that; nothing was changed"
 _FINISH: Final = "finish that run, or abort it with the vendor's tool"
 
 
@@ -111,7 +111,7 @@ def _readable(context: Context) -> Sequence[StoreEndpoint]:
 
 def unreadable(endpoint: StoreEndpoint, why: StoreError) -> Finding:
     remedy = (
-        "find the transaction that keeps the table, and end it"
+        "find the transaction that locks the table, and end it"
         if isinstance(why, StoreLocked)
         else "restore the table and its rights; `migrator db grants` prints what the user needs"
     )
@@ -137,7 +137,7 @@ def endpoints(context: Context) -> Iterator[Finding]:
             endpoint=name,
         )
     if not unknown:
-        yield ok("store", f"it has timeouts of {known or 'nobody'}")
+        yield ok("store", f"it has timeouts of {known or 'no endpoint'}")
 
 
 def _has(store: Store, name: str) -> bool:
@@ -156,7 +156,7 @@ def _why_unknown(store: Store, name: str) -> str:
         store.read_anew(store.expected(name))
     except StoreError as exc:
         return str(exc)
-    return "nothing there is called so"
+    return "no table has that name"
 
 
 def ledger(context: Context) -> Iterator[Finding]:
@@ -331,4 +331,4 @@ def vendor_run(context: Context) -> Iterator[Finding]:
         text = f"the vendor's staging queue exists, with {counted(staging.ready, 'message')}"
         yield refused(STAGING_QUEUE, text, _FINISH)
     if not unfinished and staging is None:
-        yield ok("vendor's tool", "it left nothing behind")
+        yield ok("vendor's tool", "no unfinished run")

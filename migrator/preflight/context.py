@@ -236,7 +236,7 @@ def hidden(subject: str, unknown: str) -> Finding:
     """Return that the user may not inspect queue *subject*, so that *unknown* is unknown."""
     return not_checked(
         subject,
-        f"{unknown}: this user may not look at it; any right on it would do, as `write`, which "
+        f"{unknown}: this user has no right on it; any right is enough, such as `write`, which "
         "`migrator db grants --broker` prints",
     )
 
@@ -308,8 +308,8 @@ def refuse(findings: Iterable[Finding]) -> None:
     """Raise ``PreflightRefused``, with each refusal and its remedy, if any of *findings* is one."""
     found = [f for f in findings if f.level is Level.REFUSED]
     if found:
-        told = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in found)
-        error = PreflightRefused("preflight refused: " + "\n  ".join(told))
+        texts = (f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "") for f in found)
+        error = PreflightRefused("preflight refused: " + "\n  ".join(texts))
         error.remedy = "\n".join(f.remedy for f in found if f.remedy) or None
         raise error
 

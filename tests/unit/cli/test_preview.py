@@ -270,7 +270,7 @@ def test_who_sends_what_is_left_is_told(program: Program) -> None:
     program.seeded()
     program.broker.probes = dict.fromkeys(("Sales", "Sales.TimeoutsDispatcher"), queue(1))
     left = ("preview", "--cutoff", "3000d")
-    assert "its timeout manager is running and sends the 20 rows" in program(*left).out
+    assert "its timeout manager runs and sends the 20 rows" in program(*left).out
     assert "whether it runs was not checked" in program(*left, "--offline").out
     del program.broker.probes["Sales.TimeoutsDispatcher"]
     assert "nothing consumes Sales.TimeoutsDispatcher" in " ".join(program(*left).out.split())

@@ -142,7 +142,8 @@ def test_what_cannot_be_is_refused(program: Program, option: str, value: str) ->
 
 
 @pytest.mark.parametrize(
-    ("lane", "told"), [(RECALL_LANE, "recalls"), (SCAN_LANE, "another `migrator verify --deep`")]
+    ("lane", "told"),
+    [(RECALL_LANE, "runs a recall"), (SCAN_LANE, "another `migrator verify --deep`")],
 )
 def test_one_looks_through_the_levels_at_a_time(program: Program, lane: Lane, told: str) -> None:
     """Nor does anybody while timeouts are recalled; counting them goes on."""

@@ -193,7 +193,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "broker-rights", {**BINDING, "may_bind": False}, [(OK, USER, "")]),
     "strays wait for somebody": (
         "stray-messages", broker(probes={"migrator.poison.a": queue(ready=3)}),
-        [(WARNING, "migrator.poison.a", "it keeps 3 messages")]),
+        [(WARNING, "migrator.poison.a", "it contains 3 messages")]),
     "there are no strays": (
         "stray-messages", broker(probes={"migrator.poison.a": queue()}),
         [(OK, "poison queue", "")]),
@@ -269,7 +269,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     # the queues of timeout managers
     "queues that nobody else consumes": (
         "satellite-queues", satellites(),
-        [(OK, STORE, "nothing else consumes it; 7 messages wait"), (OK, CONTROL, ""),
+        [(OK, STORE, "no other consumer; 7 messages ready"), (OK, CONTROL, ""),
          (OK, "error", "")]),
     "a missing store queue": (
         "satellite-queues", satellites(**{STORE: None}),
@@ -279,7 +279,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(OK, STORE, ""), (OK, CONTROL, ""), (REFUSED, "error", "dispatch.error_queue")]),
     "other consumers": (
         "satellite-queues", satellites(**{STORE: queue(2), CONTROL: queue(1)}),
-        [(WARNING, STORE, "2 already consume it: the endpoint's own timeout manager"),
+        [(WARNING, STORE, "it already has 2 consumers: the endpoint's own timeout manager"),
          (WARNING, CONTROL, "or another migrator"), (OK, "error", "")]),
     **{
         f"a delivery limit of {limit}": (
@@ -287,7 +287,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
             {"satellites": [SATELLITES], **broker(
                 probes=SATELLITE_QUEUES, rules={STORE: policy(**{"delivery-limit": limit})})},
             [(OK, STORE, ""), (OK, CONTROL, ""), *told, (OK, "error", "")])
-        for limit, told in {20: [(WARNING, STORE, "come back 20 times")], 10**5: [], -1: []}.items()
+        for limit, told in {20: [(WARNING, STORE, "20 redeliveries")], 10**5: [], -1: []}.items()
     },
     "who sends what is nearly due beside us": (
         "satellite-queues", {**NEAR_DUE, **broker(probes={CONTROL: queue(1)})},
@@ -306,7 +306,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
          (UNSEEN, "delays v2", "why; and 2 more")]),
     "hanging messages, by level": (
         "stuck-levels", broker(hanging={8: 32, 0: 31}),
-        [(WARNING, "nsb.v2.delay-level-00", "31 expired messages are not passed on yet; `migrator"),
+        [(WARNING, "nsb.v2.delay-level-00", "31 expired messages are still in the level"),
          (WARNING, "nsb.v2.delay-level-08", "freezes for every endpoint")]),
     # where rows go
     "bound destinations, with the rows of all endpoints": (
@@ -325,7 +325,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
     "an endpoint without any destination is in the wrong virtual host": (
         "destinations", {"previews": TWO[:1], "vhost": "shop"},
         [(REFUSED, "Sales", "virtual host 'shop' has a queue for none of its destinations: "
-          "Sales; does broker.url"), (WARNING, "Sales", "")]),
+          "Sales; check that broker.url"), (WARNING, "Sales", "")]),
     "unless a run saw it missing beside others": (
         "destinations", {"previews": TWO[:1], "held": {QueueName("Sales")}},
         [(WARNING, "Sales", "")]),
@@ -359,7 +359,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(WARNING, "My.Sales", "")]),
     "without the management API only known names are compared": (
         "suffix-collisions", colliding("Sales", "My.Sales", bound=NO_API),
-        [(UNSEEN, "names bound by others", ""), (WARNING, "My.Sales", "")]),
+        [(UNSEEN, "names of other bindings", ""), (WARNING, "My.Sales", "")]),
     "a full queue, a small one and one with room": (
         "full-queues", {"previews": TWO, **broker(limits=[
             limit("Sales", 10, 10), limit("Billing", 9, 10), limit("Billing", 0, 10**6, "bytes")])},
@@ -408,7 +408,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         [(WARNING, "Sales", "nothing consumes Out.TimeoutsDispatcher")]),
     "rows that nobody will send": (
         "unattended-rows", {"previews": LEFT_5, **MINUTE, **broker(probes={CONTROL: queue()})},
-        [(WARNING, "Sales", "5 rows overdue or due soon would be left, but nothing consumes "
+        [(WARNING, "Sales", "5 rows overdue or due soon would stay in the store: nothing consumes "
           "Sales.TimeoutsDispatcher; start its timeout manager, or use --cutoff 0s")]),
     "before there are such rows": (
         "unattended-rows", {"previews": [preview({"Sales": 1})], **MINUTE},
@@ -524,8 +524,8 @@ def held(*looks: object, **more: Any) -> Given:
 OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
     "a bound name that catches another's messages": (
         "bound-names", broker(bound=["My.Sales", "Sales", "Resales"]),
-        [(REFUSED, "My.Sales", "also reach Sales; give one of the two another name; if nobody "
-          "delays messages to Sales, remove the binding #.Sales of exchange nsb.v2")]),
+        [(REFUSED, "My.Sales", "also reach Sales; give one of the two another name; if no "
+          "sender delays messages to Sales, remove the binding #.Sales of exchange nsb.v2")]),
     "that is accepted": (
         "bound-names",
         {"accepts_suffix_collisions": True, **broker(bound=["My.Sales", "Sales"])},
@@ -535,8 +535,8 @@ OF_DELAYS: Mapping[str, tuple[str, Given, Expected]] = {
     "and of which more comes": ("frozen-levels", held({1: 20}, {1: 60}), [(REFUSED, LEVEL_1, "")]),
     "too many to let others pass": (
         "frozen-levels", held({1: 60}, {1: 40}),
-        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed held for 10 seconds, and no queue "
-          "takes them; the level is frozen for every endpoint")]),
+        [(REFUSED, LEVEL_1, "at least 40 expired messages stayed in the level for 10 seconds, and "
+          "no queue takes them; the level is frozen for every endpoint")]),
     "what may be on its way": ("frozen-levels", held({1: 20}, {1: 3}), [(WARNING, LEVEL_1, "")]),
     "what has passed": ("frozen-levels", held({1: 20}, {}), [(OK, "levels", "")]),
     "levels that nobody tells": ("frozen-levels", held(NO_API), [(UNSEEN, "frozen-levels", "")]),
