@@ -154,13 +154,13 @@ def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
     connection._read_timeout = connection._write_timeout = statement_s + _UNANSWERED_S
 
 
-def forgets(connection: sa.Connection) -> str | None:
+def lossy_setting(connection: sa.Connection) -> str | None:
     """Return how the server may lose committed transactions; no session can prevent it."""
     flushed, has_log, synced = connection.execute(_DURABILITY).one()
-    return how_it_forgets(flushed=flushed, has_binary_log=bool(has_log), synced=synced)
+    return find_lossy_setting(flushed=flushed, has_binary_log=bool(has_log), synced=synced)
 
 
-def how_it_forgets(*, flushed: int, has_binary_log: bool, synced: int) -> str | None:
+def find_lossy_setting(*, flushed: int, has_binary_log: bool, synced: int) -> str | None:
     """Return the setting, with its value, by which a server may lose commits; None: there is none.
 
     With a binary log, InnoDB forces a commit to disk only as prepared, and after a failure rolls

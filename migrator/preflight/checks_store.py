@@ -180,7 +180,7 @@ def ledger(context: Context) -> Iterator[Finding]:
     else:
         yield ok("ledger", text)
         yield from _committing(context)
-        yield from _forgetful(context.ledger)
+        yield from _durability(context.ledger)
 
 
 def _committing(context: Context) -> Iterator[Finding]:
@@ -194,8 +194,8 @@ def _committing(context: Context) -> Iterator[Finding]:
         )
 
 
-def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
-    how = ledger.forgets()
+def _durability(ledger: LedgerFacts) -> Iterator[Finding]:
+    how = ledger.lossy_setting()
     if how is not None:
         yield warning(
             "ledger",

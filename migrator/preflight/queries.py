@@ -34,13 +34,13 @@ class LedgerFacts:
         ledger_id = check_identity(self._engine, self._tables)
         return f"ledger {ledger_id}, version {head()}"
 
-    def forgets(self) -> str | None:
+    def lossy_setting(self) -> str | None:
         """None: no commit can be lost; on PostgreSQL and SQLite, each session prevents it."""
         if self._engine.dialect.name != "mysql":
             return None
         doing = "asking how durable the ledger is"
         with reading(self._engine, LedgerError, doing=doing) as connection:
-            return mysql.forgets(connection)
+            return mysql.lossy_setting(connection)
 
     def standbys_behind(self) -> Sequence[str]:
         """Return the asynchronous standbys, unless a synchronous one has every commit.

@@ -626,9 +626,9 @@ def test_a_server_that_may_forget_commits_is_known(
 ) -> None:
     """Only the whole server can be told not to."""
     facts = LedgerFacts(site.engine, site.tables)
-    assert facts.forgets() == "innodb_flush_log_at_trx_commit is 2"
+    assert facts.lossy_setting() == "innodb_flush_log_at_trx_commit is 2"
     with told(mariadb_server, innodb_flush_log_at_trx_commit=1):
-        assert facts.forgets() is None
+        assert facts.lossy_setting() is None
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────

@@ -128,7 +128,8 @@ def test_a_commit_is_kept_by_both_logs(
 ) -> None:
     """What is only prepared in the one is rolled back if it is not in the other."""
     assert (
-        mysql.how_it_forgets(flushed=flushed, has_binary_log=has_binary_log, synced=synced) == how
+        mysql.find_lossy_setting(flushed=flushed, has_binary_log=has_binary_log, synced=synced)
+        == how
     )
 
 

@@ -443,7 +443,7 @@ CASES: Mapping[str, tuple[str, Given, Expected]] = {
         "ledger", {"ledger": ledger(verify=DatabaseFailedOver("another server"))},
         [(REFUSED, "ledger", "another server; migrator db adopt --after-failover")]),
     "a database that forgets": (
-        "ledger", {"ledger": ledger(forgets="some setting is 2")},
+        "ledger", {"ledger": ledger(lossy_setting="some setting is 2")},
         [(OK, "ledger", ""), (WARNING, "ledger", "some setting is 2")]),
     "a standby that may be behind": (
         "ledger", {"ledger": ledger(standbys_behind=["walreceiver"])},
