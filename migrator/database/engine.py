@@ -133,7 +133,7 @@ def reading(
 
     With *failed*, errors of the database are translated; see ``translating``.
     """
-    with _told(failed, doing), engine.connect() as connection:
+    with _translating(failed, doing), engine.connect() as connection:
         yield connection
 
 
@@ -146,7 +146,7 @@ def writing(
     Errors of the database, also of the commit, are translated as by ``reading``.
     """
     with (
-        _told(failed, doing),
+        _translating(failed, doing),
         engine.connect().execution_options(**{_WRITES: True}) as connection,
         connection.begin(),
     ):
@@ -168,7 +168,7 @@ def retrying_read(
     return retrying(attempt)
 
 
-def _told(failed: type[MigratorError] | None, doing: str) -> AbstractContextManager[None]:
+def _translating(failed: type[MigratorError] | None, doing: str) -> AbstractContextManager[None]:
     return nullcontext() if failed is None else translating(failed, doing=doing)
 
 

@@ -142,10 +142,10 @@ def prepare(engine: sa.Engine) -> None:
         with closing(connection.cursor()) as cursor:
             cursor.execute(SESSION)
             check_version(*cursor.execute(_VERSION).fetchone())
-        set_timeouts(connection, DEFAULT_TIMEOUTS)
+        set_timeouts(connection)
         connection.commit()
 
-    restoring(engine, lambda connection: set_timeouts(connection, DEFAULT_TIMEOUTS))
+    restoring(engine, set_timeouts)
 
 
 def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
@@ -153,7 +153,7 @@ def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
         set_timeouts(changed(connection), timeouts)
 
 
-def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
+def set_timeouts(connection: Any, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
     connection.timeout = max(int(timeouts.statement.total_seconds()), 1)
     with closing(connection.cursor()) as cursor:
         cursor.execute(f"SET LOCK_TIMEOUT {milliseconds(timeouts.lock)}")

@@ -99,7 +99,7 @@ def prepare(engine: sa.Engine) -> None:
         _set(connection, _ALWAYS)  # also when the address has an init_command
         with connection.cursor() as cursor:
             cursor.execute(_WRITES)
-        set_timeouts(connection, DEFAULT_TIMEOUTS)
+        set_timeouts(connection)
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -112,7 +112,7 @@ def prepare(engine: sa.Engine) -> None:
 def _restore(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UNLOCK TABLES")
-    set_timeouts(connection, DEFAULT_TIMEOUTS)
+    set_timeouts(connection)
 
 
 def read_only(engine: sa.Engine) -> sa.Engine:
@@ -133,7 +133,7 @@ def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
         set_timeouts(changed(connection), timeouts)
 
 
-def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
+def set_timeouts(connection: Any, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
     """MySQL limits only statements that read; a write is limited by its waits for locks.
 
     An idle transaction ends only with the idle session, which the pool notices.

@@ -105,20 +105,20 @@ def prepare(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         check_version(str(connection.version))
-        set_timeouts(connection, DEFAULT_TIMEOUTS)
+        set_timeouts(connection)
         with connection.cursor() as cursor:
             cursor.execute(SESSION)
             cursor.execute(_CHARACTER_SET)
             check_character_set(str(cursor.fetchone()[0]))
 
-    restoring(engine, lambda connection: set_timeouts(connection, DEFAULT_TIMEOUTS))
+    restoring(engine, set_timeouts)
 
 
 def change_timeouts(connection: sa.Connection, timeouts: Timeouts) -> None:
     set_timeouts(changed(connection), timeouts)
 
 
-def set_timeouts(connection: Any, timeouts: Timeouts) -> None:
+def set_timeouts(connection: Any, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
     """The driver has no other timeout."""
     connection.call_timeout = milliseconds(timeouts.statement)
 

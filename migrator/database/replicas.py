@@ -62,12 +62,12 @@ class ReplicaLag:
             self._written.popleft()
         return max(lags)
 
-    def _lag_s(self, applied: object, told_s: object, now_s: float) -> float:
+    def _lag_s(self, applied: object, reported_s: object, now_s: float) -> float:
         position = int(str(applied)) if applied is not None else 0
         missing = [at_s for at_s, written in self._written if written > position]
         if not missing:
             return 0.0
-        return max(now_s - missing[0], float(str(told_s)) if told_s is not None else 0.0)
+        return max(now_s - missing[0], float(str(reported_s)) if reported_s is not None else 0.0)
 
 
 def standbys_behind(connection: sa.Connection) -> Sequence[str]:
