@@ -23,10 +23,10 @@ from migrator.config.values import (
     DEFAULTS,
     EMPTY_IS_NONE,
     UTC_NAME,
-    MaybeTime,
+    OptionalDuration,
+    PositiveDuration,
     Section,
     Size,
-    SomeTime,
     ZoneName,
     checked,
     demand,
@@ -140,7 +140,7 @@ class RavenDb(ClientTls):
     """what ids of timeouts begin with; none: each collection's name and a slash"""
     unowned: Annotated[_Name | None, EMPTY_IS_NONE] = None
     """the endpoint that timeouts without an owner belong to; empty: none is claimed"""
-    request_timeout: SomeTime = timedelta(seconds=30)
+    request_timeout: PositiveDuration = timedelta(seconds=30)
     """longest wait for the next part of an answer"""
 
 
@@ -188,10 +188,10 @@ class Ledger(Section):
     """database URL of the ledger; for a SQL store leave it empty"""
     url_file: Path | None = None
     """file that holds the URL; a bare name is a systemd credential"""
-    purge_after: MaybeTime = None
+    purge_after: OptionalDuration = None
     """rows completed and due longer ago permanently lose their content, as by `migrator db purge`;
     empty: never"""
-    purge_every: SomeTime = timedelta(hours=1)
+    purge_every: PositiveDuration = timedelta(hours=1)
     """how often that is done"""
 
 
@@ -239,11 +239,11 @@ class Broker(Section):
     all_endpoints_support_delayed_delivery: bool = False
     """true: never bind a destination, a missing binding is refused"""
     tls: Tls = DEFAULTS
-    blocked_deadline: SomeTime = timedelta(minutes=5)
+    blocked_deadline: PositiveDuration = timedelta(minutes=5)
     """longest wait for a broker under a resource alarm"""
-    confirm_deadline: SomeTime = timedelta(minutes=1)
+    confirm_deadline: PositiveDuration = timedelta(minutes=1)
     """longest wait for an answer to a publish"""
-    recheck_interval: MaybeTime = timedelta(minutes=10)
+    recheck_interval: OptionalDuration = timedelta(minutes=10)
     """how often a running daemon repeats the checks of the broker; empty: never"""
     max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = 134_217_728
     """the broker's limit for a message body"""

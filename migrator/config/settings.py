@@ -24,8 +24,8 @@ from migrator.config.values import (
     DEFAULTS,
     EMPTY_IS_NONE,
     SAME_FILE,
+    PositiveDuration,
     Section,
-    SomeTime,
     at_most,
     checked,
     demand,
@@ -135,7 +135,7 @@ class Hooks(Section):
     """run when rollback or recall put rows back"""
     failure: Program = None
     """run when the process ends with an exit code other than 0 or 5"""
-    timeout: Annotated[SomeTime, at_most(timedelta(minutes=1))] = timedelta(seconds=30)
+    timeout: Annotated[PositiveDuration, at_most(timedelta(minutes=1))] = timedelta(seconds=30)
     """a program that runs longer is killed, with all it started"""
 
     @property

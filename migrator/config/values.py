@@ -136,8 +136,8 @@ SAME_FILE: Final = demand(
     "must be an absolute path, so that every process uses the same file",
 )
 Duration = Annotated[timedelta, BeforeValidator(_as_duration)]
-SomeTime = Annotated[Duration, longer_than(timedelta(0))]
-MaybeTime = Annotated[SomeTime | None, EMPTY_IS_NONE]
+PositiveDuration = Annotated[Duration, longer_than(timedelta(0))]
+OptionalDuration = Annotated[PositiveDuration | None, EMPTY_IS_NONE]
 Size = Annotated[
     int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value)
 ]

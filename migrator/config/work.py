@@ -17,10 +17,10 @@ from migrator.config.values import (
     SAME_FILE,
     UTC_NAME,
     Duration,
-    MaybeTime,
+    OptionalDuration,
+    PositiveDuration,
     Section,
     Size,
-    SomeTime,
     ZoneName,
     at_most,
     checked,
@@ -143,7 +143,7 @@ class HandOver(Section):
     """rows due sooner stay with the timeout manager; 0s: none runs any more"""
     near_due: NearDue = NearDue.LEAVE
     """who sends rows due before the cutoff: the timeout manager (leave), or migrator (dispatch)"""
-    horizon: Annotated[MaybeTime, _FITS_THE_DELAYS] = None
+    horizon: Annotated[OptionalDuration, _FITS_THE_DELAYS] = None
     """rows due later stay in the store; empty: an hour less than the longest delay, about 8.5
     years"""
     pace: HandOverPace = HandOverPace.LEVELS
@@ -158,7 +158,9 @@ class HandOver(Section):
     """bytes not yet confirmed"""
     use_entries: bool = True
     """publish through migrator's own entry exchanges where allowed"""
-    sweep_interval: Annotated[SomeTime, at_most(timedelta(seconds=10))] = timedelta(seconds=1)
+    sweep_interval: Annotated[PositiveDuration, at_most(timedelta(seconds=10))] = timedelta(
+        seconds=1
+    )
     """shortest pause after a poll that found nothing; grows to 1.5 s while there is nothing, with
     a cutoff to 10 s"""
     lease: Annotated[Duration, longer_than(_SHORTEST_LEASE), at_most(timedelta(minutes=10))] = (
@@ -220,9 +222,9 @@ class OnCritical(StrEnum):
 class Dispatch(Section):
     """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
 
-    poll_interval: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(milliseconds=500)
+    poll_interval: Annotated[PositiveDuration, _AT_MOST_A_MINUTE] = timedelta(milliseconds=500)
     """how often stored rows are polled; less often, at most 1.5 s apart, while none is due"""
-    look_ahead: Annotated[SomeTime, _AT_MOST_A_MINUTE] = timedelta(seconds=1)
+    look_ahead: Annotated[PositiveDuration, _AT_MOST_A_MINUTE] = timedelta(seconds=1)
     """rows due within it are fetched, and sent when due"""
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
     """rows fetched at a time"""
@@ -236,11 +238,11 @@ class Dispatch(Section):
     """waits between attempts for a message that fails; empty: none"""
     error_queue: str = Field(default="error", min_length=1)
     """queue for messages that fail for good"""
-    critical_after: SomeTime = timedelta(minutes=2)
+    critical_after: PositiveDuration = timedelta(minutes=2)
     """an outage that lasts longer is critical"""
     on_critical: OnCritical = OnCritical.KEEP_TRYING
     """after such an outage: keep trying, or end with exit code 4"""
-    remember: SomeTime = timedelta(hours=1)
+    remember: PositiveDuration = timedelta(hours=1)
     """how long a sent timeout is known, should its message be delivered again"""
 
     @field_validator("retry_delays")
@@ -279,17 +281,17 @@ def _check_address(text: str) -> None:
 class ThrottleSettings(Section):
     """When hand-over pauses; a limit that is empty or 0 is off."""
 
-    every: SomeTime = timedelta(seconds=2)
+    every: PositiveDuration = timedelta(seconds=2)
     """how often each signal is polled"""
-    stale_after: SomeTime = timedelta(seconds=30)
+    stale_after: PositiveDuration = timedelta(seconds=30)
     """a signal that could not be read for longer pauses hand-over as well"""
     max_level_depth: int = Field(default=0, ge=0)
     """messages in all delay levels together; 0: no limit"""
     max_destination_depth: int = Field(default=0, ge=0)
     """messages in the queue of a destination; 0: no limit"""
-    max_database_latency: MaybeTime = None
+    max_database_latency: OptionalDuration = None
     """time until the database gives access to an endpoint's table; empty: no limit"""
-    max_replica_lag: MaybeTime = None
+    max_replica_lag: OptionalDuration = None
     """how far a replica of the database may be behind; empty: no limit"""
     windows: tuple[Annotated[str, checked(parse_window)], ...] = ()
     """when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always"""
@@ -303,9 +305,9 @@ class ThrottleSettings(Section):
     """above it the daemon drains and ends with code 3; 0: never"""
     critical_destination_depth: int = Field(default=0, ge=0)
     """above it the daemon drains and ends with code 3; 0: never"""
-    critical_database_latency: MaybeTime = None
+    critical_database_latency: OptionalDuration = None
     """above it the daemon drains and ends with code 3; empty: never"""
-    critical_replica_lag: MaybeTime = None
+    critical_replica_lag: OptionalDuration = None
     """above it the daemon drains and ends with code 3; empty: never"""
 
     @property
@@ -341,11 +343,11 @@ def _shown(limit: int | timedelta) -> str:
 class Probe(Section):
     """Messages that a running daemon sends through the delay levels to measure their lateness."""
 
-    every: MaybeTime = None
+    every: OptionalDuration = None
     """how often probes are sent; empty: never"""
     levels: Annotated[str, checked(parse_levels)] = "0,1,2,3"
     """through which levels; the probe of level n waits for 2ⁿ seconds"""
-    warn_after: SomeTime = timedelta(seconds=2)
+    warn_after: PositiveDuration = timedelta(seconds=2)
     """warn of a probe that is later"""
     capacity: bool = True
     """at the first run on a broker, measure the release rate of its levels by short bursts"""
