@@ -56,6 +56,7 @@ _QUEUES: Final = demand(
 MAX_BATCH_ROWS: Final = 10_000
 """Three batches must fit a consumer's prefetch, which has 16 bits."""
 _AT_MOST_A_MINUTE: Final = at_most(timedelta(minutes=1))
+_AT_MOST_10_S: Final = at_most(timedelta(seconds=10))
 _NARROWEST: Final = timedelta(minutes=1)
 """Between cutoff and horizon. Polls before the cutoff are up to 10 s apart, and a row that passes
 it between two of them stays with the timeout manager.
@@ -158,9 +159,7 @@ class HandOver(Section):
     """bytes not yet confirmed"""
     use_entries: bool = True
     """publish through migrator's own entry exchanges where allowed"""
-    sweep_interval: Annotated[PositiveDuration, at_most(timedelta(seconds=10))] = timedelta(
-        seconds=1
-    )
+    sweep_interval: Annotated[PositiveDuration, _AT_MOST_10_S] = timedelta(seconds=1)
     """shortest pause after a poll that found nothing; grows to 1.5 s while there is nothing, with
     a cutoff to 10 s"""
     lease: Annotated[Duration, longer_than(_SHORTEST_LEASE), at_most(timedelta(minutes=10))] = (

@@ -66,7 +66,7 @@ _LOW_LIMIT: Final = 1000
 _NAMED: Final = 3
 _USER: Final = "broker user"
 _POISON: Final = "poison queue"
-_OLD_WAY: Final = "use --delays v1 --mode direct"
+_USE_V1: Final = "use --delays v1 --mode direct"
 
 
 def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
@@ -248,7 +248,7 @@ def broker_version(context: DelaysContext) -> Iterator[Finding]:
         yield not_checked(subject, f"its version cannot be read; {wanted} need 3.10 or newer")
     elif server.release < OLDEST:
         only_retries = len(needs) == bool(context.retry_queues)
-        other = "set dispatch.retry_delays = []" if only_retries else _OLD_WAY
+        other = "set dispatch.retry_delays = []" if only_retries else _USE_V1
         text = f"{wanted} need version 3.10 or newer"
         yield refused(subject, text, f"upgrade the broker, or {other}")
     else:

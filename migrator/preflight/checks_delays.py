@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from migrator.preflight.queries import KnownHandOvers
 
 NOT_NEEDED: Final = ok("native delays", "not needed: every chosen endpoint is in mode dispatch")
-_LOOK_EVERY_S: Final = 2.0
+_SAMPLE_INTERVAL_S: Final = 2.0
 _ELECTION_S: Final = 3.0
 _SHOWN: Final = 3
 _BLAMED: Final = 3
 
-Held = Mapping[int, int]
+Stuck = Mapping[int, int]
 
 
 def bound_names(context: DelaysContext) -> Iterator[Finding]:
@@ -187,11 +187,11 @@ def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
         yield finding(level_name(context.version, level), _stayed(count, context.watch_s), remedy)
 
 
-def _samples(context: DelaysContext) -> Sequence[Held]:
-    samples: list[Held] = [context.broker.stuck(context.version)]
-    looks = max(1, math.ceil(context.watch_s / _LOOK_EVERY_S)) if samples[0] else 0
-    for _ in range(looks):
-        context.wait(context.watch_s / looks)
+def _samples(context: DelaysContext) -> Sequence[Stuck]:
+    samples: list[Stuck] = [context.broker.stuck(context.version)]
+    count = max(1, math.ceil(context.watch_s / _SAMPLE_INTERVAL_S)) if samples[0] else 0
+    for _ in range(count):
+        context.wait(context.watch_s / count)
         samples.append(context.broker.stuck(context.version))
     return samples
 
@@ -220,24 +220,26 @@ def _fixes(context: DelaysContext) -> Sequence[str]:
         return ()
     now = context.wall_clock()
     rows = context.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
-    ways = context.broker.destination_bindings(context.version, [each.destination for each in rows])
-    blamed = [each for each in rows if not ways[each.destination].is_open]
+    bindings = context.broker.destination_bindings(
+        context.version, [each.destination for each in rows]
+    )
+    blamed = [each for each in rows if not bindings[each.destination].is_open]
     return [
         f"{counted(each.rows, 'timeout')} for {each.destination} became due in the past hour, "
-        f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
+        f"and {bindings[each.destination].problem}: {bindings[each.destination].remedy}"
         for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_BLAMED]
     ]
 
 
-def ways_out(context: DelaysContext) -> Iterator[Finding]:
+def destination_bindings(context: DelaysContext) -> Iterator[Finding]:
     """Can every message in the delays reach its destination?
 
     Refuse destinations of handed-over timeouts that no binding leads to; warn of other dead ends.
     """
-    return ways_of(context, context.hand_overs)
+    return binding_findings(context, context.hand_overs)
 
 
-def ways_of(
+def binding_findings(
     context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
 ) -> Iterator[Finding]:
     bound = context.broker.bound_names(context.version)
@@ -246,12 +248,12 @@ def ways_of(
         rows = _waiting(context, hand_overs)
     except MigratorError as exc:  # the levels are checked all the same
         yield not_checked("handed-over timeouts", str(exc))
-    ways = context.broker.destination_bindings(context.version, sorted({*bound, *rows}))
-    closed = [way for _, way in sorted(ways.items()) if not way.is_open]
-    for way in closed:
-        yield _closed(way, rows.get(way.destination))
-    if not closed:
-        yield ok("destinations", f"{len(ways)} are known, each can be reached")
+    bindings = context.broker.destination_bindings(context.version, sorted({*bound, *rows}))
+    missing = [binding for _, binding in sorted(bindings.items()) if not binding.is_open]
+    for binding in missing:
+        yield _unreachable(binding, rows.get(binding.destination))
+    if not missing:
+        yield ok("destinations", f"{len(bindings)} are known, each can be reached")
 
 
 def _waiting(
@@ -263,11 +265,11 @@ def _waiting(
     return {each.destination: each for each in found}
 
 
-def _closed(way: DestinationBinding, waiting: HandedOver | None) -> Finding:
+def _unreachable(binding: DestinationBinding, waiting: HandedOver | None) -> Finding:
     if waiting is None:
-        text = f"{way.problem}: delayed messages for it would not arrive"
-        return warning(way.destination, text, way.remedy)
+        text = f"{binding.problem}: delayed messages for it would not arrive"
+        return warning(binding.destination, text, binding.remedy)
     span = f"{waiting.first_due:%Y-%m-%d %H:%M:%S} to {waiting.last_due:%Y-%m-%d %H:%M:%S}"
     rows = counted(waiting.rows, "timeout handed over for it is", "timeouts handed over for it are")
-    text = f"{way.problem}, and {rows} due {span} UTC"
-    return refused(way.destination, text, way.remedy)
+    text = f"{binding.problem}, and {rows} due {span} UTC"
+    return refused(binding.destination, text, binding.remedy)

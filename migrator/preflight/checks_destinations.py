@@ -309,10 +309,10 @@ def unattended_rows(context: Context) -> Iterator[Finding]:
         yield not_checked("rows due soon", "the rows were not read")
     else:
         for preview in previews:
-            yield _left(context, preview)
+            yield _unsent(context, preview)
 
 
-def _left(context: Context, preview: EndpointPreview) -> Finding:
+def _unsent(context: Context, preview: EndpointPreview) -> Finding:
     queue, runs = context.broker.timeout_manager(context.queues, preview.endpoint)
     if runs is None:
         return hidden(queue, "whether the timeout manager runs is unknown")

@@ -30,7 +30,7 @@ DELAY_CHECKS: Final[Mapping[str, Callable[[DelaysContext], Iterable[Finding]]]] 
     "frozen-levels": delays.frozen_levels,
     "level-leaders": delays.level_leaders,
     "policies": broker.policies,
-    "ways-out": delays.ways_out,
+    "ways-out": delays.destination_bindings,
 }
 """The checks of ``migrator delays show``, in this order. They need no store, and may take long."""
 
@@ -99,21 +99,21 @@ class Rechecks:
         """Return what would refuse a start; an unreachable destination only parks its own rows."""
         return run_checks(self._context, only=_RECHECKED)
 
-    def ways(self) -> Sequence[Finding]:
+    def bindings(self) -> Sequence[Finding]:
         """Return whether the destinations of handed-over timeouts can be reached.
 
         The subject of a refusal is the destination.
         """
         if self._context.delays is None:
             return ()
-        found = self._ways()
+        found = self._binding_findings()
         if any(each.level is Level.REFUSED for each in found):
-            self._known.forget()  # what was called back since needs no way
-            found = self._ways()
+            self._known.forget()  # what was recalled since needs no binding
+            found = self._binding_findings()
         return found
 
-    def _ways(self) -> Sequence[Finding]:
-        found = _found("ways-out", partial(delays.ways_of, self._context, self._known))
+    def _binding_findings(self) -> Sequence[Finding]:
+        found = _found("ways-out", partial(delays.binding_findings, self._context, self._known))
         return [each for each in found if each.level is not Level.WARNING]
 
 
@@ -121,7 +121,7 @@ def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Findin
     try:
         for finding in check():
             yield replace(finding, check=name)
-    except UnknownEndpoint as exc:  # refused by the check that looks for them
+    except UnknownEndpoint as exc:  # refused by the check that count for them
         yield Finding(check=name, level=Level.NOT_CHECKED, subject=name, text=str(exc))
     except MigratorError as exc:
         level = Level.REFUSED if isinstance(exc, PreflightRefused) else Level.NOT_CHECKED

@@ -410,7 +410,7 @@ class Recheck:
     def look(self) -> None:
         """Look at everything."""
         with self._turn:
-            self._look(lambda: self._bound_again(_made(self.checks.ways)))
+            self._look(lambda: self._bound_again(_made(self.checks.bindings)))
 
     def look_again(self) -> None:
         """Look at what refuses, if anything does; not at ways, which reads the ledger."""

@@ -286,7 +286,7 @@ def test_what_was_called_back_needs_no_way() -> None:
     known.names()
     known.ledger.names = []
     broker = FakeBroker(bound=["Sales"], gone=["Billing"])
-    (found,) = Rechecks(context(broker=broker), known.known).ways()
+    (found,) = Rechecks(context(broker=broker), known.known).bindings()
     assert found.level is Level.OK
     assert known.asked[-1] is None
 

@@ -40,7 +40,7 @@ class Bench:
         self.bound: list[str] = []
         audit_log: Any = self.events
         checks: Any = SimpleNamespace(
-            refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways)
+            refusing=lambda: _given(self.refusing), bindings=lambda: _given(self.ways)
         )
         self.recheck = Recheck(
             throttle=self.throttle,
