@@ -166,7 +166,7 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "strays_moved": "messages that are not migrator's were in a queue of a lane; they are in the "
     "poison queue now",
     "strays_not_moved": "the same, but the poison queue does not take them now; it is tried again",
-    "surrender_failed": "a lease could not be given back; it expires by itself",
+    "surrender_failed": "a lease could not be released; it will expire",
     "table_failing": "the table of an endpoint fails or is locked; the endpoint waits, the others "
     "go on; once a minute as long as it lasts",
     "table_left": "with `--once`, an endpoint was left because its table fails or is locked",

@@ -26,7 +26,7 @@ from migrator.handover.link import LaneLinks
 from migrator.handover.ports import Link
 from migrator.handover.runs import HandOver
 from migrator.handover.staged import StagedHandOver
-from migrator.ledger.lease_keeper import HeldLease, exclusive
+from migrator.ledger.lease_keeper import OwnedLease, exclusive
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, no_fault
@@ -100,7 +100,7 @@ class Settlement:
         prepared = by.preparer.prepare(batch, lease)
         by.direct.hand_over(prepared, link, lease, tell=lambda _doing: None)
 
-    def _settle_staged(self, link: Link, held: HeldLease) -> None:
+    def _settle_staged(self, link: Link, held: OwnedLease) -> None:
         staged = StagedHandOver(
             batches=self.batches,
             clock=self.clock,

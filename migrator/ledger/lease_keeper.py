@@ -38,7 +38,7 @@ _RENEWALS_AT_ONCE: Final = 8
 """With 64 leases of 20 s, each renewal may take 2 s before one is lost."""
 
 
-class HeldLease:
+class OwnedLease:
     def __init__(
         self,
         lease: Lease,
@@ -66,9 +66,9 @@ class LeaseKeeper:
         self._leases = leases
         self._owner = owner
         self._duration = duration
-        self._held: dict[Lane, HeldLease] = {}
+        self._owned: dict[Lane, OwnedLease] = {}
         self._taking: set[Lane] = set()
-        self._due: SimpleQueue[HeldLease | None] = SimpleQueue()
+        self._due: SimpleQueue[OwnedLease | None] = SimpleQueue()
         self._renewers: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -91,17 +91,17 @@ class LeaseKeeper:
 
     def working_lanes(self) -> set[Lane]:
         with self._lock:
-            return {lane for lane, held in self._held.items() if not held.is_adopted}
+            return {lane for lane, owned in self._owned.items() if not owned.is_adopted}
 
     def is_busy_with(self, lane: Lane) -> bool:
         with self._lock:
-            return lane in self._held or lane in self._taking
+            return lane in self._owned or lane in self._taking
 
     def acquire(
         self, lane: Lane, doing: Callable[[], str], *, is_adopted: bool = False
-    ) -> HeldLease | None:
+    ) -> OwnedLease | None:
         with self._lock:
-            if lane in self._held or lane in self._taking:
+            if lane in self._owned or lane in self._taking:
                 return None  # another thread of this process; the ledger knows one owner
             self._taking.add(lane)
         try:
@@ -110,24 +110,26 @@ class LeaseKeeper:
             if lease is None:
                 return None
             valid_until_s = asked_s + self._duration.total_seconds()
-            held = HeldLease(lease, valid_until_s=valid_until_s, doing=doing, is_adopted=is_adopted)
+            owned = OwnedLease(
+                lease, valid_until_s=valid_until_s, doing=doing, is_adopted=is_adopted
+            )
             with self._lock:
-                self._held[lane] = held
-            return held
+                self._owned[lane] = owned
+            return owned
         finally:
             with self._lock:
                 self._taking.discard(lane)
 
-    def surrender(self, held: HeldLease) -> None:
+    def release(self, owned: OwnedLease) -> None:
         """If the ledger cannot be written, the lease expires."""
         with self._lock:
-            self._held.pop(held.lease.lane, None)
+            self._owned.pop(owned.lease.lane, None)
         try:
-            self._leases.surrender(held.lease)
+            self._leases.release(owned.lease)
         except MigratorError as exc:
             _log.warning(
                 "lease not released; it will expire",
-                extra={"action": "surrender_failed", "lane": held.lease.lane, "error": str(exc)},
+                extra={"action": "surrender_failed", "lane": owned.lease.lane, "error": str(exc)},
             )
 
     def _run(self) -> None:
@@ -142,42 +144,42 @@ class LeaseKeeper:
 
     def _renew_all(self) -> None:
         with self._lock:
-            due = [held for held in self._held.values() if not held.is_being_renewed]
+            due = [owned for owned in self._owned.values() if not owned.is_being_renewed]
         while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
             renewer = threading.Thread(target=self._renew_due, name="lease-renewer", daemon=True)
             self._renewers.append(renewer)
             renewer.start()
-        for held in sorted(due, key=attrgetter("valid_until_s")):
-            held.is_being_renewed = True
-            self._due.put(held)
+        for owned in sorted(due, key=attrgetter("valid_until_s")):
+            owned.is_being_renewed = True
+            self._due.put(owned)
 
     def _renew_due(self) -> None:
-        while (held := self._due.get()) is not None:
+        while (owned := self._due.get()) is not None:
             try:
-                self._renew(held)
+                self._renew(owned)
             finally:
-                held.is_being_renewed = False
+                owned.is_being_renewed = False
 
-    def _renew(self, held: HeldLease) -> None:
+    def _renew(self, owned: OwnedLease) -> None:
         asked_s = time.monotonic()
         try:
-            self._leases.renew(held.lease, self._duration, doing=held.doing())
+            self._leases.renew(owned.lease, self._duration, doing=owned.doing())
         except LeaseLost:
-            held.is_lost = True
+            owned.is_lost = True
             with self._lock:
-                if self._held.get(held.lease.lane) is not held:
+                if self._owned.get(owned.lease.lane) is not owned:
                     return  # given back meanwhile
             _log.warning(
                 "lane taken by another process",
-                extra={"action": "lease_lost", "lane": held.lease.lane},
+                extra={"action": "lease_lost", "lane": owned.lease.lane},
             )
         except MigratorError as exc:
             _log.warning(
                 "lease renewal failed; retrying",
-                extra={"action": "renew_failed", "lane": held.lease.lane, "error": str(exc)},
+                extra={"action": "renew_failed", "lane": owned.lease.lane, "error": str(exc)},
             )
         else:
-            held.valid_until_s = asked_s + self._duration.total_seconds()
+            owned.valid_until_s = asked_s + self._duration.total_seconds()
 
 
 # ── owners ──────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +254,7 @@ def exclusive(
     doing: str,
     duration: timedelta,
     owner: str | None = None,
-) -> Iterator[Sequence[HeldLease]]:
+) -> Iterator[Sequence[OwnedLease]]:
     """Own all of *lanes*, each given with the text of its refusal; end leases of dead owners first.
 
     Raises:
@@ -260,30 +262,30 @@ def exclusive(
     """
     evict_dead(leases)
     keeper = LeaseKeeper(leases, owner=owner or current_owner(), duration=duration)
-    held: list[HeldLease] = []
+    owned: list[OwnedLease] = []
     keeper.start()
     try:
         for lane, refusal in lanes.items():
             found = keeper.acquire(lane, doing=partial(str, doing))
             if found is None:
                 raise PreflightRefused(refusal)
-            held.append(found)
-        yield held
+            owned.append(found)
+        yield owned
     finally:
         keeper.stop()
-        for each in held:
-            keeper.surrender(each)
+        for each in owned:
+            keeper.release(each)
 
 
 @contextmanager
-def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLease]:
+def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[OwnedLease]:
     """Own the lane of recall, so that no lane of hand-over can be taken.
 
     Raises:
         PreflightRefused: Another recall runs, or a lane of hand-over has an owner.
     """
     lanes = {RECALL_LANE: "another recall is running; wait until it has ended"}
-    with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
+    with exclusive(leases, lanes, doing="recalling", duration=duration) as owned:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
             raise PreflightRefused(
                 f"{owner} reads the levels (`migrator verify --deep`); wait until it has ended"
@@ -293,7 +295,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
             raise PreflightRefused(
                 f"processes work on {', '.join(busy)}; stop every `migrator run` first"
             )
-        yield held[0]
+        yield owned[0]
 
 
 @contextmanager

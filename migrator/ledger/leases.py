@@ -125,7 +125,7 @@ class SqlLeases(LedgerPart):
 
         retrying(work)
 
-    def surrender(self, lease: Lease) -> None:
+    def release(self, lease: Lease) -> None:
         """Without effect when *lease* is no longer current."""
         self._end(lease.lane, self._tables.lease.c.token == lease.token)
 

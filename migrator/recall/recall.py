@@ -22,7 +22,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.ledger.batches import SqlRuns
-from migrator.ledger.lease_keeper import HeldLease, recalling_alone
+from migrator.ledger.lease_keeper import OwnedLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
@@ -155,7 +155,7 @@ class _Walk:
     recall: Recall
     scope: RecallScope
     terms: WalkTerms
-    held: HeldLease
+    held: OwnedLease
     progress: Progress
     outcomes: Counter[RecallOutcome] = field(default_factory=Counter)
     seen: int = 0

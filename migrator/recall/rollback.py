@@ -383,7 +383,7 @@ class Rollback:
                         self.leases.renew(lease, self.lease_duration, doing="rolling back")
                         yield batch, lease
             finally:
-                self.leases.surrender(lease)
+                self.leases.release(lease)
 
     def _release(self, batch: Batch, lease: Lease) -> int:
         if batch.state is BatchState.PARKED:

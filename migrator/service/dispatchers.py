@@ -15,7 +15,7 @@ from typing import Final
 from migrator.dispatcher.loop import Dispatcher
 from migrator.errors import LeaseLost, LedgerAdopted, MigratorError
 from migrator.handover.sources import FailingSources
-from migrator.ledger.lease_keeper import HeldLease
+from migrator.ledger.lease_keeper import OwnedLease
 from migrator.service.worker import Worker, WorkerContext, run_leased
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class DispatcherThread(Worker):
             log_lost=self._log_lost,
         )
 
-    def _acquire(self) -> HeldLease | None:
+    def _acquire(self) -> OwnedLease | None:
         """Wait for the endpoint's lease as a standby; None when there is no need to."""
         endpoint = self._dispatcher.plan.endpoint
         lane = self._leases.dispatcher_lane(endpoint)
@@ -100,7 +100,7 @@ class DispatcherThread(Worker):
             self._stop.draining.wait(_STANDBY_LOOK_S)
         return None
 
-    def _work(self, held: HeldLease) -> None:
+    def _work(self, held: OwnedLease) -> None:
         """Work over one link until all is done, or told to stop."""
         session = self.link = self._dispatcher.open(held.lease, partial(self.check, held))
         held.doing = lambda: session.doing

@@ -30,7 +30,7 @@ from migrator.handover.lane import LaneSession, LaneSetup
 from migrator.handover.link import LaneLinks
 from migrator.handover.ports import Link
 from migrator.handover.staged import MAX_WITHOUT_RECEIPT
-from migrator.ledger.lease_keeper import HeldLease, evict_dead
+from migrator.ledger.lease_keeper import OwnedLease, evict_dead
 from migrator.ledger.leases import OpenBatch
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState
@@ -126,7 +126,7 @@ class LaneWorker(Worker):
         return not self.is_ending and self._claims.may_claim()
 
     @contextmanager
-    def _linked(self, held: HeldLease) -> Iterator[LaneSession]:
+    def _linked(self, held: OwnedLease) -> Iterator[LaneSession]:
         """Connect, and finish what the lane's last owner left open."""
         lane, check = held.lease.lane, partial(self.check, held)
         link = self.link = self._links.open(held.lease, check)
@@ -172,7 +172,7 @@ class LaneWorker(Worker):
 
     # ── which lane ──────────────────────────────────────────────────────────────────────────
 
-    def _take(self, lane: Lane, *, is_adopted: bool = False) -> HeldLease | None:
+    def _take(self, lane: Lane, *, is_adopted: bool = False) -> OwnedLease | None:
         return self._keeper.acquire(lane, doing=partial(str, "working"), is_adopted=is_adopted)
 
     def _left_open(self) -> LeftOpen:
@@ -266,7 +266,7 @@ class LaneThread(LaneWorker):
             log_lost=self._log_lost,
         )
 
-    def _acquire(self) -> HeldLease:
+    def _acquire(self) -> OwnedLease:
         """Take a lane that was left open and can be finished at once, else the first free one.
 
         It waits for the end of a recall. What may have to wait is left to the adopter.
@@ -281,7 +281,7 @@ class LaneThread(LaneWorker):
     def _may_try(self, lane: Lane) -> bool:
         return time.monotonic() >= self._guarded_until_s.get(lane, 0.0)
 
-    def _first_free(self) -> HeldLease:
+    def _first_free(self) -> OwnedLease:
         while True:
             self.beat()
             self._wait_for_recall()
@@ -320,7 +320,7 @@ class LaneThread(LaneWorker):
         if self.is_ending:
             raise Interrupted(f"asked to stop while {why}")
 
-    def _work(self, held: HeldLease) -> None:
+    def _work(self, held: OwnedLease) -> None:
         """Work over one link until the lane may end."""
         try:
             with self._linked(held) as session:
@@ -349,7 +349,7 @@ class LaneThread(LaneWorker):
         self._guarded_until_s[lease.lane] = time.monotonic() + _GUARDED_S
         raise LeaseLost(f"{exc}; this thread takes another lane") from exc
 
-    def _hand_over(self, held: HeldLease, session: LaneSession) -> None:
+    def _hand_over(self, held: OwnedLease, session: LaneSession) -> None:
         """Take turn after turn until this lane may end."""
         while True:
             self.check(held)
@@ -388,7 +388,7 @@ class LaneThread(LaneWorker):
         self._look_at_s = now_s + _LOOK_EVERY_S
         return True
 
-    def _check_all_done(self, held: HeldLease, changes: int) -> bool:
+    def _check_all_done(self, held: OwnedLease, changes: int) -> bool:
         """Return whether, with *once* and nothing to do in this lane, nothing is left at all.
 
         That is: nobody else has work of ours, and nothing had to wait since *changes* was read.
@@ -407,7 +407,7 @@ class LaneThread(LaneWorker):
             return False
         return not self._waits_for_locks(held)
 
-    def _waits_for_locks(self, held: HeldLease) -> bool:
+    def _waits_for_locks(self, held: OwnedLease) -> bool:
         """Look for rows that others have locked; wait for them for a while, then leave them."""
         left = self._setup.claimer.unclaimed(held.lease)
         now_s = time.monotonic()
@@ -422,7 +422,7 @@ class LaneThread(LaneWorker):
         self._stop.left_locked = left
         return self._locked_since_s is not None and now_s < self._locked_since_s + LOCKS_S
 
-    def _rest(self, held: HeldLease, session: LaneSession) -> None:
+    def _rest(self, held: OwnedLease, session: LaneSession) -> None:
         """Idle until it is time to look again, or until somebody acted."""
         look = self._setup.claimer.look
         longest_s = _LONGEST_REST_ONCE_S if self._once else _LONGEST_REST_S
@@ -478,7 +478,7 @@ class LaneAdopter(LaneWorker):
         """Whether to finish what is claimed, and end."""
         return super().is_ending or self._adopter.is_ending
 
-    def check(self, held: HeldLease) -> None:
+    def check(self, held: OwnedLease) -> None:
         """Have lanes take at once what was passed on to them; see ``Worker.check``."""
         super().check(held)
         session = self._session
@@ -498,7 +498,7 @@ class LaneAdopter(LaneWorker):
     def _try_to_finish(self) -> bool:
         """Do what can be done now; return False if it is to be tried again."""
         self.beat()
-        held: HeldLease | None = None
+        held: OwnedLease | None = None
         try:
             held = self._take(self._lane, is_adopted=True)
             if held is not None:
@@ -523,7 +523,7 @@ class LaneAdopter(LaneWorker):
         self.trouble = None
         return True
 
-    def _finish(self, held: HeldLease) -> None:
+    def _finish(self, held: OwnedLease) -> None:
         self._passed_on = 0
         with self._linked(held) as session:
             while session.turn(may_claim=False):

@@ -18,7 +18,7 @@ from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, LedgerBehind, MigratorError
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
+from migrator.ledger.lease_keeper import LeaseKeeper, OwnedLease, is_surely_dead
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import Backoff
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
@@ -171,7 +171,7 @@ class Worker:
         """Note that the thread's loop goes on; waiting for work is going on, too."""
         self._beat_s = time.monotonic()
 
-    def check(self, held: HeldLease) -> None:
+    def check(self, held: OwnedLease) -> None:
         """Give a sign of life, and return unless the work in a lane is to stop at once.
 
         Raises:
@@ -188,10 +188,10 @@ class Worker:
         self.beat()
         self._stop.draining.wait(seconds)
 
-    def give_back(self, held: HeldLease | None) -> None:
+    def give_back(self, held: OwnedLease | None) -> None:
         """Give the lane back; a doubtful one is kept, or another process would work in it."""
         if held is not None and held.lease.lane not in self._stop.doubtful:
-            self._keeper.surrender(held)
+            self._keeper.release(held)
 
     @property
     def silent_s(self) -> float:
@@ -253,8 +253,8 @@ class Worker:
 
 def run_leased(
     worker: Worker,
-    acquire: Callable[[], HeldLease | None],
-    session: Callable[[HeldLease], None],
+    acquire: Callable[[], OwnedLease | None],
+    session: Callable[[OwnedLease], None],
     *,
     tolerates: Callable[[MigratorError], bool],
     log_lost: Callable[[LeaseLost], None],
@@ -271,7 +271,7 @@ def run_leased(
         tolerates: Logs what broke; False to give up.
         log_lost: Logs that another process has the lease; the next one is waited for.
     """
-    held: HeldLease | None = None
+    held: OwnedLease | None = None
     try:
         while not worker.is_ending:
             worker.beat()

@@ -64,7 +64,7 @@ def test_who_was_paused_meanwhile_writes_into_no_batch(site: Site, *, is_moved: 
     assert site.batches.open_batches(site.lease()) == [batch]
 
 
-@pytest.mark.parametrize("how", ["expired", "surrendered", "evicted"])
+@pytest.mark.parametrize("how", ["expired", "released", "evicted"])
 def test_a_lane_has_one_owner_until_nobody_living_has_it(site: Site, how: str) -> None:
     """Whoever comes next has all of it; the former owner's token is worth nothing, for rows too."""
     old = site.leases.acquire(LANE, "old", OVER if how == "expired" else LONG)
@@ -73,15 +73,15 @@ def test_a_lane_has_one_owner_until_nobody_living_has_it(site: Site, how: str) -
         assert site.leases.acquire(LANE, "new", LONG) is None
         assert site.leases.holders() == [(LANE, "old")]
     batch = _claimed(site, old)
-    if how == "surrendered":
-        site.leases.surrender(old)
+    if how == "released":
+        site.leases.release(old)
     if how == "evicted":
         site.leases.evict(LANE, "old")
     assert site.leases.holders() == []
     assert [(each.lane, each.has_owner) for each in site.leases.open_batches()] == [(LANE, False)]
 
     new = site.lease(owner="new")
-    site.leases.surrender(old)
+    site.leases.release(old)
     site.leases.evict(LANE, "old")
     assert site.leases.holders() == [(LANE, "new")]
     for write in (
@@ -114,7 +114,7 @@ def test_open_batches_tell_whether_a_living_owner_has_their_lane(site: Site) -> 
     of_dispatcher = site.leases.dispatcher_lane(endpoint)
     for lane in (3, 1, 2, of_dispatcher):
         site.claim(endpoint, site.lease(lane, "dead"), max_rows=1)
-    site.leases.surrender(site.lease(4, "idle"))
+    site.leases.release(site.lease(4, "idle"))
     assert site.leases.owner_of(of_dispatcher) == "dead"
     assert [(each.lane, each.has_owner) for each in site.leases.open_batches()] == [
         (1, True),

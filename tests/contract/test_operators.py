@@ -216,7 +216,7 @@ def test_an_operator_decides_about_what_waits_for_a_broker_that_is_gone(
     batch = site.advance(site.claim(endpoint, lease).batch, lease, *events)
     with pytest.raises(LedgerError, match="stop it first"):
         site.unresolved.resolve(batch.id, outcome)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     if batch.state in (BatchState.CLAIMED, BatchState.STAGING):
         with pytest.raises(LedgerError, match="can only be claimed"):
             site.unresolved.resolve(batch.id, BatchState.HANDED_OVER)

@@ -120,15 +120,15 @@ def test_only_what_is_due_is_taken(site: Site) -> None:
     assert rest.size == 3
 
 
-@pytest.mark.parametrize("stale", ["lease", "attempt", "surrendered"])
+@pytest.mark.parametrize("stale", ["lease", "attempt", "released"])
 def test_without_lane_and_batch_nothing_is_parked(site: Site, stale: str) -> None:
     """A former owner, or an old view of the batch, changes nothing."""
     endpoint, lease = site.create(hours(2)), site.lease()
     batch = claimed(site, endpoint, lease, BatchState.PUBLISHING)
     if stale == "lease":
         site.lease()
-    elif stale == "surrendered":
-        site.leases.surrender(lease)
+    elif stale == "released":
+        site.leases.release(lease)
     else:
         site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
     with pytest.raises(LeaseLost):

@@ -87,7 +87,7 @@ def test_the_only_copy_of_a_doubtful_timeout_stays(site: AnySite) -> None:
     lease = handed_over(site, 1)
     first = sighting(site, 0)
     site.recalls().restore([first], ALL, lease, not_before=NOW)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     owner = site.lease()
     endpoint = StoreEndpoint(name=EndpointName(site.endpoint_name), source=site.source)
     batch = site.claim(endpoint, owner, mode=Mode.DIRECT).batch
@@ -129,7 +129,7 @@ def test_without_the_lease_nothing_is_restored(site: AnySite) -> None:
     """Somebody else recalls."""
     lease = handed_over(site)
     found = sighting(site, 0)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     with pytest.raises(LeaseLost):
         site.recalls().restore([found], ALL, lease, not_before=NOW)
     assert site.legacy_rows() == []
@@ -142,7 +142,7 @@ def test_no_lane_is_taken_while_somebody_recalls(site: AnySite) -> None:
     term = timedelta(seconds=20)
     assert site.leases.acquire(Lane(3), "other", term) is None
     assert site.leases.acquire(Lane(1000), "other", term) is not None
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     assert site.leases.acquire(Lane(3), "other", term) is not None
 
 

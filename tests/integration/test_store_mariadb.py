@@ -592,7 +592,7 @@ def test_a_transaction_in_which_nothing_happens_is_ended(site: Site) -> None:
         mysql.change_timeouts(stopped, short)
         hold_lease(stopped, site.tables, lease)
         time.sleep(2.5)
-        site.leases.surrender(lease)  # waits for nobody any more
+        site.leases.release(lease)  # waits for nobody any more
         with pytest.raises(StoreUnavailable), translating(StoreError, doing="going on"):
             stopped.execute(text("SELECT 1"))
 
@@ -656,6 +656,6 @@ def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer
     assert limited.claims.release(claim.batch, lease) == 2
     limited.queries.progress()
     limited.settled_rows.purge(before=NOW + timedelta(days=9999))
-    limited.leases.surrender(lease)
+    limited.leases.release(lease)
     limited.engine.dispose()
     assert len(site.legacy_rows()) == 2  # one is parked

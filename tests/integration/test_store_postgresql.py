@@ -166,7 +166,7 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
     limited.queries.progress()
     limited.settled_rows.purge(before=NOW + timedelta(days=9999))
     _settle(limited, endpoint)
-    limited.leases.surrender(lease)
+    limited.leases.release(lease)
     limited.engine.dispose()
     assert len(site.legacy_rows()) == 1  # one is parked, and one was claimed last
 
@@ -186,7 +186,7 @@ def _settle(site: Site, endpoint: StoreEndpoint) -> None:
     for _ in range(2):  # the second time the numbers are above that already
         found = failover.recover([SeenRow(row=mark, attempt=1)], terms, lease, is_dry_run=True)
         assert found.handed_over_from_store == 1
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     assert site.claim(endpoint, site.lease(5, "another"), max_rows=1).batch.id > 700
 
 

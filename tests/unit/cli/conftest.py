@@ -92,7 +92,7 @@ class Program:
         lease = site.lease()
         endpoint = StoreEndpoint(name=EndpointName(name), source=f"{name}_TimeoutData")
         site.claim(endpoint, lease, due_until=datetime.max.replace(tzinfo=UTC), max_rows=rows)
-        site.leases.surrender(lease)
+        site.leases.release(lease)
         site.engine.dispose()
 
     def record(self, state: str, *, number: int = 1, **columns: str) -> None:

@@ -85,5 +85,5 @@ def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.Monk
                 assert held is not None
                 with pytest.raises(PreflightRefused, match=told), work.alone():
                     pass
-                leases.surrender(held)
+                leases.release(held)
         assert leases.holders() == []

@@ -103,7 +103,7 @@ def half_claimed(site: Raven4Site) -> Raven4Site:
     endpoint, lease, site.stop_at = site.create(hours(1)), site.lease(), "claim.recorded"
     with pytest.raises(Stopped):
         site.claims.claim(site.request(endpoint, lease))
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     return site
 
 
@@ -175,7 +175,7 @@ def test_of_a_store_that_is_gone_one_batch_is_tried(
     endpoint, lease = site.create(hours(3)), site.lease()
     for _ in range(3):
         site.claim(endpoint, lease, max_rows=1)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     monkeypatch.setattr(ravendb, "DATABASE", "another")
     found = program("rollback", "--yes", "--json", codes=[5]).document
     assert (found["rows"], found["stuck"]) == (0, [1, 2, 3])
@@ -189,7 +189,7 @@ def test_a_store_that_is_gone_keeps_no_other_from_going_back(
     endpoint, lease = site.create(hours(2)), site.lease()
     for _ in range(2):
         site.claim(endpoint, lease, max_rows=1)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     program.change("UPDATE migrator_batch SET source = 'there/gone:Sales' WHERE id = 1")
     found = program("rollback", "--yes", "--json", codes=[5]).document
     assert (found["rows"], found["batches"], found["stuck"]) == (1, [2], [1])
@@ -231,7 +231,7 @@ def returning(program: Program, site: Raven4Site) -> Raven4Site:
     """
     endpoint, lease = site.create(hours(2)), site.lease()
     site.claim(endpoint, lease)
-    site.leases.surrender(lease)
+    site.leases.release(lease)
     program.change(
         "UPDATE migrator_batch SET state = 'handed_over'",
         "UPDATE migrator_timeout SET state = 'quarantined', reason = 'no-destination' "

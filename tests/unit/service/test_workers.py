@@ -99,7 +99,7 @@ class Leases:
         self.owners[lane] = owner
         return Lease(lane=lane, owner=owner, token=1)
 
-    def surrender(self, lease: Lease) -> None:
+    def release(self, lease: Lease) -> None:
         if self.owners.get(lease.lane) == lease.owner:
             del self.owners[lease.lane]
 
