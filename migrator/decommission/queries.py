@@ -19,7 +19,7 @@ from migrator.decommission.rules import DatabaseSnapshot, read_bindings
 from migrator.errors import LedgerError, StoreError
 from migrator.ledger.batches import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState
-from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ledger.tables import INCOMPLETE, LedgerTables
 from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.entities import Binding
 from migrator.stores.sql.dialects import dialect_for
@@ -171,7 +171,9 @@ class DecommissionDatabase:
             "quarantined": one(
                 func.count(), row.state == RowState.QUARANTINED, row.source == source
             ),
-            "open_elsewhere": one(func.count(), batch.source != source, batch.state.in_(UNSETTLED)),
+            "open_elsewhere": one(
+                func.count(), batch.source != source, batch.state.in_(INCOMPLETE)
+            ),
             "is_running": connection.scalar(last_run) == RUNNING,
             "recallable": int(recallable),
             "last_due": last_due,

@@ -73,7 +73,7 @@ def names_for(engine: sa.Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
 BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""
 
-UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL, BatchState.PARKED})
+INCOMPLETE: Final = frozenset({*OPEN, BatchState.DOUBTFUL, BatchState.PARKED})
 """States in which a row is neither at its destination nor back in its store."""
 
 NO_TOKEN: Final = 0

@@ -17,7 +17,7 @@ from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import in_quarantine, inserted_id, latest_run
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart
+from migrator.ledger.tables import INCOMPLETE, NO_TOKEN, LedgerPart
 from migrator.ledger.work import SHARED_LANE
 from migrator.nservicebus.conversion import Reason
 
@@ -99,7 +99,7 @@ class SqlQuarantine(LedgerPart):
     def discard(self, which: QuarantineFilter) -> int:
         """Let rows of settled batches never be sent; return how many. A purge removes them."""
         row, batch = self._tables.timeout, self._tables.batch
-        settled = sa.select(batch.c.id).where(batch.c.state.not_in(UNSETTLED))
+        settled = sa.select(batch.c.id).where(batch.c.state.not_in(INCOMPLETE))
         statement = (
             sa.update(row)
             .where(*self._is(which), row.c.going_back.is_(None), row.c.batch_id.in_(settled))
@@ -143,7 +143,7 @@ class SqlQuarantine(LedgerPart):
                 row.c.going_back.is_(None),  # `rollback` began to put it back; only it can end that
                 row.c.reason != Reason.BODY_MISSING,  # there is nothing to hand over
                 batch.c.mode != Mode.DISPATCH,
-                batch.c.state.not_in(UNSETTLED),
+                batch.c.state.not_in(INCOMPLETE),
                 batch.c.id <= last,
             )
             .order_by(row.c.due, row.c.id)

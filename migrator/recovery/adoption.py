@@ -22,7 +22,7 @@ from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.queries import lane_statuses
 from migrator.ledger.report import LaneStatus
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, RowState
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
+from migrator.ledger.tables import INCOMPLETE, NO_TOKEN, LedgerPart, LedgerTables
 from migrator.nservicebus.timeouts import SCAN_LANE, BatchId, EndpointName, Lane, TimeoutId
 from migrator.rabbitmq.names import guard_queue
 from migrator.text import counted
@@ -207,7 +207,7 @@ class SqlAdoption(LedgerPart):
         lanes = lane_statuses(connection, self._tables, now)
         counting = (
             select(batch.c.state, func.count())
-            .where(batch.c.state.in_(UNSETTLED))
+            .where(batch.c.state.in_(INCOMPLETE))
             .group_by(batch.c.state)
         )
         return LedgerLocation(
@@ -251,7 +251,7 @@ class SqlAdoption(LedgerPart):
         connection.execute(update(lease).values(freed))
         connection.execute(
             update(batch)
-            .where(batch.c.state.in_(UNSETTLED))
+            .where(batch.c.state.in_(INCOMPLETE))
             .values(lease_token=NO_TOKEN, owner=None)
         )
 

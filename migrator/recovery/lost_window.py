@@ -23,7 +23,7 @@ from migrator.ledger.batches import SqlRuns
 from migrator.ledger.claims import hold_lease, insert_run, inserted_id
 from migrator.ledger.failover import record_position
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerPart, LedgerTables
+from migrator.ledger.tables import INCOMPLETE, NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import (
@@ -292,7 +292,7 @@ class _Work:
 
     def _open_batches(self) -> Sequence[sa.Row[Any]]:
         table = self.ledger.batch
-        states = {*UNSETTLED} - {*HALF_DONE}
+        states = {*INCOMPLETE} - {*HALF_DONE}
         query = (
             sa.select(table)
             .where(table.c.state.in_(states), table.c.lane < FIRST_DISPATCHER_LANE)
