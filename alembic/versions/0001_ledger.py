@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
+from migrator.database.types import BYTES, LINE, LONG_TEXT, KeyText, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -71,7 +71,7 @@ def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
 
 
 def _key(name: str, *, nullable: bool = False) -> sa.Column[Any]:
-    return sa.Column(name, key_text(), nullable=nullable)
+    return sa.Column(name, KeyText(), nullable=nullable)
 
 
 def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
@@ -133,7 +133,7 @@ def _create_batch() -> None:
         sa.Column("lease_token", sa.BigInteger, nullable=False),
         *(_time(name) for name in _BATCH_TIMES),
         _key("ledger_id", nullable=True),
-        sa.Column("destination", key_text(_STORE_ID_CHARS), nullable=True),
+        sa.Column("destination", KeyText(_STORE_ID_CHARS), nullable=True),
     )
     _index("batch", "batch_lane_state", ["lane", "state"])
     _index("batch", "batch_run", ["run_id"])
@@ -148,7 +148,7 @@ def _create_timeout() -> None:
         _id(),
         _key("source"),
         _key("endpoint"),
-        sa.Column("store_id", key_text(_STORE_ID_CHARS), nullable=False),
+        sa.Column("store_id", KeyText(_STORE_ID_CHARS), nullable=False),
         sa.Column("batch_id", _ID, nullable=False),
         sa.Column("row_index", sa.Integer, nullable=False),
         sa.Column("destination", LINE, nullable=True),
@@ -188,10 +188,10 @@ def _open_columns() -> list[sa.Column[Any]]:
     others = "else N'#' + cast(id as nvarchar(20)) " if dialect == "mssql" else ""
     of_id = f"case when {_OPEN} then store_id {others}end"
     computed = sa.Computed(of_id, persisted=dialect != "oracle")
-    found = [sa.Column("open_store_id", key_text(_STORE_ID_CHARS), computed)]
+    found = [sa.Column("open_store_id", KeyText(_STORE_ID_CHARS), computed)]
     if dialect == "oracle":
         computed = sa.Computed(f"case when {_OPEN} then source end", persisted=False)
-        found.append(sa.Column("open_source", key_text(), computed))
+        found.append(sa.Column("open_source", KeyText(), computed))
     return found
 
 
@@ -220,7 +220,7 @@ def _create_waiting_destination() -> None:
     _create(
         "held_destination",
         _key("source"),
-        sa.Column("destination", key_text(_STORE_ID_CHARS), nullable=False),
+        sa.Column("destination", KeyText(_STORE_ID_CHARS), nullable=False),
         _key("endpoint"),
         _key("reason"),
         _text("detail"),

@@ -54,10 +54,12 @@ class LongText(TypeDecorator[str]):
 
 
 class KeyText(TypeDecorator[str]):
+    """Indexed text."""
+
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, chars: int) -> None:
+    def __init__(self, chars: int = KEY_CHARS) -> None:
         super().__init__()
         self.chars = chars
 
@@ -122,10 +124,6 @@ class LongBytes(TypeDecorator[bytes]):
 LONG_TEXT: Final = LongText()
 LINE: Final = Line()
 BYTES: Final = LongBytes()
-
-
-def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
-    return KeyText(chars)
 
 
 def _varchar2(chars: int) -> TypeEngine[Any]:

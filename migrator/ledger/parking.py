@@ -244,7 +244,7 @@ class SqlParking(LedgerPart):
             if target is None:
                 number = self._insert(
                     connection,
-                    self._claimed_as(connection, batch.id),
+                    self._row_of(connection, batch.id),
                     part,
                     run_id=batch.run,
                     mode=batch.mode,
@@ -294,7 +294,7 @@ class SqlParking(LedgerPart):
         taken = {each.id for each in part}
         left = [each for each in rows if each.id not in taken]
         self._set(connection, parked.id, **_measured(left))
-        return self._found(connection, number)
+        return batch_of(self._row_of(connection, number))
 
     def _take_all(self, connection: sa.Connection, parked: sa.Row[Any], wanted: Wanted) -> Batch:
         state = next_state(BatchState.PARKED, Event.UNPARK)
@@ -311,18 +311,14 @@ class SqlParking(LedgerPart):
             destination=None,
             claimed_at=database_now(),
         )
-        return self._found(connection, parked.id)
+        return batch_of(self._row_of(connection, parked.id))
 
     def _locked(self, connection: sa.Connection, batch_id: int) -> sa.Row[Any] | None:
         table = self._tables.batch
         query = sa.select(table).where(table.c.id == batch_id, table.c.state == BatchState.PARKED)
         return connection.execute(for_update(query, table)).first()
 
-    def _found(self, connection: sa.Connection, batch_id: int) -> Batch:
-        table = self._tables.batch
-        return batch_of(connection.execute(sa.select(table).where(table.c.id == batch_id)).one())
-
-    def _claimed_as(self, connection: sa.Connection, batch_id: int) -> sa.Row[Any]:
+    def _row_of(self, connection: sa.Connection, batch_id: int) -> sa.Row[Any]:
         table = self._tables.batch
         return connection.execute(sa.select(table).where(table.c.id == batch_id)).one()
 

@@ -24,8 +24,8 @@ from migrator.database.types import (
     LINE,
     LONG_TEXT,
     AsciiText,
+    KeyText,
     UtcDateTime,
-    key_text,
     shown_text,
 )
 from migrator.errors import LedgerError
@@ -191,7 +191,7 @@ def _line(name: str) -> sa.Column[Any]:
 
 
 def _key(name: str, *, nullable: bool = False) -> sa.Column[Any]:
-    return sa.Column(name, key_text(), nullable=nullable)
+    return sa.Column(name, KeyText(), nullable=nullable)
 
 
 def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
@@ -241,7 +241,7 @@ def _batch(names: LedgerNames) -> _Items:
         # evidence of what was begun before is found
         _key("ledger_id", nullable=True),
         # of a parked batch only: the queue that its rows wait for
-        sa.Column("destination", key_text(STORE_ID_CHARS), nullable=True),
+        sa.Column("destination", KeyText(STORE_ID_CHARS), nullable=True),
     ]
 
 
@@ -250,7 +250,7 @@ def _timeout(names: LedgerNames) -> _Items:
         _id_column(names),
         _key("source"),
         _key("endpoint"),
-        sa.Column("store_id", key_text(STORE_ID_CHARS), nullable=False),
+        sa.Column("store_id", KeyText(STORE_ID_CHARS), nullable=False),
         # no foreign key: checking it row by row takes a quarter of a claim, and only claims,
         # which have just written the batch, fill this column
         sa.Column("batch_id", _ID, nullable=False),
@@ -280,10 +280,10 @@ def _open_columns(dialect: str) -> list[sa.Column[Any]]:
         return []
     is_kept = dialect != "oracle"  # which keeps none of these
     computed = sa.Computed(_OPEN_STORE_IDS[dialect], persisted=is_kept)
-    found: list[sa.Column[Any]] = [sa.Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), computed)]
+    found: list[sa.Column[Any]] = [sa.Column(OPEN_STORE_ID, KeyText(STORE_ID_CHARS), computed)]
     if dialect == "oracle":
         source = sa.Computed(f"{_IF_OPEN}source end", persisted=False)
-        found.append(sa.Column(OPEN_SOURCE, key_text(), source))
+        found.append(sa.Column(OPEN_SOURCE, KeyText(), source))
     return found
 
 
@@ -347,8 +347,8 @@ def _held_destination(names: LedgerNames) -> _Items:
     # SQL Server sorts a table by a key of 900 bytes at most; another index may have 1700
     unsorted: dict[str, Any] = {"mssql_clustered": False} if names.dialect == "mssql" else {}
     return [
-        sa.Column("source", key_text(), nullable=False),
-        sa.Column("destination", key_text(STORE_ID_CHARS), nullable=False),
+        sa.Column("source", KeyText(), nullable=False),
+        sa.Column("destination", KeyText(STORE_ID_CHARS), nullable=False),
         _key("endpoint"),
         _key("reason"),
         _text("detail"),
