@@ -11,11 +11,7 @@ from migrator.errors import ConfigError
 def tls_context(
     section: str, *, ca_file: Path | None, cert_file: Path | None, key_file: Path | None
 ) -> ssl.SSLContext:
-    """Return a context that trusts *ca_file*, or the system's authorities.
-
-    Raises:
-        ConfigError: A file of the settings' *section* cannot be used; the text names it.
-    """
+    """Trust *ca_file*, or the system's authorities; ``ConfigError`` names an unusable file."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as exc:

@@ -79,7 +79,7 @@ class Loaded:
     file: FilePath | None
 
     def origin(self, path: Sequence[str | int]) -> Origin:
-        """Return where the value at *path*, or the list or table around it, came from."""
+        """Of the value at *path*, or of the list or table around it."""
         return _origin(self.origins, path)
 
 
@@ -191,7 +191,6 @@ class Row:
 
 
 def describe(loaded: Loaded) -> Sequence[Row]:
-    """Return every setting, in the order of the documentation."""
     return tuple(_rows(loaded))
 
 

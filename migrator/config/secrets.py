@@ -76,7 +76,7 @@ def mask(text: str) -> str:
 
 
 def mask_addresses(text: str) -> str:
-    """Mask everything that looks like a password."""
+    """As ``mask``, without the settings' own secrets."""
     text = _USER_INFO.sub(rf"\1:{MASK}@", text)
     for pattern in (_PAIR_OF_LIST, _PAIR, _AZURE):
         text = pattern.sub(rf"\1\2{MASK}", text)
@@ -112,7 +112,7 @@ def show_address(address: str) -> str:
 
 
 def remember(*secrets: str) -> None:
-    """Have ``mask`` know these; short ones are left out, as they would hide too much else."""
+    """Short secrets are left out: masking them would hide too much else."""
     _known.update(each for each in secrets if len(each) >= _SHORTEST_KNOWN)
 
 
@@ -140,11 +140,7 @@ def passwords_in(address: str) -> Sequence[str]:
 
 
 def required_secret(value: SecretStr | None, *, key: str, option: str | None = None) -> str:
-    """Return the secret in plain text, for a client that connects with it.
-
-    Raises:
-        ConfigError: It is not set; the text names every way to set it.
-    """
+    """Return the secret in plain text, or raise ``ConfigError`` with every way to set it."""
     if value is None or not value.get_secret_value():
         variable = "MIGRATOR_" + key.upper().replace(".", "__")
         raise ConfigError(
@@ -171,7 +167,7 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
 
     Raises:
         ValueError: The file cannot be read, is empty, or any user of the machine can read it. The
-        text says which, never the content.
+            text says which, never the content.
     """
     try:
         with path.open("rb") as file:
@@ -189,11 +185,7 @@ def read_secret(path: Path, *, may_be_list: bool = False) -> str:
 
 
 def closed_key(path: Path) -> Path:
-    """Return *path*, a key that a library reads; a path that cannot be inspected is left to it.
-
-    Raises:
-        ValueError: Any user of the machine can read it.
-    """
+    """Return *path*, a key for a library; ``ValueError`` if any user of the machine can read it."""
     with suppress(OSError):
         if _others_can_read(path, path.stat()):
             raise ValueError(_open_to_all(path))
@@ -205,10 +197,7 @@ def _open_to_all(path: Path) -> str:
 
 
 def _others_can_read(path: Path, found: os.stat_result) -> bool:
-    """Return whether users can read the file who are neither its owner nor of its group.
-
-    Files of a container are for its own user, whatever their mode.
-    """
+    """Neither its owner nor its group; files of a container are for its own user."""
     if not found.st_mode & stat.S_IROTH:
         return False
     real = path.resolve()

@@ -98,11 +98,7 @@ def variable(path: Path) -> str:
 
 
 def from_file(file: FilePath) -> Flat:
-    """Return the values of a TOML file.
-
-    Raises:
-        ValueError: It cannot be read or is not TOML; the text says why.
-    """
+    """Raise ``ValueError`` if the file cannot be read or is not TOML."""
     try:
         return _from_toml(file, file.read_bytes())
     except OSError as exc:
@@ -133,20 +129,13 @@ def from_options(options: Sequence[Option]) -> Flat:
 
 
 def variables_of(values: Mapping[Path, bool]) -> Mapping[Path, bool]:
-    """Return the path of everything that a variable can set, and whether its text is JSON.
-
-    *values* are the single ones, in the same form; a whole section is JSON.
-    """
+    """*values*: paths and whether their text is JSON; the result adds sections, which are JSON."""
     sections = {path[:size] for path in values for size in range(1, len(path))}
     return {**values, **dict.fromkeys(sections, True)}
 
 
 def from_environment(environ: Mapping[str, str], variables: Mapping[Path, bool]) -> Flat:
-    """Return the values of those of *variables* that are set; see ``variables_of``.
-
-    A list, a table or a whole section is JSON; the models refuse what is not. A more exact variable
-    wins.
-    """
+    """Lists, tables and sections are JSON, validated by the models; a more exact variable wins."""
     ours = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
     values: dict[Path, Sourced] = {}
     for path, is_json in sorted(variables.items(), key=lambda item: len(item[0])):
@@ -206,10 +195,7 @@ def peek(
     options: Sequence[Option] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Mapping[Path, object] | None:
-    """Return what is set at *paths*, unchecked and without defaults.
-
-    None: a source cannot be read; ``loading.load`` reports why.
-    """
+    """Return what is set at *paths*, unchecked, without defaults; None: a source cannot be read."""
     environ = os.environ if environ is None else environ
     files = [(*path[:-1], f"{path[-1]}_file") for path in paths if path in SECRETS]
     variables = variables_of(dict.fromkeys([*paths, *files], False))

@@ -67,11 +67,7 @@ def _strings_below(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that *text* names: a number, or one with KiB, MiB or GiB.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """A number of bytes, or one with KiB, MiB or GiB; ``ValueError`` otherwise."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError("must be a number of bytes, or a size such as 512KiB or 32MiB")
@@ -79,11 +75,7 @@ def parse_size(text: str) -> int:
 
 
 def find_zone(name: str) -> tzinfo:
-    """UTC works on machines that know no other zone.
-
-    Raises:
-        ValueError: This machine does not know it.
-    """
+    """UTC works on machines that know no other zone; ``ValueError`` for an unknown one."""
     try:
         return UTC if name == UTC_NAME else ZoneInfo(name)
     except (OSError, ValueError, LookupError) as exc:

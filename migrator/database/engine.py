@@ -99,10 +99,7 @@ def _engine(parsed: URL, kept_open: int | None) -> sa.Engine:
 
 
 def _ping_when_rested(engine: sa.Engine) -> None:
-    """Check a connection before use, unless it was used within the last second.
-
-    A lane takes one for every statement, and checking each time doubled the round trips.
-    """
+    """Checking a connection before each statement of a lane doubled the round trips."""
 
     @sa.event.listens_for(engine, "checkin")
     def _note(_connection: Any, record: Any) -> None:
@@ -129,10 +126,7 @@ def _postgresql_arguments(url: URL) -> dict[str, Any]:
 def reading(
     engine: sa.Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
 ) -> Iterator[sa.Connection]:
-    """Open a transaction that only reads; it is rolled back at the end.
-
-    With *failed*, errors of the database are translated; see ``translating``.
-    """
+    """Open a transaction that only reads; *failed* and *doing* as for ``translating``."""
     with _translating(failed, doing), engine.connect() as connection:
         yield connection
 
@@ -141,10 +135,7 @@ def reading(
 def writing(
     engine: sa.Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
 ) -> Iterator[sa.Connection]:
-    """Open a transaction that writes; committed at the end, rolled back by any exception.
-
-    Errors of the database, also of the commit, are translated as by ``reading``.
-    """
+    """Open a transaction that writes; errors of its commit are translated, too."""
     with (
         _translating(failed, doing),
         engine.connect().execution_options(**{_WRITES: True}) as connection,
@@ -174,10 +165,7 @@ def _translating(failed: type[MigratorError] | None, doing: str) -> AbstractCont
 
 @contextmanager
 def writing_once(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a connection for one single writing statement, which is committed when it returns.
-
-    One round trip instead of three: a lane does this twice per batch.
-    """
+    """Commit a single statement as it returns: one round trip instead of three."""
     if engine.dialect.name != "postgresql":
         with writing(engine) as connection:
             yield connection

@@ -64,10 +64,7 @@ _KEEPALIVE: Final[Mapping[str, int]] = {
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Return the driver's arguments that *url* does not have, and two that always apply.
-
-    With another character set or mode, text would be truncated or refused.
-    """
+    """The character set and mode always apply: with others, text would be truncated or refused."""
     wanted: Mapping[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         # for the server's greeting; sessions have their own timeouts
@@ -120,10 +117,7 @@ def read_only(engine: sa.Engine) -> sa.Engine:
 
 
 def lock_table(connection: sa.Connection, quoted_name: str) -> None:
-    """Lock a table against all other sessions until *connection* returns to the pool.
-
-    Ends the open transaction; from here on only that table can be used.
-    """
+    """Lock out other sessions until *connection* returns to the pool; ends the open transaction."""
     changed(connection)
     connection.exec_driver_sql(f"LOCK TABLES {quoted_name.replace('%', '%%')} WRITE")
 

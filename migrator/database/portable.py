@@ -47,7 +47,7 @@ def prefer_indexes(connection: sa.Connection) -> None:
 
 
 def for_update(query: S, table: sa.FromClause, *, shared: bool = False) -> S:
-    """Return *query* with a lock on the rows of *table*, not on those of joined tables.
+    """Lock the rows of *table*, not those of joined tables.
 
     *shared*: only keep the key from changing, where the database distinguishes that (PostgreSQL).
     Elsewhere the lock is exclusive, and only waits longer.

@@ -3,9 +3,9 @@
 Rules of this file:
 
 * The clock never runs ahead of the database, because messages would then be early. It is behind by
-at most one round trip.
+  at most one round trip.
 * A caller that knows the time from other servers may doubt the first sample (``doubt_start``).
-Until the database agrees with them, or an operator confirms it, ``now`` raises ``ClockInDoubt``.
+  Until the database agrees with them, or an operator confirms it, ``now`` raises ``ClockInDoubt``.
 * A sample more than a second from the carried-on time is doubted in the same way.
 * A smaller difference is followed: backwards at once, forwards little by little.
 """
@@ -79,11 +79,10 @@ class DatabaseClock:
         self._believed = _WHERE_IT_WAS
 
     def now(self) -> datetime:
-        """Return the database's time, aware and in UTC.
+        """Aware and in UTC; after the first sample, an old one is carried on through an outage.
 
         Raises:
-            StoreUnavailable: It was never reached. After the first sample, an old one is carried
-            on.
+            StoreUnavailable: It was never reached.
             ClockInDoubt: It jumped.
         """
         self.sample(older_than_s=RESAMPLE_AFTER_S)

@@ -89,10 +89,7 @@ class HeldDestinations:
         return bool(self._ready or self._to_probe)
 
     def load(self, now: datetime) -> None:
-        """Read the ledger's parked destinations.
-
-        Rows parked for a reachable destination continue. A destination without rows is forgotten.
-        """
+        """Read the ledger's parked destinations; forget those without rows."""
         source, is_dispatched = self.endpoint.source, self._is_dispatched
         parked = self._parking.rows([source], is_dispatched=is_dispatched)
         waiting = {each.destination for each in parked}
@@ -202,10 +199,7 @@ class HeldDestinations:
         *,
         now: datetime,
     ) -> None:
-        """Decide about *checked* destinations: park longer, free, or send one row as a probe.
-
-        *lost*: those that the broker reports as unreachable.
-        """
+        """Park *checked* destinations longer if *lost*; else free or probe them."""
         cured = list[HeldDestination]()
         with self._lock:
             # another thread may have tried one meanwhile
@@ -410,10 +404,7 @@ class SqlHeldDestinations(LedgerPart):
 def held_rows(
     table: Table, rows: Iterable[Row[Any]], parked: Mapping[tuple[str, str], int] | None = None
 ) -> Sequence[HeldDestination]:
-    """Return *rows*, of all columns of *table*, as values; an idle daemon reads thousands.
-
-    *parked*: rows by source and destination, where they were counted.
-    """
+    """*parked*: rows by source and destination. A daemon at rest reads thousands."""
     names = table.c.keys()
     source, destination = map(names.index, _KEY)
     counts = parked or {}

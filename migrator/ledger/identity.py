@@ -43,12 +43,12 @@ _REMEDY: Final = (
 def check_identity(
     engine: Engine, tables: LedgerTables, *, may_have_failed_over: bool = False
 ) -> str:
-    """Return the ledger's id.
+    """Return the ledger's id. None of the refusals changes anything.
 
     Raises:
         LedgerMissing: There is no ledger row yet: `migrator db upgrade`.
-        LedgerCloned: The ledger was created in another database. Nothing was changed.
-        DatabaseFailedOver: Another server has taken over since. Nothing was changed.
+        LedgerCloned: The ledger was created in another database.
+        DatabaseFailedOver: Another server has taken over since.
     """
     doing = "reading the ledger's identity"
     with reading(engine, LedgerError, doing=doing) as connection:

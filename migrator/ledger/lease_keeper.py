@@ -279,11 +279,7 @@ def exclusive(
 
 @contextmanager
 def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[OwnedLease]:
-    """Own the lane of recall, so that no lane of hand-over can be taken.
-
-    Raises:
-        PreflightRefused: Another recall runs, or a lane of hand-over has an owner.
-    """
+    """Own the lane of recall, so that no lane of hand-over can be taken; refuse if one is."""
     lanes = {RECALL_LANE: "another recall is running; wait until it has ended"}
     with exclusive(leases, lanes, doing="recalling", duration=duration) as owned:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
@@ -300,11 +296,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[OwnedLea
 
 @contextmanager
 def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
-    """Own the scan lane. Losing it is harmless: a level with another consumer reports that itself.
-
-    Raises:
-        PreflightRefused: A recall or another scan runs.
-    """
+    """Own the scan lane. Losing it is harmless: a level reports another consumer itself."""
     evict_dead(leases)
     recaller = leases.owner_of(RECALL_LANE)
     refusal = (

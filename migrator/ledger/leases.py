@@ -65,12 +65,10 @@ class SqlLeases(LedgerPart):
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
         """Take a lane that is free, expired or already *owner*'s, with all its open batches.
 
-        The token grows, and the lane's open batches carry the new one. None: another owner has the
-        lane.
+        The token grows, and these batches carry it. None: another owner has the lane.
 
         Raises:
-            LedgerAdopted: The ledger's id has changed since this process began, whether or not the
-            lane is free. Nothing was changed.
+            LedgerAdopted: This process uses a former id of the ledger. Nothing was changed.
         """
         self._ensure(lane)
         self._ensure(RECALL_LANE)
@@ -104,11 +102,7 @@ class SqlLeases(LedgerPart):
         return lease
 
     def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
-        """Prolong *lease*, and record its owner's activity for ``status``.
-
-        Raises:
-            LeaseLost: It expired and another process took the lane.
-        """
+        """Prolong *lease*, and record its owner's activity; ``LeaseLost`` if it was taken."""
 
         def work() -> None:
             table = self._tables.lease
@@ -145,10 +139,7 @@ class SqlLeases(LedgerPart):
         return sorted(opened - {lane for lane, _ in self.holders()}) if opened else ()
 
     def open_batches(self) -> Sequence[OpenBatch]:
-        """Return the open batches in lanes of hand-over, by lane and number.
-
-        Open batches of a dispatcher wait for the next dispatcher: no other process may send them.
-        """
+        """By lane and number, in lanes of hand-over: only a dispatcher may send a dispatcher's."""
         batch = self._tables.batch.c
         lanes = self._lanes_with_open_batches(batch.lane < FIRST_DISPATCHER_LANE)
         if not lanes:  # at rest nothing is open, and every process asks this every few seconds

@@ -52,10 +52,9 @@ class Wanted:
 
 class SqlParking(LedgerPart):
     def park(self, batch: Batch, rows: Mapping[int, str], lease: Lease) -> Batch:
-        """Move *rows* of *batch*, each with its destination, into parked batches.
+        """Move *rows* of *batch*, each with its destination, into parked batches; return the rest.
 
-        Returns the batch without them. Rows that were moved before are left out, so repeating is
-        harmless.
+        Rows that were moved before are left out, so repeating is harmless.
 
         Raises:
             LeaseLost: Nothing was changed.
@@ -110,11 +109,7 @@ class SqlParking(LedgerPart):
         return None
 
     def release(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Claim the whole of *batch* into its own lane; None: it is no longer parked.
-
-        Raises:
-            LeaseLost: Another process has the lane. Nothing was changed.
-        """
+        """Claim the whole of *batch* into its own lane, as ``unpark``; None: no longer parked."""
         with self._writing(f"taking parked batch {batch.id}") as connection:
             hold_lease(connection, self._tables, lease)
             if (parked := self._locked(connection, batch.id)) is None:
@@ -143,10 +138,7 @@ class SqlParking(LedgerPart):
     def rows(
         self, sources: Collection[str], *, is_dispatched: bool | None = None
     ) -> Sequence[ParkedRows]:
-        """Return the parked rows of *sources* by destination; sums batches.
-
-        *is_dispatched*: only those a dispatcher parked, or only those of hand-over; None: both.
-        """
+        """By destination; *is_dispatched*: a dispatcher's, or those of hand-over; None: both."""
         batch = self._tables.batch.c
         query = parked_rows(self._tables.batch).where(among(batch.source, sources))
         if is_dispatched is not None:
@@ -158,11 +150,7 @@ class SqlParking(LedgerPart):
         ]
 
     def take_over(self, sources: Collection[str], mode: Mode) -> int:
-        """Change parked batches of the other kind of worker to *mode*; return how many.
-
-        An endpoint that changes between hand-over and dispatching must not leave its parked rows
-        behind.
-        """
+        """Change parked batches of the other kind of worker to *mode*; none may stay behind."""
         batch = self._tables.batch
         others = [
             batch.c.destination.is_not(None),

@@ -16,10 +16,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlace:
-    """A virtual host of one cluster, and one version of the delays there.
+    """A virtual host of one cluster, and one version of the delays there; None is unknown.
 
-    Not the address: the nodes, ports and names by which a cluster is reached may change. None means
-    unknown, which matches any.
+    Not the address: the nodes, ports and names by which a cluster is reached may change.
     """
 
     cluster: str | None

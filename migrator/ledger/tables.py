@@ -396,7 +396,7 @@ class LedgerPart:
     def _read(
         self, query: sa.Select[Any], *, doing: str, by_index: bool = False
     ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Return the rows of *query*, repeated a little later while the database is unreachable.
+        """Repeat the query a little later while the database is unreachable.
 
         *by_index*: it finds few of many rows; see ``prefer_indexes``.
         """

@@ -30,11 +30,7 @@ def no_fault(_step: str) -> None:
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Return the database's time, carried on by a monotonic clock between samples.
-
-        Raises:
-            ClockInDoubt: It jumped, and it is not yet known which time is right.
-        """
+        """Return the database's time, or raise ``ClockInDoubt`` while the right time is unknown."""
         ...
 
     def monotonic_s(self) -> float: ...
@@ -155,14 +151,11 @@ class Batches(Protocol):
         ...
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        """Return the rows that share the batch's state (not the quarantined), by row index."""
+        """Without quarantined ones, by row index."""
         ...
 
     def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
-        """Return ``rows`` without those that cannot be read, and why those cannot.
-
-        Rows that the claim returned are not read again.
-        """
+        """``rows`` without unreadable ones, and why those are; a claim's are not read again."""
         ...
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:

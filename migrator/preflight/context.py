@@ -44,7 +44,6 @@ class Satellites:
     """The endpoint's input queue; the satellites are named after it."""
     error_queue: str
     retry_queues: Sequence[str]
-    """Migrator's, whether they exist already or not."""
 
 
 class Protection(Enum):
@@ -105,7 +104,7 @@ class Context(DelaysContext):
     ledger: LedgerFacts
     clock: Clock
     endpoint_names: Sequence[str]
-    """As the operator named them; empty: all that the store has."""
+    """Empty: all that the store has."""
     previews: Sequence[EndpointPreview] | None
     """None: rows were not read, so what depends on them is not checked."""
     chosen_mode: Mode
@@ -113,12 +112,9 @@ class Context(DelaysContext):
     may_bind: bool
     """False: all endpoints support native delays and bind themselves."""
     own_queues: Sequence[str]
-    """Migrator's staging and receipts queues, whether they exist already or not."""
     own_exchanges: Sequence[str]
-    """Migrator's exchanges before the levels, whether they exist already or not."""
     modes: Mapping[str, str]
     queues: Mapping[str, str]
-    """The input queue of each configured endpoint."""
     satellites: Sequence[Satellites]
     sends_near_due: bool
     poison_queue: str = ""
@@ -170,7 +166,6 @@ class Context(DelaysContext):
         return [*self.own_exchanges, *self.own_queues]
 
     def previews_of(self, *modes: str) -> Sequence[EndpointPreview] | None:
-        """Return the previews of endpoints in one of *modes*; None: rows were not read."""
         if self.previews is None:
             return None
         return [p for p in self.previews if self.mode_of(p.endpoint) in modes]
@@ -242,10 +237,7 @@ def hidden(subject: str, unknown: str) -> Finding:
 
 
 def verdict(findings: Iterable[Finding]) -> Level:
-    """Return the worst level among *findings*; ``OK`` when there are none.
-
-    A refusal is worse than a warning, and a warning is worse than something that was not checked.
-    """
+    """Return the worst level; ``OK`` when there are no findings."""
     levels = {finding.level for finding in findings}
     return next((level for level in _WORST_FIRST if level in levels), Level.OK)
 
@@ -256,7 +248,6 @@ class Refusal:
     text: str
     remedy: str
     unseen: frozenset[str]
-    """Subjects that were not checked when it refused."""
 
 
 def standing(before: Mapping[str, Refusal], findings: Iterable[Finding]) -> Mapping[str, Refusal]:

@@ -43,22 +43,17 @@ class LedgerFacts:
             return mysql.lossy_setting(connection)
 
     def standbys_behind(self) -> Sequence[str]:
-        """Return the asynchronous standbys, unless a synchronous one has every commit.
-
-        Raises:
-            NotChecked: The server does not report it.
-        """
+        """The asynchronous standbys, unless a synchronous one has every commit."""
         doing = "asking for standbys"
         with reading(self._engine, LedgerError, doing=doing) as connection:
             return standbys_behind(connection)
 
 
 class KnownHandOvers:
-    """Reads all hand-overs once, and then those since the last read; for one thread.
+    """A cache: reading all hand-overs of a million rows takes some 1.5 GB and a second.
 
-    Grouping a ledger by destination reads all of it: a million rows are some 1.5 GB and a second.
-    The cache may name too much, never too little; rows recalled or purged since disappear with
-    ``forget``.
+    It may name too much, never too little; ``forget`` drops rows recalled or purged since. For one
+    thread.
     """
 
     def __init__(self, hand_overs: SqlHandOvers, now: Callable[[], datetime]) -> None:
@@ -68,10 +63,7 @@ class KnownHandOvers:
         self._since: datetime | None = None
 
     def handed_over(self, *, due_from: datetime) -> Sequence[HandedOver]:
-        """Return destinations of what is due from then on, as ``SqlHandOvers`` does.
-
-        Row counts are as of the last read of each destination. If reading fails, the cache stays.
-        """
+        """As ``SqlHandOvers``, with row counts of the last read; the cache survives a failure."""
         asked_at, known = self._now(), self._known
         for new in self._hand_overs.handed_over(due_from=due_from, handed_over_from=self._since):
             last_due = max(new.last_due, known.get(new.destination, new).last_due)

@@ -75,7 +75,7 @@ _RECHECKED: Final = ("clock-skew", "delay-entities", "level-leaders", "policies"
 
 
 def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequence[Finding]:
-    """Return the findings of all checks, or of those named in *only*, in the order of their names.
+    """Return the findings of all checks, or of those in *only*, in the order of their names.
 
     A question that cannot be asked becomes a finding; only bugs raise.
     """
@@ -100,10 +100,7 @@ class Rechecks:
         return run_checks(self._context, only=_RECHECKED)
 
     def bindings(self) -> Sequence[Finding]:
-        """Return whether the destinations of handed-over timeouts can be reached.
-
-        The subject of a refusal is the destination.
-        """
+        """Check bindings of destinations with handed-over timeouts; each is a subject."""
         if self._context.delays is None:
             return ()
         found = self._binding_findings()

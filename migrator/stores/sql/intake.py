@@ -70,7 +70,7 @@ class SqlIntake:
             StoreUnavailable: Nothing was changed, or all of it was and the answer was lost.
             StoreError: The database refused a row. Nothing was changed.
             RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
-            column, or the zero saga was to be cleared. Nothing was changed.
+                column, or the zero saga was to be cleared. Nothing was changed.
         """
         if not changes:
             return Applied()

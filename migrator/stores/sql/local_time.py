@@ -6,7 +6,7 @@ With Npgsql 6 and later the vendor's persisters may write ``Time`` in the zone o
 * PostgreSQL converts in both directions, by the rules that applied when the vendor wrote.
 * Bounds are made local, never the column, so that its index is used.
 * For the hour that occurs twice in autumn, the row's own Expire header decides. Without it, and for
-a time that the clocks skipped in spring, the later moment applies: never early.
+  a time that the clocks skipped in spring, the later moment applies: never early.
 * The ledger stores the column's own value, so that it goes back as it was.
 """
 
