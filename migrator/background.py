@@ -16,7 +16,7 @@ _LAST_WAIT_S: Final = 2.0
 
 
 class BackgroundTask:
-    """Does one thing on a thread of its own, once each time it is asked to; nobody waits for it."""
+    """Does one thing on its own thread, once for each request; no caller waits for it."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name = name

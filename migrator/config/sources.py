@@ -246,7 +246,7 @@ def _read_default_file() -> bytes | None:
     """Return the content of the file in the current folder that was not named; None: there is none.
 
     It may name programs and servers, so it counts only if no other user can have put it there. Root
-    uses one from /etc only, whoever owns it: root often works in folders of other users.
+    uses one from /etc only: root often works in folders of other users.
 
     Raises:
         ConfigError: It does not count, or cannot be read.

@@ -235,7 +235,7 @@ class SqlClaims:
                 )
         except StoreLocked as exc:
             if mssql.is_lock_timeout(exc.__cause__):
-                return 1  # there is one at least, and somebody has it locked
+                return 1  # there is at least one, which another transaction has locked
             raise
 
     def claim_within(

@@ -119,8 +119,8 @@ class NHibernateStore(TableStore):
         def look(connection: sa.Connection) -> list[StoreRemark]:
             wanted = (ENDPOINT_INDEX, SAGA_INDEX, ID_INDEX)
             found = missing_indexes(sa.inspect(connection), shared.table, shared.name, wanted)
-            of_nobody = _of_nobody(shared, unowned_rows(connection, shared.table))
-            return [*found, *of_nobody, *self._dialect.remarks(connection)]
+            unowned = _unowned_remark(shared, unowned_rows(connection, shared.table))
+            return [*found, *unowned, *self._dialect.remarks(connection)]
 
         return self._asked(f"looking at {shared.name}", look)
 
@@ -247,7 +247,7 @@ def _folded(text: str, table: str) -> str:
     return text.lower() if table == table.lower() else text
 
 
-def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
+def _unowned_remark(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
     if not rows:
         return
     more = " or more" if rows == MOST_UNOWNED else ""
