@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from annotated_types import Ge
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-Count = Annotated[int, Ge(0)]
+from migrator.nservicebus.timeouts import Count as Count
 
 
 def sorted_by_name(found: Mapping[Any, int]) -> dict[Any, int]:

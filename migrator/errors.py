@@ -46,9 +46,10 @@ contain a password or a message body.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 DISTRIBUTION: Final = "nservicebus-timeout-migrator"
 """What to install; `migrator` is another project's name."""
@@ -67,6 +68,30 @@ class ExitCode(IntEnum):
     PARTIAL = 7
     INTERRUPTED = 143
     """128 + SIGTERM, as shells do: ``--once`` was stopped before it was done."""
+
+
+Failure = Literal[
+    "bug", "usage", "preflight_refused", "unreachable", "quarantined", "doubtful", "interrupted"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAnswer:
+    """Every answer by HTTP to what cannot be answered."""
+
+    __pydantic_config__: ClassVar = {"title": "migrator/error/1"}
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorLine:
+    """With `--json`, the last line on stderr of what fails; by HTTP, `error` alone."""
+
+    __pydantic_config__: ClassVar = {"title": "migrator/error/1"}
+    error: str
+    remedy: str | None
+    exit_code: ExitCode
+    outcome: Failure
 
 
 class MigratorError(Exception):

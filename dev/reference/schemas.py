@@ -20,10 +20,16 @@ import migrator
 from dev.reference.markdown import page, table
 from migrator.config.values import meanings
 from migrator.documents import Document
+from migrator.errors import ErrorAnswer, ErrorLine
 from migrator.status.document import DOCUMENTS
+from migrator.web.control import Answer, Liveness, Readiness
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+LIGHT: Final = (Answer, Liveness, Readiness, ErrorAnswer, ErrorLine)
+"""Documents of verbs that have no time for the models' library."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -38,8 +44,7 @@ class _Generator(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         found = super().model_schema(schema)
         if issubclass(schema["cls"], Document):
-            name = {"type": "string", "const": found["title"]}
-            found["properties"] = {"schema": name} | found["properties"]
+            _name(found)
         return _completed(found, schema["cls"])
 
     def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
@@ -47,12 +52,20 @@ class _Generator(GenerateJsonSchema):
         return _described(found | {"additionalProperties": False}, schema["cls"])
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
-        return _completed(super().dataclass_schema(schema), schema["cls"])
+        found = super().dataclass_schema(schema)
+        if schema["cls"] in LIGHT:
+            _name(found)
+        return _completed(found, schema["cls"])
+
+
+def _name(found: JsonSchemaValue) -> None:
+    name = {"type": "string", "const": found["title"]}
+    found["properties"] = {"schema": name} | found["properties"]
 
 
 def _completed(found: JsonSchemaValue, model: type) -> JsonSchemaValue:
     """Return *found* with the meanings of its fields; each of them is always written."""
-    found["required"] = list(found["properties"])
+    found |= {"required": list(found["properties"]), "additionalProperties": False}
     return _described(found, model)
 
 
@@ -65,14 +78,17 @@ def _described(found: JsonSchemaValue, model: type) -> JsonSchemaValue:
     return found
 
 
-def documents() -> Mapping[str, Sequence[type]]:
+def documents() -> Mapping[str, Sequence[Any]]:
     """Return every document by its title, each with its forms."""
     for module in walk_packages(migrator.__path__, "migrator."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    forms = defaultdict[str, list[type]](list)
+    forms = defaultdict[str, list[Any]](list)
     for model in _below(Document):
-        forms[str(model.model_config["title"])].append(model)
+        if title := model.model_config.get("title"):
+            forms[title].append(model)
+    for each in LIGHT:
+        forms[each.__pydantic_config__["title"]].append(each)
     for read_without_pydantic in DOCUMENTS:
         (title,) = get_args(get_type_hints(read_without_pydantic)["schema"])
         forms[title].append(read_without_pydantic)
@@ -93,11 +109,11 @@ def schemas() -> Mapping[str, str]:
     }
 
 
-def _schema(title: str, forms: Sequence[type]) -> Mapping[str, object]:
+def _schema(title: str, forms: Sequence[Any]) -> Mapping[str, object]:
     found = TypeAdapter(reduce(or_, forms)).json_schema(
         mode="serialization", schema_generator=_Generator
     )
-    written_by = str(forms[-1].__doc__).rstrip(".")
+    written_by = " ".join(str(forms[-1].__doc__).split()).rstrip(".")
     named = {"$schema": SCHEMA, "title": title, "description": written_by}
     return named | found | named
 

@@ -39,14 +39,15 @@ def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
       migrator --store-url postgresql+psycopg://owner@db/sales db upgrade
     """
     from migrator.app.schema import upgrade_ledger
+    from migrator.ledger.version import UpgradeDocument
 
     session = session_of(context)
     before, after, needed = upgrade_ledger(session.settings(), is_dry_run=dry_run)
-    document = {"before": before, "after": after, "needed": needed, "dry_run": dry_run}
+    document = UpgradeDocument(before=before, after=after, needed=needed, dry_run=dry_run)
     text = "already" if before == after else f"now (before: {before or 'none'})"
     if dry_run:
         text = f"(needed: {needed})"
-    session.tell("db-upgrade", document, f"the ledger has version {after or 'none'} {text}")
+    session.tell_document(document, f"the ledger has version {after or 'none'} {text}")
 
 
 @verbs.command(short_help="Print the SQL that creates the ledger in an empty database.")
@@ -78,7 +79,7 @@ def sql(
 
     session = session_of(context)
     text = migrations.sql(dialect, schema or session.settings().store.ledger_schema)
-    session.write("db-sql", {"dialect": dialect, "sql": text}, text.rstrip("\n"))
+    session.write_document(migrations.SqlDocument(dialect=dialect, sql=text), text.rstrip("\n"))
 
 
 @verbs.command(short_help="Delete bodies and headers of rows that were settled long ago.")
@@ -100,6 +101,7 @@ def purge(
       migrator db purge --run 12 --yes
     """
     from migrator.app.purge import purge_ledger
+    from migrator.ledger.purge import PurgeDocument
 
     session = session_of(context)
     age = duration("--older-than", older_than)
@@ -107,4 +109,5 @@ def purge(
         yes=yes, what=f"rows settled and due more than {older_than} ago would be deleted for good"
     )
     before, count = purge_ledger(session.settings(), age, None if run is None else RunId(run))
-    session.tell("db-purge", {"before": before, "rows": count}, f"{counted(count, 'row')} deleted")
+    document = PurgeDocument(before=before, rows=count)
+    session.tell_document(document, f"{counted(count, 'row')} deleted")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from migrator.cli.findings import drawn_findings, exit_code, findings_document
+from migrator.cli.findings import drawn_findings, exit_code
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Yes, settings
-from migrator.cli.output import say, write_drawn, write_json, write_table
+from migrator.cli.output import say, write_document, write_drawn, write_table
 from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
-from migrator.delays.depths import LevelDepth, LevelDepths
 from migrator.delays.routing import infrastructure, parse_levels, probe_delay_s
 from migrator.errors import ConfigError, ExitCode
 from migrator.preflight.context import verdict
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from migrator.app.delays import Delays
     from migrator.decommission.levels import DelaysFound
     from migrator.delays.capacity import Burst, MeasuredCapacity
+    from migrator.delays.depths import LevelDepth, LevelDepths
     from migrator.delays.probe import ProbeRun
 
 
@@ -75,15 +75,17 @@ def create(context: typer.Context) -> None:
       migrator delays create
       migrator delays create --delays v1
     """
+    from migrator.delays.documents import CreateDocument
+
     session = session_of(context)
     with _opened(session) as delays:
         version = delays.version
         created = delays.create()
         existed = len(infrastructure(version).exchanges) + len(infrastructure(version).queues)
         existed -= created
-    document = {"delays": str(version), "created": created, "existed": existed}
+    document = CreateDocument(delays=version, created=created, existed=existed)
     found = f"exchanges and queues created: {grouped(created)}, existed: {grouped(existed)}"
-    session.tell("delays-create", document, f"delays {version} are complete: {found}")
+    session.tell_document(document, f"delays {version} are complete: {found}")
 
 
 WatchFor = Annotated[
@@ -112,6 +114,7 @@ def show(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
+    from migrator.preflight.documents import DelaysDocument, FindingsDocument
     from migrator.status.document import levels_document
 
     session = session_of(context)
@@ -122,8 +125,11 @@ def show(
         if exit_code(findings) is not ExitCode.UNREACHABLE:
             depths = delays.depths()
     if session.wants_json:
-        levels: Mapping[str, object] = {} if depths is None else levels_document(depths)
-        write_json("delays-show", {**levels, **findings_document(findings)})
+        document = FindingsDocument(verdict=verdict(findings), findings=findings)
+        if depths is not None:
+            told = {**levels_document(depths), **dict(document)}
+            document = DelaysDocument.model_validate(told)
+        write_document(document)
     else:
         if depths is not None and not depths.is_absent:
             write_drawn(level_table(depths))
@@ -162,6 +168,8 @@ def probe(
     Exit codes: 0 all came back in time; 3 one is lost or was early, or nothing was sent because
     the delays are not as they must be; 4 broker unreachable.
     """
+    from migrator.delays.documents import ProbeDocument
+
     session = session_of(context)
     if capacity:
         _measure_capacity(session)
@@ -170,7 +178,10 @@ def probe(
     chosen = _probed(levels, patience, patience_s)
     with _opened(session) as delays:
         run = delays.probe(chosen, patience_s=patience_s)
-    _show_run(run, as_json=session.wants_json)
+    if session.wants_json:
+        write_document(ProbeDocument.model_validate(run))
+    else:
+        _show_run(run)
     raise typer.Exit(ExitCode.DONE if run.is_fine else ExitCode.PREFLIGHT_REFUSED)
 
 
@@ -189,10 +200,7 @@ def _probed(levels: str, patience: str, patience_s: float) -> Sequence[int]:
     return chosen
 
 
-def _show_run(run: ProbeRun, *, as_json: bool) -> None:
-    if as_json:
-        write_json("delays-probe", _document(run))
-        return
+def _show_run(run: ProbeRun) -> None:
     write_table(
         ("level", "delay", "late by", "arrival"),
         (
@@ -209,17 +217,6 @@ def _show_run(run: ProbeRun, *, as_json: bool) -> None:
         say(f"queue {run.left_queue} waits for lost probes, and the broker deletes it after a day")
 
 
-def _document(run: ProbeRun) -> dict[str, object]:
-    from migrator.delays.probe import probe_document
-
-    return {
-        "delays": str(run.version),
-        "is_fine": run.is_fine,
-        "left_queue": run.left_queue or None,
-        "probes": [probe_document(probe) for probe in run.probes],
-    }
-
-
 # ── how fast they let go ───────────────────────────────────────────────────────────────────────
 
 
@@ -228,10 +225,13 @@ _KINDS: Final = range(1, 8)
 
 
 def _measure_capacity(session: Session) -> None:
+    from migrator.delays.documents import CapacityDocument
+
     with _opened(session) as delays:
         found = delays.measure_capacity()
     if session.wants_json:
-        write_json("delays-capacity", {**found.document, "is_kept": found.problem is None})
+        is_kept = found.problem is None
+        write_document(CapacityDocument.model_validate({**found.document, "is_kept": is_kept}))
     else:
         _show_capacity(found.measured)
     if found.problem is not None:
@@ -362,6 +362,8 @@ def delete(
     Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
       4 broker unreachable.
     """
+    from migrator.decommission.documents import delete_document
+
     session = session_of(context)
     settle_s = duration("--settle", settle).total_seconds()
     with _opened(session) as delays:
@@ -375,34 +377,10 @@ def delete(
         if is_meant:
             removal.delete(even_if_bound=even_if_bound)
     if session.wants_json:
-        write_json(
-            "delays-delete", _delete_document(found, obstacles, dry_run=dry_run, deleted=is_meant)
-        )
+        write_document(delete_document(found, obstacles, is_dry_run=dry_run, is_deleted=is_meant))
     else:
         _show_deletion(found, obstacles, deleted=is_meant)
     raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if obstacles else ExitCode.DONE)
-
-
-def _delete_document(
-    found: DelaysFound, obstacles: list[str], *, dry_run: bool, deleted: bool
-) -> dict[str, object]:
-    return {
-        "delays": str(found.version),
-        "dry_run": dry_run,
-        "deleted": deleted,
-        "exchanges": len(found.exchanges),
-        "queues": len(found.queues),
-        "obstacles": obstacles,
-        "bound": [
-            {
-                "source": b.source,
-                "target": b.target.name,
-                "key": b.key,
-                "is_queue": b.target_is_queue,
-            }
-            for b in found.bound
-        ],
-    }
 
 
 def _show_deletion(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from migrator.cli.output import AMBER, RED
 from migrator.errors import ExitCode
-from migrator.preflight.context import UNREACHABLE, Finding, Level, refusals, verdict
+from migrator.preflight.context import UNREACHABLE, Finding, Level, refusals
 from migrator.text import counted, visible
 
 if TYPE_CHECKING:
@@ -48,11 +47,6 @@ def drawn_findings(findings: Sequence[Finding], *, is_whole: bool) -> Iterator[R
     passed = sum(all(f.level is Level.OK for f in found) for _, found in by_check)
     if not is_whole and passed:
         yield Text(f"{counted(passed, 'check')} passed; -v lists them")
-
-
-def findings_document(findings: Sequence[Finding]) -> dict[str, object]:
-    """Return verdict and *findings* as plain values for JSON."""
-    return {"verdict": verdict(findings), "findings": [asdict(each) for each in findings]}
 
 
 def exit_code(findings: Iterable[Finding], served: Collection[str] = ()) -> ExitCode:

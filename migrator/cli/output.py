@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes J
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+    from migrator.documents import Document
+
 
 FORMS: Final = ("table", "html")
 _MODE: Final = 0o600
@@ -55,6 +57,11 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
     """Write *data* to stdout as the document ``migrator/<name>/1``."""
     document = {"schema": f"migrator/{name}/1", **data}
     print(json_text(document))  # noqa: T201 - stdout is where data goes
+
+
+def write_document(document: Document) -> None:
+    """Write *document* to stdout."""
+    print(json_text(document.values))  # noqa: T201 - stdout is where data goes
 
 
 def json_text(document: Mapping[str, object]) -> str:

@@ -7,18 +7,17 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, Final, NoReturn
+from typing import Annotated, Any, ClassVar, Final, NoReturn, cast
 
 import typer
 
 import migrator
 from migrator.cli.lazy import COMPLETING, LazyGroup, new_group
 from migrator.cli.options import typed
-from migrator.cli.output import say, write_json, write_table, write_text
+from migrator.cli.output import say, write_document, write_table, write_text
 from migrator.cli.session import TRACEBACKS, Session, session_of
-from migrator.errors import ExitCode, MigratorError
-from migrator.reports import json_text
+from migrator.errors import ErrorLine, ExitCode, Failure, MigratorError
+from migrator.reports import fields_of, json_text
 from migrator.text import visible
 
 _NEW_OBJECTS: Final = 50_000
@@ -115,8 +114,8 @@ def show_config(context: typer.Context) -> None:
     loaded = session.load()
     rows = config.describe(loaded)
     if session.wants_json:
-        settings = [asdict(row) for row in rows]
-        write_json("config", {"file": loaded.file and str(loaded.file), "settings": settings})
+        file = None if loaded.file is None else str(loaded.file)
+        write_document(config.ConfigDocument(file=file, settings=rows))
         return
     say(f"settings file: {loaded.file or 'none'}")
     write_table(
@@ -166,9 +165,13 @@ def _end(text: str, code: ExitCode, session: Session, *, remedy: str | None = No
     if session.verbosity >= TRACEBACKS:
         say(mask(traceback.format_exc()))
     if session.wants_json:
-        told = {"schema": "migrator/error/1", "error": mask(text), "remedy": remedy}
-        outcome = {"exit_code": int(code), "outcome": code.name.lower()}
-        say(json_text({**told, **outcome}))
+        found = ErrorLine(
+            error=mask(text),
+            remedy=remedy,
+            exit_code=code,
+            outcome=cast("Failure", code.name.lower()),
+        )
+        say(json_text({"schema": "migrator/error/1", **fields_of(found)}))
     else:
         say(f"migrator: {mask(text)}")
     sys.exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes, settings
-from migrator.cli.output import progress, say, write_json, write_table
+from migrator.cli.output import progress, say, write_document, write_table
 from migrator.cli.session import Session, confirmed, session_of, warn_of_password
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
@@ -130,6 +129,7 @@ def _target_url(url: str | None, file: Path | None) -> str:
 
 def _transfer(session: Session, settings: Settings, request: TransferRequest, *, yes: bool) -> None:
     from migrator.app.delays import open_delays
+    from migrator.transfer.documents import moved_document
 
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
@@ -154,7 +154,7 @@ def _transfer(session: Session, settings: Settings, request: TransferRequest, *,
                 say(f"{moved} moved, nothing is lost; run again to continue")
                 raise
     if session.wants_json:
-        write_json(f"delays-{request.verb}", _document(outcome, request))
+        write_document(moved_document(outcome, request))
     else:
         _show(outcome, request)
     is_whole = not (outcome.left or outcome.poison or outcome.unfinished)
@@ -162,33 +162,6 @@ def _transfer(session: Session, settings: Settings, request: TransferRequest, *,
 
 
 # ── what is said ────────────────────────────────────────────────────────────────────────────────
-
-
-def _document(outcome: Outcome, request: TransferRequest) -> dict[str, object]:
-    return {
-        "dry_run": request.is_dry,
-        "source": str(request.source),
-        "target": str(request.target),
-        "moved": outcome.moved,
-        "left": outcome.left,
-        "why_left": {str(why): count for why, count in sorted(outcome.why_left.items())},
-        "poison": outcome.poison,
-        "poison_queue": request.poison_queue,
-        "uncertain": {
-            "messages": outcome.uncertain,
-            "late_by_at_most_s": outcome.largest_uncertainty.total_seconds(),
-        },
-        "levels": [
-            {"level": number, "found": level.found, **asdict(level)}
-            for number, level in outcome.levels.items()
-        ],
-        "destinations": [
-            {"name": name, **asdict(found)} for name, found in sorted(outcome.destinations.items())
-        ],
-        "collisions": [
-            {"catcher": catcher, "caught": caught} for catcher, caught in _collisions(outcome)
-        ],
-    }
 
 
 def _collisions(outcome: Outcome) -> tuple[tuple[str, str], ...]:

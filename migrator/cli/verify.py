@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -42,7 +41,6 @@ from migrator.verify.report import (
     Verdict,
     Verification,
     counts_of,
-    document,
     headline,
 )
 
@@ -138,9 +136,10 @@ def _rendered(found: Verification, digest: str | None, form: str, about: About) 
             show(found)
         return out.getvalue().rstrip("\n")
     from migrator.reports.verify import verify_page
+    from migrator.verify.document import verify_document
 
-    text = json_text({"schema": "migrator/verify/1", **document(found, digest)})
-    return verify_page(json.loads(text), about=about) if form == "html" else text
+    document = verify_document(found, digest)
+    return verify_page(document, about=about) if form == "html" else json_text(document.values)
 
 
 def show(found: Verification) -> None:

@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from migrator.config.loading import Loaded, describe, load, show_text
+    from migrator.config.loading import ConfigDocument, Loaded, describe, load, show_text
     from migrator.config.secrets import mask, required_secret
     from migrator.config.settings import Hooks, Settings
     from migrator.config.work import Endpoint, EndpointMode, HandOver, NearDue, ThrottleSettings
 
 __all__ = [
+    "ConfigDocument",
     "Endpoint",
     "EndpointMode",
     "HandOver",

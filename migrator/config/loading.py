@@ -35,6 +35,7 @@ from migrator.config.sources import (
 )
 from migrator.config.values import meanings
 from migrator.config.work import Endpoint
+from migrator.documents import Document
 from migrator.errors import ConfigError
 from migrator.text import build_duration
 
@@ -188,6 +189,13 @@ class Row:
     origin: str
     """``default``, ``file …``, ``env …`` or ``option …``."""
     meaning: str
+
+
+class ConfigDocument(Document, title="migrator/config/1"):
+    """`migrator config --json`."""
+
+    file: str | None
+    settings: Sequence[Row]
 
 
 def describe(loaded: Loaded) -> Sequence[Row]:

@@ -104,16 +104,6 @@ class ProbeRun:
         return sum(probe.arrival is Arrival.LOST for probe in self.probes)
 
 
-def probe_document(probe: Probe) -> dict[str, object]:
-    """Return *probe* as plain values."""
-    return {
-        "level": probe.level,
-        "delay_s": probe.delay_s,
-        "late_s": None if probe.late_s is None else round(probe.late_s, 4),
-        "arrival": str(probe.arrival),
-    }
-
-
 def probes_text(run: ProbeRun, late_levels: Collection[int]) -> str:
     """Return in a line what came of *run*: ``levels 0, 1 in time, 0.004 s late at most``."""
     if late_levels:

@@ -28,6 +28,7 @@ from migrator.database import mssql, mysql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.sessions import Timeouts
+from migrator.documents import Document
 from migrator.errors import LedgerError, StoreUnavailable
 from migrator.ledger.identity import enter_identity
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quoted
@@ -57,6 +58,13 @@ def upgrade(engine: Engine, tables: LedgerTables) -> None:
             _create_schema(connection, tables.names.schema)
         command.upgrade(_config(tables, connection=connection), "head")
         enter_identity(connection, tables)
+
+
+class SqlDocument(Document, title="migrator/db-sql/1"):
+    """`migrator db sql --json`."""
+
+    dialect: str
+    sql: str
 
 
 def sql(dialect: str, schema: str) -> str:

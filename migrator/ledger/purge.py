@@ -16,12 +16,20 @@ from migrator.database.portable import (
     prefer_indexes,
     row_by_row,
 )
+from migrator.documents import Document
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerPart
-from migrator.nservicebus.timeouts import RunId
+from migrator.nservicebus.timeouts import Count, RunId
 
 _PURGE_ROWS: Final = 5000
 _SETTLED: Final = (BatchState.HANDED_OVER, BatchState.DISPATCHED, BatchState.RELEASED)
+
+
+class PurgeDocument(Document, title="migrator/db-purge/1"):
+    """`migrator db purge --json`."""
+
+    before: datetime
+    rows: Count
 
 
 class SettledRows(LedgerPart):

@@ -12,7 +12,7 @@ from typing import Final
 
 from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
+from migrator.nservicebus.timeouts import BatchId, Count, EndpointName, Lane, TimeoutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,10 @@ class HeldDestination:
     reason: str
     """A code of ``conversion.Reason``."""
     detail: str
-    tries: int
+    tries: Count
     since: datetime
     next_try_at: datetime
-    rows: int = 0
+    rows: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

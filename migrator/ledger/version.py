@@ -14,11 +14,21 @@ from typing import Final
 from sqlalchemy import ColumnClause, Connection, Engine, column, inspect, select, table
 
 from migrator.database.engine import reading
+from migrator.documents import Document
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
 VERSION_TABLE: Final = "alembic_version"
 _REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator db sql` prints"
+
+
+class UpgradeDocument(Document, title="migrator/db-upgrade/1"):
+    """`migrator db upgrade --json`."""
+
+    before: str | None
+    after: str | None
+    needed: str
+    dry_run: bool
 
 
 def current(engine: Engine, tables: LedgerTables) -> str | None:

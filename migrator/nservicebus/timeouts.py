@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
+
+from annotated_types import Ge
 
 TimeoutId = NewType("TimeoutId", str)
 """The id a legacy store gave a timeout, as text exactly as it compares there."""
@@ -20,6 +22,8 @@ RunId = NewType("RunId", int)
 BatchId = NewType("BatchId", int)
 Lane = NewType("Lane", int)
 """Lane number; its lease and its queues are named after it."""
+Count = Annotated[int, Ge(0)]
+"""How many timeouts, messages or other things."""
 
 RECALL_LANE = Lane(999)
 """Whoever holds it recalls; no lane of hand-over is taken meanwhile."""

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.releases import BROKER_CORES, EXCHANGE_COST_S
-from migrator.documents import Count
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import Count
 from migrator.stores.ports import Store
 from migrator.stores.requests import SummaryRequest
 

@@ -15,9 +15,9 @@ from pydantic import BeforeValidator, Field
 
 from migrator.delays.releases import RECEIVING, late_at_full_speed_s, paced_s
 from migrator.delays.routing import DelaysVersion
-from migrator.documents import Count, Counts, Part, sorted_by_name
+from migrator.documents import Counts, Part, sorted_by_name
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
+from migrator.nservicebus.timeouts import MAX_DELAY_S, Count, EndpointName
 from migrator.preview.forecast import Burst, dues_per_s
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -45,10 +45,6 @@ def new_environment(package: str) -> Environment:
     filters = (counted, grouped, marked, rate_words, size_words, span_words)
     environment.filters.update({each.__name__: each for each in filters})
     return environment
-
-
-Document = Mapping[str, Any]
-"""What ``--json`` writes, read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

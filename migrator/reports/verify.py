@@ -6,14 +6,14 @@ Counted and drawn here; the words are in the template.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from migrator.reports import pictures
-from migrator.reports.pages import DISCREPANCIES, About, Document, Tone, page
+from migrator.reports.pages import DISCREPANCIES, About, Tone, page
 from migrator.reports.pictures import Share
-from migrator.verify.report import Verdict, headline
+from migrator.verify.document import EndpointAccount, VerifyDocument
+from migrator.verify.report import DestinationBalance, LevelBalance, Verdict, headline
 
 DRAWN: Final = 15
 """Destinations in the picture; the table has more."""
@@ -34,26 +34,25 @@ _STATES: Final = (
 )
 
 
-def verify_page(document: Document, *, about: About) -> str:
-    """Return the page for a document ``migrator/verify/1``."""
-    endpoints = document["endpoints"]
+def verify_page(document: VerifyDocument, *, about: About) -> str:
+    """Return the page."""
+    endpoints = document.endpoints
     sums = {
-        key: sum(each[key] for each in endpoints) for key in ("claimed", "doubtful", "quarantined")
+        "claimed": sum(each.claimed for each in endpoints),
+        "doubtful": sum(each.doubtful for each in endpoints),
+        "quarantined": sum(each.quarantined for each in endpoints),
     }
-    verdict, not_checked = (
-        Verdict(document["verdict"]),
-        [*document["not_checked"], *about.not_checked],
-    )
-    wrong = sum(document["counts"].values())
+    verdict, not_checked = document.verdict, [*document.not_checked, *about.not_checked]
+    wrong = sum(document.counts.values())
     is_good = verdict is Verdict.BALANCED and not not_checked and not sums["quarantined"]
     accounts = _accounts(endpoints)
-    places = _destinations(document["destinations"])
-    level_bars = _level_bars(document["levels"])
+    places = _destinations(document.destinations)
+    level_bars = _level_bars(document.levels)
     return page(
         "verify.html",
         about=about,
         document=document,
-        taken_at=datetime.fromisoformat(document["taken_at"]),
+        taken_at=document.taken_at,
         sums=sums,
         wrong=wrong,
         is_whole=not not_checked,
@@ -61,14 +60,16 @@ def verify_page(document: Document, *, about: About) -> str:
         title=headline(
             verdict,
             contradictions=wrong,
-            doubtful=len(document["doubtful"]),
+            doubtful=len(document.doubtful),
             quarantined=sums["quarantined"],
             not_checked=len(not_checked),
         ),
         accounts=accounts,
         accounts_legend=pictures.legend(accounts),
         lines={
-            each["endpoint"]: [(label, each[key], meaning) for _, label, key, meaning in _STATES]
+            each.endpoint: [
+                (label, getattr(each, key), meaning) for _, label, key, meaning in _STATES
+            ]
             for each in endpoints
         },
         destinations=places[:DRAWN],
@@ -82,25 +83,29 @@ def verify_page(document: Document, *, about: About) -> str:
     )
 
 
-def _accounts(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
+def _accounts(endpoints: Sequence[EndpointAccount]) -> Sequence[pictures.Bar]:
     return pictures.bars(
         (
-            each["endpoint"],
+            each.endpoint,
             [
-                *(Share(kind=kind, label=text, count=each[key]) for kind, text, key, _ in _STATES),
-                Share(kind="lost", label="unaccounted", count=max(0, each["unaccounted"])),
+                *(
+                    Share(kind=kind, label=text, count=getattr(each, key))
+                    for kind, text, key, _ in _STATES
+                ),
+                Share(kind="lost", label="unaccounted", count=max(0, each.unaccounted)),
             ],
         )
         for each in endpoints
     )
 
 
-def _destinations(places: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
+def _destinations(places: Sequence[DestinationBalance]) -> Sequence[pictures.Bar]:
     """Return a bar for each destination; what several endpoints send there is drawn together."""
     together: dict[str, Counter[str]] = defaultdict(Counter)
     for each in places:
-        name = each["destination"] or "(none)"
-        together[name].update({key: each[key] for key in ("waiting", "left", "quarantined")})
+        together[each.destination or "(none)"].update(
+            waiting=each.waiting, left=each.left, quarantined=each.quarantined
+        )
     ranked = sorted(together.items(), key=lambda item: (-item[1].total(), item[0]))
     return pictures.bars(
         (
@@ -115,11 +120,11 @@ def _destinations(places: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]
     )
 
 
-def _level_bars(levels: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
+def _level_bars(levels: Sequence[LevelBalance]) -> Sequence[pictures.Bar]:
     """Return a bar for each level; what two generations have in one is drawn together."""
-    together: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    together: dict[int, list[LevelBalance]] = defaultdict(list)
     for each in levels:
-        together[each["level"]].append(each)
+        together[each.level].append(each)
     if not together:
         return ()
     return pictures.level_bars(
@@ -128,16 +133,16 @@ def _level_bars(levels: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
     )
 
 
-def _total(found: Sequence[Mapping[str, Any]]) -> int | None:
-    totals = [each["total"] for each in found]
-    return None if None in totals else sum(totals)
+def _total(found: Sequence[LevelBalance]) -> int | None:
+    totals = [each.total for each in found if each.total is not None]
+    return sum(totals) if len(totals) == len(found) else None
 
 
-def _shares(found: Sequence[Mapping[str, Any]]) -> Sequence[Share]:
+def _shares(found: Sequence[LevelBalance]) -> Sequence[Share]:
     """Return ours and of others where each was looked at; what nobody looked at is just there."""
-    ours = sum(each["ours"] or 0 for each in found)
-    foreign = sum(each["foreign"] or 0 for each in found)
-    total = sum(each["total"] or 0 for each in found)
+    ours = sum(each.ours or 0 for each in found)
+    foreign = sum(each.foreign or 0 for each in found)
+    total = sum(each.total or 0 for each in found)
     return (
         Share(kind="handed", label="of this migration", count=ours),
         Share(kind="stays", label="of others", count=foreign),

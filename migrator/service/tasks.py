@@ -27,7 +27,8 @@ from migrator.delays.capacity import (
     measure_capacity,
     read_capacity,
 )
-from migrator.delays.probe import ProbeRun, probe_document, probes_text
+from migrator.delays.documents import ArrivedProbe
+from migrator.delays.probe import ProbeRun, probes_text
 from migrator.delays.routing import CAPACITY_MEASURED, PROBED, DelaysVersion, probe_delay_s
 from migrator.delays.topology import FindBindings
 from migrator.errors import Interrupted, MigratorError
@@ -180,7 +181,7 @@ class ProbeTask:
         late = list(run.late_levels(after_s=self._warn_after_s))
         facts: dict[str, object] = {
             "delays": str(run.version),
-            "probes": [probe_document(each) for each in run.probes],
+            "probes": [ArrivedProbe.model_validate(each).model_dump() for each in run.probes],
         }
         if late:
             _log.warning(

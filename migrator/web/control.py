@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.nservicebus.conversion import Reason
@@ -113,8 +113,9 @@ def command_document(command: Command) -> Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a command."""
+    """`migrator pause`, `resume`, `set` and `stop` with `--json`; `POST /control`."""
 
+    __pydantic_config__: ClassVar = {"title": "migrator/control/1"}
     is_done: bool
     """False: it was refused and nothing changed; *text* says why."""
     text: str
@@ -134,8 +135,9 @@ class QuarantinePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """Whether the loops go on; no store and no broker is asked."""
+    """`GET /live`."""
 
+    __pydantic_config__: ClassVar = {"title": "migrator/live/1"}
     silent_s: Mapping[str, float]
     """Worker → seconds since its loop last went on."""
     is_alive: bool
@@ -143,8 +145,9 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """Whether the daemon does what it is there for."""
+    """`GET /ready`."""
 
+    __pydantic_config__: ClassVar = {"title": "migrator/ready/1"}
     is_ready: bool
     reasons: Sequence[str]
     """Why not; empty when it is ready. A throttle is no reason: it shows in the status."""

@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from migrator.reports import json_bytes
+from migrator.errors import ErrorAnswer
+from migrator.reports import fields_of, json_bytes
 from migrator.web.auth import Listener, WrongTokens, refusal
 from migrator.web.connections import Crowd
 
@@ -132,7 +133,9 @@ async def on_bug(request: Request, exc: Exception) -> Response:
 
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None) -> Response:
-    return json_response("error", {"error": text}, status=status, headers=headers)
+    return json_response(
+        "error", fields_of(ErrorAnswer(error=text)), status=status, headers=headers
+    )
 
 
 def json_response(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.probe import Probe, ProbeRun, catching_keys, probe_document
+from migrator.delays.probe import Probe, ProbeRun, catching_keys
 from migrator.delays.routing import (
     DelaysVersion,
     DelayTooLong,
@@ -209,7 +209,7 @@ def test_a_probe_is_lost_early_or_on_time() -> None:
     late_s = (0.1, 2.0, 2.1, -0.001, -0.02, None)
     probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
     arrivals = ["on_time"] * 4 + ["early", "lost"]
-    assert [probe_document(probe)["arrival"] for probe in probes] == arrivals
+    assert [probe.arrival for probe in probes] == arrivals
     run = ProbeRun(version=V2, probes=probes)
     assert (run.late_levels(after_s=2), run.lost, run.is_fine) == ([2, 4, 5], 1, False)
     assert ProbeRun(version=V2, probes=probes[:4]).is_fine

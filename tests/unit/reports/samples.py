@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
@@ -15,6 +12,7 @@ from migrator.preview.report import DispatchedCounts, Preview
 from migrator.reports.pages import About
 from migrator.reports.plan import Plan, PreviewDocument
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
+from migrator.verify.document import VerifyDocument, verify_document
 from migrator.verify.report import (
     DestinationBalance,
     Discrepancy,
@@ -22,7 +20,6 @@ from migrator.verify.report import (
     Found,
     LevelBalance,
     Verification,
-    document,
 )
 
 NOW = datetime(2031, 3, 4, 2, 58, 11, 402356, tzinfo=UTC)
@@ -107,7 +104,7 @@ def balance(name: str = "Sales", **rows: int) -> EndpointBalance:
     )
 
 
-def verification(**changes: Any) -> Mapping[str, Any]:
+def verification(**changes: Any) -> VerifyDocument:
     """Return the document of a verification; without *changes* everything agrees."""
     facts: dict[str, Any] = {
         "taken_at": NOW,
@@ -127,8 +124,7 @@ def verification(**changes: Any) -> Mapping[str, Any]:
         "not_checked": (),
     }
     digest = changes.pop("digest", None)
-    found = Verification(**{**facts, **changes})
-    return read_again({"schema": "migrator/verify/1", **document(found, digest)})
+    return verify_document(Verification(**{**facts, **changes}), digest)
 
 
 def place(name: str | None, *, waiting: int, left: int = 0) -> DestinationBalance:
@@ -147,9 +143,3 @@ def found(detail: str = "too few", endpoint: str | None = None) -> Found:
         batch=BatchId(7),
         detail=detail,
     )
-
-
-def read_again(document: Mapping[str, object]) -> Mapping[str, Any]:
-    """Return *document* as a program reads it."""
-    again: Mapping[str, Any] = json.loads(json_text(document))
-    return again

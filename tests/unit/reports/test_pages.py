@@ -302,35 +302,35 @@ def test_numbers_of_a_verification_are_those_of_the_document() -> None:
     """In the counts, the pictures and the tables."""
     document = verification()
     page = verified()
-    (each,) = document["endpoints"]
+    (each,) = document.endpoints
     counts = {name: cells[0] for name, cells in page.table("In the ledger").items()}
     assert counts == {
-        "claimed": each["claimed"],
-        "handed over": each["handed_over"],
-        "dispatched": each["dispatched"],
-        "in flight": each["in_flight"],
-        "parked": each["parked"],
-        "in quarantine": each["quarantined"],
-        "released": each["released"],
-        "recalled": each["recalled"],
-        "discarded": each["discarded"],
-        "doubtful": each["doubtful"],
-        "purged": each["purged"],
-        "unaccounted": each["unaccounted"],
-        "still in the table": each["in_store"],
+        "claimed": each.claimed,
+        "handed over": each.handed_over,
+        "dispatched": each.dispatched,
+        "in flight": each.in_flight,
+        "parked": each.parked,
+        "in quarantine": each.quarantined,
+        "released": each.released,
+        "recalled": each.recalled,
+        "discarded": each.discarded,
+        "doubtful": each.doubtful,
+        "purged": each.purged,
+        "unaccounted": each.unaccounted,
+        "still in the table": each.in_store,
     }
-    assert page.table("Every timeout")["Sales"] == [each["claimed"]]
+    assert page.table("Every timeout")["Sales"] == [each.claimed]
     assert page.table("Timeouts by destination")["Billing"] == [12_000]
     assert page.table("Handed over for each")["Billing"] == ["Sales", 7_000, 5_000, 0]
     level_bars = page.table("Messages in the delay levels")
     levels = page.table("Messages in each level")
-    for level in document["levels"]:
-        assert level_bars[f"{level['level']:02d}"][-1] == level["total"]
-        if level["total"]:
-            row = levels[f"v2 {level['level']}"]
-            assert row == [level["total"], level["ours"], level["foreign"]]
-    for number in ("rows_checked", "waiting"):
-        assert f"{document[number]:,}".replace(",", " ") in page.text
+    for level in document.levels:
+        assert level_bars[f"{level.level:02d}"][-1] == level.total
+        if level.total:
+            row = levels[f"v2 {level.level}"]
+            assert row == [level.total, level.ours, level.foreign]
+    for number in (document.rows_checked, document.waiting):
+        assert f"{number:,}".replace(",", " ") in page.text
 
 
 @pytest.mark.parametrize(
