@@ -35,4 +35,4 @@ class Document(Part):
     @property
     def values(self) -> dict[str, object]:
         """What is written, the name of the document first."""
-        return {"schema": self.model_config["title"], **self.model_dump()}
+        return {"schema": self.model_config["title"], **self.model_dump(by_alias=True)}

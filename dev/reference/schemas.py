@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, Final, get_args, get_type_hints
 
@@ -24,7 +23,6 @@ from migrator.errors import ErrorAnswer, ErrorLine
 from migrator.status.document import DOCUMENTS
 from migrator.web.control import Answer, Liveness, Readiness
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -120,8 +118,7 @@ def _schema(title: str, forms: Sequence[Any]) -> Mapping[str, object]:
 
 def listed() -> str:
     """Return the page: every document, what writes it, and where its schema is."""
-    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    found = {name: json.loads(text) for name, text in sorted({**kept, **schemas()}.items())}
+    found = {name: json.loads(text) for name, text in sorted(schemas().items())}
     return page(
         "JSON documents",
         "What `--json` prints and a daemon answers: one object each, whose `schema` names it. The "

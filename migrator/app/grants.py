@@ -10,6 +10,7 @@ from migrator.app.preflight import satellites
 from migrator.app.stores import demand_sql, open_backend
 from migrator.config.work import EndpointMode, NearDue
 from migrator.delays.routing import delays_prefix
+from migrator.documents import Document
 from migrator.errors import ConfigError
 from migrator.ledger.rights import GrantedTable, Purpose, Work, grants
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
@@ -20,6 +21,16 @@ from migrator.stores.endpoints import chosen_endpoints
 
 if TYPE_CHECKING:
     from migrator.config import Settings
+
+
+class BrokerGrantsDocument(Document, title="migrator/db-grants-broker/1"):
+    """`migrator db grants --broker --json`."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
 
 
 def database_grants(

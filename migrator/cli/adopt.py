@@ -97,6 +97,8 @@ _NOT_SEEN = (
 
 
 def _adopt_ledger(session: Session, adoption: SqlAdoption, *, yes: bool) -> None:
+    from migrator.recovery.documents import CopiedLedger
+
     found = adoption.locate()
     if not found.is_moved:
         say(
@@ -106,7 +108,7 @@ def _adopt_ledger(session: Session, adoption: SqlAdoption, *, yes: bool) -> None
     what = "the ledger would get a new id, and batches under way would become doubtful"
     confirmed(yes=yes, what=what)
     adopted = adoption.adopt()
-    session.tell("db-adopt", {"ledger": adopted}, f"this ledger is {adopted} now")
+    session.tell(CopiedLedger(ledger=adopted), f"this ledger is {adopted} now")
 
 
 def _keep_ledger(session: Session, parts: RecoveryParts, *, yes: bool, is_dry_run: bool) -> None:
@@ -135,6 +137,8 @@ def _keep_ledger(session: Session, parts: RecoveryParts, *, yes: bool, is_dry_ru
 def _tell(
     session: Session, found: LedgerLocation, plan: MovePlan | None = None, *, is_done: bool
 ) -> None:
+    from migrator.recovery.documents import MovedLedger
+
     document = {
         "ledger": found.ledger_id,
         "created_in": found.created_in,
@@ -145,7 +149,7 @@ def _tell(
         "remarks": [] if plan is None else list(plan.advisories),
         "is_done": is_done,
     }
-    session.tell("db-adopt", document, *_lines(found, plan, is_done=is_done))
+    session.tell(MovedLedger.model_validate(document), *_lines(found, plan, is_done=is_done))
 
 
 def _lines(found: LedgerLocation, plan: MovePlan | None, *, is_done: bool) -> Iterator[str]:
@@ -185,9 +189,12 @@ def _recovered(
 
 
 def _tell_recovered(session: Session, found: RecoveredWindow | None, *, is_done: bool) -> None:
+    from migrator.recovery.documents import FailedOver, SameServer
+
     counts = {} if found is None else found.counts
     document = {"has_failed_over": found is not None, **counts, "is_done": is_done}
-    session.tell("db-adopt-after-failover", document, *_recovered_lines(found, is_done=is_done))
+    form = SameServer if found is None else FailedOver
+    session.tell(form.model_validate(document), *_recovered_lines(found, is_done=is_done))
 
 
 def _recovered_lines(found: RecoveredWindow | None, *, is_done: bool) -> Iterator[str]:

@@ -17,9 +17,11 @@ from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Session, session_of
 from migrator.errors import CommandRefused, ConfigError
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.reports import fields_of
 from migrator.web.control import (
     NO_REASON,
     Adjust,
+    Answer,
     Command,
     Drain,
     Pause,
@@ -132,7 +134,7 @@ def _give(commands: Sequence[Command], session: Session, socket: Path | None) ->
     refused = [each.text for each in answers if not each.is_done]
     text = "; ".join(each.text for each in answers)
     if session.wants_json:
-        write_json("control", {"is_done": not refused, "text": text})
+        write_json("control", fields_of(Answer(is_done=not refused, text=text)))
     if refused:
         raise CommandRefused(f"refused: {text}")
     if not session.wants_json:

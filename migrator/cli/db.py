@@ -47,7 +47,7 @@ def upgrade(context: typer.Context, dry_run: DryRun = False) -> None:
     text = "already" if before == after else f"now (before: {before or 'none'})"
     if dry_run:
         text = f"(needed: {needed})"
-    session.tell_document(document, f"the ledger has version {after or 'none'} {text}")
+    session.tell(document, f"the ledger has version {after or 'none'} {text}")
 
 
 @verbs.command(short_help="Print the SQL that creates the ledger in an empty database.")
@@ -79,7 +79,7 @@ def sql(
 
     session = session_of(context)
     text = migrations.sql(dialect, schema or session.settings().store.ledger_schema)
-    session.write_document(migrations.SqlDocument(dialect=dialect, sql=text), text.rstrip("\n"))
+    session.write(migrations.SqlDocument(dialect=dialect, sql=text), text.rstrip("\n"))
 
 
 @verbs.command(short_help="Delete bodies and headers of rows that were settled long ago.")
@@ -110,4 +110,4 @@ def purge(
     )
     before, count = purge_ledger(session.settings(), age, None if run is None else RunId(run))
     document = PurgeDocument(before=before, rows=count)
-    session.tell_document(document, f"{counted(count, 'row')} deleted")
+    session.tell(document, f"{counted(count, 'row')} deleted")

@@ -11,7 +11,7 @@ import typer
 
 from migrator.cli.lazy import new_group
 from migrator.cli.options import DryRun, Yes
-from migrator.cli.output import say, write_json, write_table, write_text
+from migrator.cli.output import say, write_document, write_table, write_text
 from migrator.cli.session import confirmed, duration, session_of
 from migrator.decommission.rules import HOW_TO_DISABLE, Options, Plan, Target, bindings_record
 from migrator.errors import ConfigError, ExitCode
@@ -59,6 +59,7 @@ def decommission(
       reasons; 4 store or broker unreachable.
     """
     from migrator.app.decommission import open_decommission
+    from migrator.decommission.documents import DecommissionDocument
 
     session = session_of(context)
     options = Options(
@@ -83,7 +84,8 @@ def decommission(
         if plan.refusals:
             sql = {}  # nobody is to run by hand what is refused
     if session.wants_json:
-        write_json("decommission", _document(work.target, plan, sql, options, is_dry=dry_run))
+        document = _document(work.target, plan, sql, options, is_dry=dry_run)
+        write_document(DecommissionDocument.model_validate(document))
     else:
         _show(plan, sql, options)
     if plan.refusals:

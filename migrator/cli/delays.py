@@ -85,7 +85,7 @@ def create(context: typer.Context) -> None:
         existed -= created
     document = CreateDocument(delays=version, created=created, existed=existed)
     found = f"exchanges and queues created: {grouped(created)}, existed: {grouped(existed)}"
-    session.tell_document(document, f"delays {version} are complete: {found}")
+    session.tell(document, f"delays {version} are complete: {found}")
 
 
 WatchFor = Annotated[

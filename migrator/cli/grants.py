@@ -97,7 +97,8 @@ def grants(
       migrator db grants --broker --rabbitmq 3.10
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
     """
-    from migrator.app.grants import broker_grants, database_grants
+    from migrator.app.grants import BrokerGrantsDocument, broker_grants, database_grants
+    from migrator.ledger.rights import GrantsDocument
 
     session = session_of(context)
     if not broker:
@@ -106,7 +107,7 @@ def grants(
         given = session.settings()
         names = endpoint_names(given, endpoint, all_endpoints=all_endpoints)
         text = database_grants(given, user, purpose or (), names)
-        session.write("db-grants", {"user": user, "sql": text}, text.rstrip("\n"))
+        session.write(GrantsDocument(user=user, sql=text), text.rstrip("\n"))
         return
     if purpose:
         raise ConfigError("--for is about the database: omit it with --broker")
@@ -117,10 +118,8 @@ def grants(
         settings, destinations=destination, creates_delays=create_delays, looks=looks
     )
     name, host = user or known_user, vhost or known_vhost
-    document = {"user": name, "vhost": host, **asdict(wanted)}
-    session.write(
-        "db-grants-broker", document, grants_text(wanted, user=name, vhost=host, looks=looks)
-    )
+    document = BrokerGrantsDocument(user=name, vhost=host, **asdict(wanted))
+    session.write(document, grants_text(wanted, user=name, vhost=host, looks=looks))
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from migrator.cli.output import (
     demand_place,
     replacing,
     say,
-    write_json,
+    write_document,
     write_table,
     write_text,
 )
@@ -70,12 +70,15 @@ def list_rows(
       migrator quarantine list
       migrator quarantine list --endpoint Sales --endpoint Billing --json
     """
+    from migrator.quarantine.documents import ListDocument
+
     session = session_of(context)
     which = _filter(endpoint, reason, None)
     with _opened(session) as quarantine:
         rows = quarantine.rows.page(which, limit=limit)
     if session.wants_json:
-        write_json("quarantine", {"rows": [decisions.row_document(row) for row in rows]})
+        listed = {"rows": [decisions.row_document(row) for row in rows]}
+        write_document(ListDocument.model_validate(listed))
     else:
         write_table(
             ("endpoint", "timeout", "due", "destination", "reason", "detail"),
@@ -96,15 +99,16 @@ def show(
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
       migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json
     """
+    from migrator.quarantine.documents import ShowDocument
+
     session = session_of(context)
     with _opened(session) as quarantine:
         found = quarantine.rows.full(_filter(endpoint, None, timeout_id))
     if not found:
         raise ConfigError(f"no timeout {timeout_id!r} is in quarantine")
     if session.wants_json:
-        write_json(
-            "quarantined-timeout", {"rows": [decisions.timeout_document(each) for each in found]}
-        )
+        shown = {"rows": [decisions.timeout_document(each) for each in found]}
+        write_document(ShowDocument.model_validate(shown))
         return
     for each in found:
         _write_one(each)
@@ -126,6 +130,8 @@ def retry(
       migrator quarantine retry --reason destination-unbound
       migrator quarantine retry --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
     """
+    from migrator.quarantine.documents import RetryDocument
+
     session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
     with _opened(session) as quarantine:
@@ -133,8 +139,7 @@ def retry(
     rows = counted(done.rows, "row")
     back = counted(done.returned, "of them is", "of them are")
     session.tell(
-        "quarantine-retry",
-        {"rows": done.rows},
+        RetryDocument(rows=done.rows),
         f"{rows} to be tried again: by a running `migrator run` within seconds, "
         "else by the next one",
         *([f"{back} back in their tables for a dispatcher"] if done.returned else ()),
@@ -198,14 +203,14 @@ def discard(
       migrator quarantine discard --reason body-missing --yes
       migrator quarantine discard --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --yes
     """
+    from migrator.quarantine.documents import DiscardDocument
+
     session = session_of(context)
     which = _filter(endpoint, reason, timeout_id)
     confirmed(yes=yes, what="these rows of the quarantine would never be sent")
     with _opened(session) as quarantine:
         done = quarantine.discard(which)
-    session.tell(
-        "quarantine-discard", {"rows": done.rows}, f"{counted(done.rows, 'row')} discarded"
-    )
+    session.tell(DiscardDocument(rows=done.rows), f"{counted(done.rows, 'row')} discarded")
 
 
 def _write_one(found: QuarantinedTimeout) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from migrator.cli.lazy import new_group
 from migrator.cli.options import DryRun, Yes
-from migrator.cli.output import say, write_json, write_table
+from migrator.cli.output import say, write_document, write_table
 from migrator.cli.session import Session, confirmed, session_of
 from migrator.errors import ConfigError
 from migrator.ledger.work import Batch
@@ -77,6 +77,7 @@ def resolve(
     How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker.
     """
     from migrator.app.resolve import open_resolver
+    from migrator.recovery.documents import ResolvedBatch, ResolvedRows
 
     session = session_of(context)
     decided = None if batch is None else _outcome(outcome or "")
@@ -94,7 +95,8 @@ def resolve(
             confirmed(yes=yes and not dry_run, what=f"{what} would be recorded as {plan.outcome}")
             resolver.apply(plan)
     if session.wants_json:
-        write_json("db-resolve", plan.document)
+        form: type[ResolvedBatch] = ResolvedBatch if lost is None else ResolvedRows
+        write_document(form.model_validate(plan.document))
     elif not is_shown:
         say(f"now {plan.outcome}: {what}")
 
@@ -109,13 +111,15 @@ def _outcome(text: str) -> Outcome:
 
 
 def _tell_unresolved(session: Session, found: Unresolved) -> None:
+    from migrator.recovery.documents import UnresolvedDocument
+
     if session.wants_json:
         document = {
             "doubtful": found.doubtful,
             "half_done": [_half_done(each) for each in found.half_done],
             "going_back": found.going_back,
         }
-        write_json("db-unresolved", document)
+        write_document(UnresolvedDocument.model_validate(document))
         return
     rows: list[tuple[object, ...]] = [
         (str(d.batch), "doubtful", d.endpoint, d.lane, d.mode, d.attempt, d.size, d.since)

@@ -120,6 +120,7 @@ def rollback(
       unreachable; 5 done, but some are not back: it says which, and why.
     """
     from migrator.app.rollback import open_rollback
+    from migrator.recall.documents import RollbackDocument
     from migrator.recall.rollback import RollbackScope
 
     session = session_of(context)
@@ -145,7 +146,8 @@ def rollback(
         kept = None if keep_handed_over else terms
         work = parts.rollback()
         report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
-    session.tell("rollback", report.document, *_lines(report, scope))
+    document = RollbackDocument.model_validate(report.document)
+    session.tell(document, *_lines(report, scope))
     if not dry_run:
         parts.notify(report.document)
     if report.stopped_by is not None:

@@ -64,6 +64,7 @@ def seed(
       migrator seed --yes --endpoint Sales --destinations Billing,Shipping --due-to 1h --bad 5
     """
     from migrator.app.seed import open_seeding
+    from migrator.stores.sql.seeding import SeedDocument
 
     session = session_of(context)
     due = _span(due_from, due_to)
@@ -83,8 +84,7 @@ def seed(
         )
         source, written = seeding.write(endpoint, spoiled(rows, bad))
     session.tell(
-        "seed",
-        {"endpoint": endpoint, "source": source, "rows": written, "bad": bad},
+        SeedDocument(endpoint=endpoint, source=source, rows=written, bad=bad),
         f"{counted(written, 'invented timeout is', 'invented timeouts are')} in {source}, "
         f"{grouped(bad)} of them bad",
     )

@@ -16,7 +16,7 @@ import typer
 
 from migrator import __version__
 from migrator.cli.options import SHARED, renamed, typed
-from migrator.cli.output import say, write_document, write_json, write_text
+from migrator.cli.output import say, write_document, write_text
 from migrator.config.secrets import mask_address
 from migrator.config.sources import Option
 from migrator.errors import ConfigError, MigratorError
@@ -88,31 +88,17 @@ class Session:
             path = tuple(SHARED[name].key.split("."))
             yield Option(path=path, value=value, name=typed(name))
 
-    def tell(self, name: str, document: Mapping[str, object], *lines: str) -> None:
-        """Write *document* to stdout where JSON is wanted, else tell a person *lines*."""
-        if self.wants_json:
-            write_json(name, document)
-        else:
-            say("\n".join(lines))
-
-    def tell_document(self, document: Document, *lines: str) -> None:
+    def tell(self, document: Document, *lines: str) -> None:
         """Write *document* to stdout where JSON is wanted, else tell a person *lines*."""
         if self.wants_json:
             write_document(document)
         else:
             say("\n".join(lines))
 
-    def write_document(self, document: Document, text: str) -> None:
+    def write(self, document: Document, text: str) -> None:
         """Write to stdout: *document* where JSON is wanted, else *text*."""
         if self.wants_json:
             write_document(document)
-        else:
-            write_text(text)
-
-    def write(self, name: str, document: Mapping[str, object], text: str) -> None:
-        """Write to stdout: *document* where JSON is wanted, else *text*."""
-        if self.wants_json:
-            write_json(name, document)
         else:
             write_text(text)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from migrator.decommission.levels import DelaysFound
 from migrator.delays.routing import DelaysVersion
 from migrator.documents import Document, Part
 from migrator.nservicebus.timeouts import Count
+from migrator.rabbitmq.entities import Kind
 
 
 class BoundQueue(Part):
@@ -52,3 +54,60 @@ def delete_document(
             for each in found.bound
         ],
     )
+
+
+class Refusal(Part):
+    """Why nothing is removed."""
+
+    code: str
+    text: str
+    remedy: str
+
+
+class BindingRecord(Part):
+    """A binding, as it can be made again."""
+
+    source: str
+    target: str
+    target_kind: Kind
+    key: str
+    arguments: dict[str, Any]
+
+
+class RemovedEntity(Part):
+    """An exchange or a queue."""
+
+    kind: Kind
+    name: str
+
+
+class KeptEntity(RemovedEntity):
+    """An exchange or a queue that stays."""
+
+    why: str
+
+
+class Statement(Part):
+    """SQL about the legacy table."""
+
+    purpose: Literal["archive", "drop"]
+    sql: str
+    wanted: bool
+    done: bool
+
+
+class DecommissionDocument(Document, title="migrator/decommission/1"):
+    """`migrator decommission --json`."""
+
+    endpoint: str
+    queue: str
+    source: str
+    dry_run: bool
+    done: bool
+    refusals: Sequence[Refusal]
+    unbind: Sequence[BindingRecord]
+    delete: Sequence[RemovedEntity]
+    keep: Sequence[KeptEntity]
+    bind_again: Sequence[BindingRecord]
+    sql: Sequence[Statement]
+    notes: Sequence[str]

@@ -13,8 +13,16 @@ from typing import Any, Final
 
 from sqlalchemy.dialects import oracle
 
+from migrator.documents import Document
 from migrator.errors import LedgerError
 from migrator.ledger.tables import LedgerNames, quoted
+
+
+class GrantsDocument(Document, title="migrator/db-grants/1"):
+    """`migrator db grants --json`."""
+
+    user: str
+    sql: str
 
 
 class Purpose(StrEnum):

@@ -10,8 +10,7 @@ from typing import Final
 from migrator.config import EndpointMode
 from migrator.delays.routing import DelaysVersion
 from migrator.documents import Document
-from migrator.nservicebus.timeouts import Count
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.nservicebus.timeouts import Count, EndpointName, QueueName
 from migrator.preflight.context import Finding, Level, destination_rows, refusals, verdict
 from migrator.preview.forecast import Burst
 from migrator.preview.report import DispatchedCounts, EndpointCounts, Preview

@@ -308,7 +308,69 @@ class DaemonDocument(TypedDict):
     not_known: list[str]
 
 
-DOCUMENTS: Final = (StatusDocument, DaemonDocument)
+class EndedEndpoint(EndpointRows):
+    """What a run has moved of an endpoint, and what is left; null: not known."""
+
+    is_finished: bool | None
+    """Nothing is left to move; false also if its rows are not moved."""
+    left: Count | None
+    """Due before the cutoff; not moved."""
+    overdue: Count | None
+    """Of those left, due already."""
+    later: Count | None
+    locked: Count | None
+    """Left because other transactions have them locked."""
+    sent_by: SentBy | None
+    """Who sends what is left."""
+    text: str | None
+    """What was moved and what is left, in sentences."""
+
+
+class ParkedRows(TypedDict):
+    """Rows that are parked for one destination."""
+
+    endpoint: str
+    destination: str
+    reason: str
+    detail: str
+    rows: Count
+
+
+class LeftEndpoint(TypedDict):
+    """An endpoint that was left: a check refuses it, or its table fails."""
+
+    signal: Literal["endpoint_refused", "table_failing"]
+    endpoint: str
+    observed: str
+    limit: str
+    """What to do."""
+
+
+class RunDocument(TypedDict):
+    """`migrator run --once --json`."""
+
+    schema: Literal["migrator/run/1"]
+    exit_code: Count
+    outcome: Literal[
+        "done",
+        "bug",
+        "usage",
+        "preflight_refused",
+        "unreachable",
+        "quarantined",
+        "doubtful",
+        "partial",
+        "interrupted",
+    ]
+    endpoints: list[EndedEndpoint]
+    held: list[ParkedRows]
+    left_out: list[LeftEndpoint]
+    """Endpoints that were left: a check refuses them, or their table fails."""
+    content_kept: NotRequired[str | None]
+    """What the ledger keeps for good; null: nothing, or nothing is finished."""
+
+
+DOCUMENTS: Final = (StatusDocument, DaemonDocument, RunDocument)
 
 
 # ── made of values ──────────────────────────────────────────────────────────────────────────────

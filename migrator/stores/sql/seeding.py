@@ -22,8 +22,9 @@ from sqlalchemy.types import TypeEngine
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.types import ColumnTime, UtcDateTime
+from migrator.documents import Document
 from migrator.errors import StoreError
-from migrator.nservicebus.timeouts import NO_SAGA
+from migrator.nservicebus.timeouts import NO_SAGA, Count
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.store import Blank
@@ -34,6 +35,15 @@ _TICKS_EPOCH: Final = 621_355_968_000_000_000
 INVENTED: Final = "5f2d7c1b9a3e4f608d1c2b3a4e5f6071"
 """A host that no endpoint has; in the headers of every invented timeout."""
 _SENT_BEFORE_DUE: Final = timedelta(days=30)
+
+
+class SeedDocument(Document, title="migrator/seed/1"):
+    """`migrator seed --json`."""
+
+    endpoint: str
+    source: str
+    rows: Count
+    bad: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
