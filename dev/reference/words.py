@@ -13,8 +13,8 @@ from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.web.auth import MOST_WRONG, WRONG_S
 from migrator.web.connections import MOST_CONNECTIONS, MOST_OF_ADDRESS
-from migrator.web.control import PATIENCE_S
-from migrator.web.http import BODY_PATIENCE_S, LARGEST_BODY_BYTES
+from migrator.web.control import TIMEOUT_S
+from migrator.web.http import BODY_TIMEOUT_S, LARGEST_BODY_BYTES
 
 HTTP_CODES: Final[Mapping[int, str]] = {
     400: "The body is not a command.",
@@ -23,7 +23,7 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     "machine.",
     404: "There is no such path, or `place` is another ledger's; 401 or 403 without a token.",
     405: "The path does not support this method; 401 or 403 without a token.",
-    408: f"The body did not come within {BODY_PATIENCE_S:g} s.",
+    408: f"The body did not come within {BODY_TIMEOUT_S:g} s.",
     413: f"The body is larger than {LARGEST_BODY_BYTES // 1024} KiB.",
     415: "The body is not JSON.",
     429: f"The token is wrong, and {MOST_WRONG} other wrong ones already wait for their answer, "
@@ -32,7 +32,7 @@ HTTP_CODES: Final[Mapping[int, str]] = {
     503: "Another command is under way, and this one was not started; or the ledger cannot be "
     f"read; or more than {MOST_CONNECTIONS} connections are open, or {MOST_OF_ADDRESS} of one "
     "address; `/live` and `/ready` are answered all the same.",
-    504: f"The daemon did not answer within {PATIENCE_S:g} s, and may still carry the command out.",
+    504: f"The daemon did not answer within {TIMEOUT_S:g} s, and may still carry the command out.",
 }
 """Why a daemon does not answer what was asked."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from migrator.status.document import StatusDocument
 
 _SOCKET: Final = ("web", "socket")
-_PATIENCE_S: Final = 3.0
+_TIMEOUT_S: Final = 3.0
 """Whoever asks for the status can have it from the ledger by then."""
 
 
@@ -40,7 +40,7 @@ def ledger_by_daemon(session: Session) -> StatusDocument | None:
         socket = Path(str(each))
         peers = trusted_peers(socket) if is_usual else None
         try:
-            return DaemonClient(socket, patience_s=_PATIENCE_S, peers=peers).ledger(place)
+            return DaemonClient(socket, timeout_s=_TIMEOUT_S, peers=peers).ledger(place)
         except (DaemonUnavailable, ConfigError):
             continue
     return None

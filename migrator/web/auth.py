@@ -1,12 +1,11 @@
-"""Who may ask what: the socket file's mode for those on this machine, a token for all others.
+"""Authentication: the mode of the socket file for local users, a token for everyone else.
 
-Without it one can only read, and only on this machine: health and metrics always; what the status
-page shows while no token is set, or if ``web.open_to_local`` says so. What changes something, or
-shows single rows, is never open. The right token is always taken and wrong ones are answered
-slowly; a browser that gave the right one has a session, which ends by itself and with the process.
+Without the token a client can only read, and only from this machine: health and metrics always; the
+status page if no token is set or ``web.open_to_local`` is. Changes and single rows always need it.
+The right token is always accepted; wrong ones are answered slowly. A browser that sent the right
+one gets a session, which ends by itself and with the process.
 
-Rules of this file: a request goes in, a refusal or nothing comes out, and no body is read; memory
-is bounded, whoever comes; time is asked of the clock that is given. Source: docs/control.md.
+Rules of this file: no body is read, and memory is bounded. Source: docs/control.md.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ from migrator.config.settings import is_loopback
 from migrator.web.control import Answer
 
 MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})
-"""What anybody on this machine may look at, so that monitoring needs no secret."""
+"""Readable without a token from this machine, so that monitoring needs no secret."""
 LOOKING: Final = frozenset({"/status"})
-"""What the page shows as well; see ``may_look``."""
+"""The page shows the same; see ``may_look``."""
 _FORWARDING: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""With one of these, a proxy on this machine says that it asks for somebody else."""
+"""A proxy on this machine that sends one of these asks for another client."""
 _HARMLESS: Final = frozenset({"GET", "HEAD"})
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One way in."""
+    """A socket that takes requests, and its access rules."""
 
     is_socket: bool
-    """The socket file: whoever may open it may do everything."""
+    """The socket file: a user who can open it may do everything."""
     token: str | None = field(default=None, repr=False)
     """None: nothing but the open paths is served over TCP."""
     is_loopback: bool = True
     """Only this machine can reach it."""
     open_to_local: bool = False
-    """Whoever is on this machine may look although there is a token."""
+    """Clients on this machine may read although a token is set."""
 
 
 def refusal(asked: Request, listener: Listener) -> HTTPException | None:
@@ -79,7 +78,7 @@ def refusal(asked: Request, listener: Listener) -> HTTPException | None:
 
 
 def is_open(asked: Request, listener: Listener) -> bool:
-    """Return whether *asked* needs no token: it reads, comes from here, and is for everybody."""
+    """Return whether *asked* needs no token: it reads, and comes from this machine."""
     # of the scope, as the routes are: a request's URL is made of its Host header as well
     path = asked.scope["path"]
     if asked.method not in _HARMLESS or not is_loopback(peer_of(asked)):
@@ -90,8 +89,7 @@ def is_open(asked: Request, listener: Listener) -> bool:
 def may_look(asked: Request, listener: Listener) -> bool:
     """Return whether the page and ``/status`` are shown to *asked* without a token or a login.
 
-    Everybody seems to be on this machine who comes through a proxy on it, or where others can
-    reach the listener.
+    A client behind a proxy on this machine seems to be local, so a forwarded request needs a token.
     """
     if listener.token is not None and not listener.open_to_local:
         return False
@@ -100,12 +98,12 @@ def may_look(asked: Request, listener: Listener) -> bool:
 
 
 def peer_of(asked: Request) -> str:
-    """Return the address of whoever asks; empty: not known."""
+    """Return the client's address; empty: not known."""
     return asked.client.host if asked.client else ""
 
 
 def _is_forwarded(headers: Mapping[str, str]) -> bool:
-    """Return whether a proxy says that somebody else asks, who need not be on this machine."""
+    """Return whether a proxy forwards it, from a client that need not be on this machine."""
     return any(name in headers for name in _FORWARDING)
 
 
@@ -145,16 +143,15 @@ def _has_token(asked: Request, token: str) -> bool:
 
 
 WRONG_S: Final = 1.0
-"""So long takes the answer to a wrong token, one after another."""
+"""Between two answers to wrong tokens."""
 MOST_WRONG: Final = 8
-"""More do not wait for theirs: no guesser takes all connections."""
+"""Requests that wait for such an answer; further ones are refused at once."""
 
 
 class WrongTokens:
-    """Has wrong tokens answered slowly, for one event loop; a right one waits for nothing.
+    """Delays the answers to wrong tokens, for one event loop; a right one never waits.
 
-    Addresses are not told apart: behind a proxy all have the same one, and whoever guesses would
-    lock everybody out.
+    It does not count by address: behind a proxy all clients have the same one.
     """
 
     def __init__(self) -> None:
@@ -175,27 +172,27 @@ class WrongTokens:
 
 
 LIFE_S: Final = 8 * 3600
-"""A working day; then the token is wanted again."""
+"""A working day; then the token has to be sent again."""
 MOST: Final = 64
-"""Whoever comes then ends the oldest session."""
+"""Sessions; a further one ends the oldest."""
 _SECRET_BYTES: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """Somebody who gave the token."""
+    """A browser that sent the token."""
 
     name: str
-    """As they call themselves; may be empty."""
+    """As the user typed it; may be empty."""
     until_s: float
     """Monotonic."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_SECRET_BYTES), repr=False)
-    """What every form of this session carries, and no other page knows."""
+    """Every form of this session carries it; no other page knows it."""
     told: Answer | None = None
     """What came of the last command; shown once."""
 
     def owns(self, csrf: str) -> bool:
-        """Return whether a form with *csrf* is one of ours; takes as long when it is not."""
+        """Return whether *csrf* is of this session, in constant time."""
         return hmac.compare_digest(csrf.encode(), self.csrf.encode())
 
     def take_told(self) -> Answer | None:
@@ -205,14 +202,14 @@ class Session:
 
 
 class Sessions:
-    """Everybody who is logged in; for one thread."""
+    """All sessions; for one thread."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def begin(self, name: str) -> str:
-        """Log somebody in; return what their cookie has to hold."""
+        """Log a user in; return the value of the cookie."""
         self._end_old()
         while len(self._sessions) >= MOST:
             self._sessions.popitem(last=False)
@@ -221,12 +218,11 @@ class Sessions:
         return cookie
 
     def find(self, cookie: str | None) -> Session | None:
-        """Return whose *cookie* it is; None: nobody's, or not any more."""
+        """Return the session of *cookie*; None: unknown, or ended."""
         found = self._sessions.get(_key(cookie)) if cookie else None
         return found if found is not None and found.until_s > self._clock() else None
 
     def end(self, cookie: str | None) -> None:
-        """Log somebody out."""
         if cookie:
             self._sessions.pop(_key(cookie), None)
 
@@ -240,5 +236,5 @@ class Sessions:
 
 
 def _key(cookie: str) -> str:
-    """Return what a cookie is looked up by: how long that takes tells nothing about others."""
+    """Return the key of a session: the time of its lookup reveals nothing about other cookies."""
     return hashlib.sha256(cookie.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Asking a running daemon over its control socket; the other end is ``server``.
+"""The client of a running daemon's control socket; ``server`` is the other end.
 
-Rules of this file: what became of a command is told as it is known: done, refused, not begun, or
-nobody knows; nothing is asked twice by itself.
+Rules of this file: the outcome of a command is reported as known: done, refused, not begun, or
+unknown; no request is repeated automatically.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:  # imported by those who give a command: who only asks waits f
     from migrator.status.document import DaemonDocument, StatusDocument
     from migrator.web.control import Answer, Command
 
-_PATIENCE_S: Final = 25.0
-"""Longer than the daemon lets a command wait, so that it is the daemon that says so."""
+_TIMEOUT_S: Final = 25.0
+"""Longer than the daemon lets a command wait, so that the daemon reports the timeout."""
 _CONNECT_S: Final = 5.0
 _OK, _BAD_REQUEST, _CONFLICT = 200, 400, 409
 
 
 class DaemonClient:
-    """One daemon, as the command line talks to it."""
+    """A connection to one daemon for each request."""
 
     def __init__(
         self,
         path: Path,
         *,
-        patience_s: float = _PATIENCE_S,
+        timeout_s: float = _TIMEOUT_S,
         peers: Collection[int] | None = None,
     ) -> None:
         self._peers = peers
         self._path = path
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
 
     def status(self) -> DaemonDocument:
         """Return the document ``migrator/daemon/1``.
 
         Raises:
-            DaemonUnavailable: Nobody answers.
+            DaemonUnavailable: No daemon answers.
         """
         return cast("DaemonDocument", self._asked("GET", "/status", "migrator/daemon/1"))
 
@@ -53,7 +53,7 @@ class DaemonClient:
         """Return the document ``migrator/status/1`` of the ledger at *place*.
 
         Raises:
-            DaemonUnavailable: Nobody answers, or works with another ledger, or cannot read it.
+            DaemonUnavailable: No daemon answers, or it has another ledger, or cannot read it.
         """
         found = self._asked("GET", f"/ledger?place={place}", "migrator/status/1")
         return cast("StatusDocument", found)
@@ -62,7 +62,7 @@ class DaemonClient:
         """Return what came of *command*, of which the daemon is told *who* gives it.
 
         Raises:
-            DaemonUnavailable: Nobody answers; says whether the daemon may have got it.
+            DaemonUnavailable: No daemon answers; the text says whether it may have got the command.
             ConfigError: The daemon does not know such a command.
         """
         from migrator.web.control import Answer, build_order
@@ -81,14 +81,14 @@ class DaemonClient:
                 line.settimeout(_CONNECT_S)
                 line.connect(str(self._path))
             except OSError as exc:
-                raise self._nobody(exc) from exc
+                raise self._not_connected(exc) from exc
             if self._peers is not None and (user := peer_of(line)) not in self._peers:
                 raise DaemonUnavailable(
                     f"the process that listens on {self._path} is of user {user}, and not this "
                     "user's, root's or the service's: name the socket with --socket if you trust "
                     "it; nothing was sent"
                 )
-            line.settimeout(self._patience_s)
+            line.settimeout(self._timeout_s)
             try:
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
@@ -105,7 +105,7 @@ class DaemonClient:
             raise ConfigError(f"the daemon did not understand: {error}; nothing was done")
         raise DaemonUnavailable(f"the daemon at {self._path} says: {error}")
 
-    def _nobody(self, exc: OSError) -> DaemonUnavailable:
+    def _not_connected(self, exc: OSError) -> DaemonUnavailable:
         if isinstance(exc, PermissionError):
             return DaemonUnavailable(
                 f"this user may not open {self._path}: only the daemon's user and group may; "

@@ -1,4 +1,4 @@
-"""Connections of the HTTP server: whoever is silent makes room for whoever asks.
+"""Connections of the HTTP server: an idle client makes room for one that sends a request.
 
 Rules of this file: the headers of every request, the first and any later one, have a deadline; so
 has a client that does not read its answer. At the limit, of one address or of all, the connection
@@ -23,7 +23,7 @@ MOST_CONNECTIONS: Final = 64
 MOST_OF_ADDRESS: Final = 32
 """For each address; a proxy has one."""
 _RESERVED: Final = 16
-"""More than that, for whoever asks whether the daemon is well."""
+"""In addition, for health checks."""
 IDLE_S: Final = 15
 """The headers of a request, and any part of an answer, have so long."""
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -95,7 +95,7 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no request is being answered, and no answer is still on its way out."""
+        """Whether no request is being answered, and no answer is still being sent."""
         answered: RequestResponseCycle | None = self.cycle
         is_answered = answered is None or answered.response_complete
         return is_answered and not self.transport.get_write_buffer_size()
@@ -165,7 +165,7 @@ class Connection(H11Protocol):
 
 
 def _peer(connected: socket.socket) -> tuple[str, int]:
-    """Return the name and the process of whoever is at the other end, as the kernel has them."""
+    """Return the name and the process of the peer, as the kernel has them."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(raw)
     try:

@@ -1,8 +1,8 @@
-"""What an operator may tell a running daemon: commands as values, as JSON, and on their way to it.
+"""Commands of an operator to a running daemon: as values, as JSON, and their queue.
 
 The same commands come over the control socket, over HTTP and from the status page; each is written
-into the ledger with who gave it, when, and what came of it. ``parse(build(command)) == command``;
-what is not understood is refused, never guessed. Source: docs/control.md.
+into the ledger with its sender, time and outcome. ``parse(build(command)) == command``; unknown
+input is refused, never guessed. Source: docs/control.md.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Readiness:
 
 
 class StatusService(Protocol):
-    """The daemon as others may look at it and talk to it.
+    """The daemon, as the web server reads and commands it.
 
     Every method may be called from any thread and raises nothing; all but ``ledger``,
     ``quarantine``, ``quarantined`` and ``execute`` answer at once.
@@ -256,12 +256,12 @@ def _text(given: Mapping[str, object], key: str) -> str | None:
 
 _T = TypeVar("_T")
 
-PATIENCE_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
 """How long a command may wait for its turn, and then for its answer."""
 
 
 class UnansweredError(Exception):
-    """No answer came of a command; the text says whether it may still be done."""
+    """A command got no answer; the text says whether it may still be carried out."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -269,18 +269,18 @@ class UnansweredError(Exception):
 
 
 class CommandQueue:
-    """Hands commands to the daemon, and asks it what may take a while."""
+    """Passes commands and slow questions to the daemon."""
 
-    def __init__(self, status: StatusService, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, status: StatusService, *, timeout_s: float = TIMEOUT_S) -> None:
         self._status = status
-        self._commands = _Turns(name="web-command", patience_s=patience_s)
-        self._looks = _Turns(name="web-look", patience_s=patience_s)
+        self._commands = _Turns(name="web-command", timeout_s=timeout_s)
+        self._looks = _Turns(name="web-look", timeout_s=timeout_s)
 
     async def execute(self, command: Command, *, who: str) -> Answer:
         """Return what came of *command*.
 
         Raises:
-            UnansweredError: It was not given to the daemon, or it was, and nobody knows yet.
+            UnansweredError: The daemon did not get it, or did, and its outcome is unknown.
         """
         return await self._commands.call(lambda: self._status.execute(command, who=who))
 
@@ -311,33 +311,33 @@ class CommandQueue:
 
 
 class _Turns:
-    """Calls that may take a while: one at a time, in a thread that keeps no process from ending."""
+    """Slow calls, one at a time, each in a daemon thread."""
 
-    def __init__(self, *, name: str, patience_s: float) -> None:
+    def __init__(self, *, name: str, timeout_s: float) -> None:
         self._name = name
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._turn = threading.Lock()
 
     async def call(self, do: Callable[[], _T]) -> _T:
         begun, result = Future[None](), Future[_T]()
         for each in (begun, result):
-            each.set_running_or_notify_cancel()  # from now on nobody can call it off
+            each.set_running_or_notify_cancel()  # it cannot be cancelled any more
         act = threading.Thread(
             target=self._do, args=(begun, result, do), name=self._name, daemon=True
         )
         act.start()
         work = asyncio.wrap_future(result)
-        # whoever still waits sees what went wrong; asyncio need not complain
+        # the caller that still waits sees the exception; asyncio need not log it
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wrap_future(begun)  # its turn has come, or never will
-        done, _ = await asyncio.wait({work}, timeout=self._patience_s)
+        await asyncio.wrap_future(begun)  # it was called, or timed out
+        done, _ = await asyncio.wait({work}, timeout=self._timeout_s)
         if not done:
             text = "the daemon did not answer in time and may still carry it out; check its status"
             raise UnansweredError(504, text)
         return work.result()
 
     def _do(self, begun: Future[None], result: Future[_T], do: Callable[[], _T]) -> None:
-        is_ours = self._turn.acquire(timeout=self._patience_s)
+        is_ours = self._turn.acquire(timeout=self._timeout_s)
         begun.set_result(None)
         if not is_ours:
             text = "another command is still under way; nothing was done, try again"

@@ -15,7 +15,7 @@ from migrator.text import counted, grouped, listed, span_words
 from migrator.throttle.reasons import Signal
 
 _LONGEST_CHARS: Final = 300
-"""Of what is told of an event; the ledger has all."""
+"""Of an event's text; the ledger has all of it."""
 _FEW: Final = 5
 """Of names that are listed."""
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -36,7 +36,7 @@ _STAYED: Final[Mapping[str, str]] = {
     "store_gone": "of a store that is gone",
     "different": "unlike its row",
 }
-"""Why messages of ours stayed where they were, by the outcome of a recall."""
+"""Why migrated messages stayed in the levels, by the outcome of a recall."""
 
 
 class _Facts:
@@ -44,7 +44,7 @@ class _Facts:
 
     def __init__(self, event: AuditEvent) -> None:
         self._detail = event.detail
-        self.actor = event.actor or "somebody"
+        self.actor = event.actor or "an unknown user"
         self.batch = "" if event.batch is None else f" {event.batch}"
         self.endpoint = str(event.endpoint or "") or self.text("endpoint")
 
@@ -150,11 +150,11 @@ def _command(facts: _Facts) -> str:
 def _paused(facts: _Facts) -> str:
     if not facts.is_yes("is_paused", by_itself=True):
         return f"{facts.endpoint or 'Every endpoint'} is no longer paused"
-    return f"Nothing new{facts.of} is claimed until somebody resumes it. {facts.signal}"
+    return f"Claiming{facts.of} is paused until an operator resumes it. {facts.signal}"
 
 
 def _hold_began(facts: _Facts) -> str:
-    return f"Nothing new{facts.of} is claimed. {facts.signal}"
+    return f"Claiming{facts.of} is paused. {facts.signal}"
 
 
 def _hold_ended(facts: _Facts) -> str:
@@ -281,7 +281,7 @@ def _verified(facts: _Facts) -> str:
     else:
         said = "everything agrees"
     return _sentence(
-        f"{facts.actor} verified what became of every timeout: {said}",
+        f"{facts.actor} verified every timeout: {said}",
         f"{counted(checked, 'row was', 'rows were')} compared" if checked else "",
         f"{counted(unseen, 'thing was', 'things were')} not checked" if unseen else "",
     )

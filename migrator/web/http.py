@@ -34,7 +34,7 @@ JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024
 HEALTH: Final = frozenset({"/live", "/ready"})
 """Answered however many connections there are."""
-BODY_PATIENCE_S: Final = 5.0
+BODY_TIMEOUT_S: Final = 5.0
 """Within this the whole body of a request must be there."""
 
 
@@ -46,13 +46,13 @@ async def read_body(request: Request) -> bytes:
     """
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_PATIENCE_S):
+        async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > LARGEST_BODY_BYTES:
                     raise _closing(413, f"the body has more than {LARGEST_BODY_BYTES} bytes")
     except TimeoutError as exc:
-        raise _closing(408, f"the body did not come within {BODY_PATIENCE_S:g} s") from exc
+        raise _closing(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from exc
     except ClientDisconnect as exc:
         raise _closing(400, "the body ended early") from exc
     return bytes(body)
@@ -88,7 +88,7 @@ class Guard:
             refused = HTTPException(503, "too many connections")
         answer = self._app
         if refused is not None:
-            # closed over a body that nobody read, a connection is reset, and the answer may be lost
+            # a connection closed before its body was read is reset, and the answer may be lost
             with suppress(HTTPException):
                 await read_body(asked)
             is_wrong = refused.status_code == 401 and "authorization" in asked.headers
@@ -122,7 +122,7 @@ async def on_http_error(_request: Request, exc: Exception) -> Response:
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
-    """Answer and log what nobody has thought of."""
+    """Answer and log an unhandled exception."""
     _log.error(
         "a request could not be answered",
         extra={"action": "web_failed", "path": request.scope["path"]},

@@ -1,9 +1,9 @@
-"""The sockets we listen on: a file that only its owner and group may use, and a TCP port.
+"""The sockets the daemon listens on: a file that only its owner and group may use, and a TCP port.
 
-Rules of this file: nobody can connect before the file has its mode; a file that a dead process
-left is replaced, one on which somebody answers is not; at the end only our own file is removed.
-When nobody said where, systemd's folder for the service goes before the user's own; nothing is made
-outside of them, and without either there is no socket. Source: docs/control.md.
+Rules of this file: no client can connect before the file has its mode; a file that a dead process
+left is replaced, one on which a process listens is not; at the end only its own file is removed.
+Unless a path is given, systemd's folder for the service goes before the user's own; nothing is
+created outside of them, and without either there is no socket. Source: docs/control.md.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.client import peer_of
 
 SOCKET_MODE: Final = 0o660
-"""Owner and group may command the daemon; that is all there is to log in with."""
+"""Owner and group may command the daemon; there is no other login."""
 _LOCK_MODE: Final = 0o600
 _LONGEST_PATH_BYTES: Final = 107
 """What the kernel's address structure takes, unix(7)."""
 _BACKLOG: Final = 64
-_PATIENCE_S: Final = 5.0
-"""How long two that start at the same moment wait for each other."""
+_LOCK_TIMEOUT_S: Final = 5.0
+"""How long two daemons that start at the same moment wait for each other."""
 _ANSWER_S: Final = 2.0
 
 
@@ -91,12 +91,12 @@ def _check_path(path: Path) -> None:
 
 @contextmanager
 def _alone_at(path: Path) -> Iterator[None]:
-    """Keep others of us from looking and binding at *path* at the same time.
+    """Keep other daemons from checking and binding *path* at the same time.
 
-    What is locked is a file beside it that nobody else can open: a folder can be locked by whoever
-    may look into it. The file stays.
+    The lock is a file of its own that no other user can open: a folder can be locked by each user
+    who may read it. The file stays.
     """
-    from tenacity import (  # only who listens waits for it
+    from tenacity import (  # imported only by a daemon
         RetryError,
         Retrying,
         retry_if_exception_type,
@@ -112,7 +112,7 @@ def _alone_at(path: Path) -> Iterator[None]:
             raise ConfigError(f"{file} belongs to another user: remove it; nothing was started")
         lock = Retrying(
             retry=retry_if_exception_type(BlockingIOError),
-            stop=stop_after_delay(_PATIENCE_S),
+            stop=stop_after_delay(_LOCK_TIMEOUT_S),
             wait=wait_fixed(0.05),
         )
         try:
@@ -142,7 +142,7 @@ def _remove_dead(path: Path) -> None:
 
 
 def answers(path: Path, peers: Collection[int] | None = None) -> bool:
-    """Return whether anybody listens on *path*; whoever is too busy to answer does.
+    """Return whether a process listens on *path*; one that is too busy to answer does.
 
     Only users in *peers* count, if they are given.
     """
@@ -167,7 +167,7 @@ def _remove_own(path: Path, identity: tuple[int, int]) -> None:
 
 
 RUN: Final = Path("/run")
-"""Where systemd makes the folders of its services; tests replace it."""
+"""Where systemd makes the folders of its services."""
 _SERVICE: Final = "migrator"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _FILE: Final = "control.sock"
@@ -177,17 +177,16 @@ _PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}:_.".encode())
 def own_socket(environ: Mapping[str, str]) -> Path | None:
     """Return where a daemon with this environment listens; None: it has no runtime folder.
 
-    The service's folder is systemd's ``RuntimeDirectory=``; the user's gets a folder of ours,
-    which is made here for nobody else. A user's folder that is somebody else's, as ``su`` and
-    ``sudo`` may hand it down, or that others may write to, is left alone: they could put anything
-    in the place of the socket.
+    The service's folder is systemd's ``RuntimeDirectory=``. In the user's runtime folder it makes
+    one with mode 0700. It does not use a runtime folder that belongs to another user, as ``su`` and
+    ``sudo`` may pass it on, or that others may write to: they could replace the socket.
     """
     if given := environ.get("RUNTIME_DIRECTORY"):
         return Path(given.split(":")[0]) / _FILE
     folder = _of_user(environ)
     if folder is None or not _is_ours_alone(folder.parent):
         return None
-    with suppress(OSError):  # whoever listens there says what is wrong
+    with suppress(OSError):  # binding the socket reports what is wrong
         folder.mkdir(mode=0o700, exist_ok=True)
     return folder / _FILE
 
@@ -266,6 +265,6 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def _is_socket(path: Path) -> bool:
-    with suppress(OSError):  # a folder of somebody else's, or no path at all
+    with suppress(OSError):  # not readable, or no path at all
         return path.is_socket()
     return False

@@ -1,8 +1,8 @@
 """Metrics: what the daemon counts itself, and what one look at it tells at scrape time.
 
 Rules of this file: names and labels are public, and docs/reference/metrics.md is written from
-``MEASURES``; what is not known has no sample, never a 0; a label is a name of ours or of an
-endpoint, never a text somebody wrote. ``Instruments`` belong to one daemon and are in no global
+``MEASURES``; what is not known has no sample, never a 0; a label is a name of migrator's or of an
+endpoint, never free text. ``Instruments`` belong to one daemon and are in no global
 registry.
 """
 
@@ -351,7 +351,7 @@ def _work(snapshot: Snapshot) -> _Samples:
 
 
 def _left(endpoints: Sequence[EndpointView]) -> Iterator[tuple[Sequence[str], float]]:
-    """Yield what is left; 0 for who does not send it, so that whoever sends may change."""
+    """Yield remaining rows; 0 where another sender sends them: that can change."""
     for endpoint in endpoints:
         if (found := endpoint.remaining) is None or endpoint.phase is None:
             continue

@@ -1,7 +1,7 @@
 """``python -m migrator.web.probe FILE``: is the daemon that listens on this socket file alive?
 
-For health checks of containers, which run it again and again: it loads next to nothing but the
-standard library, asks ``/live``, says in one line what it found, and ends with 0 or 1.
+For health checks of containers, which run it often: it loads little but the standard library, asks
+``/live``, prints one line, and exits with 0 or 1.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 
 from migrator.text import visible
 
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 _LONGEST_ANSWER: Final = 2000
 _OK: Final = 200
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask, say what was found, and return the exit code."""
+    """Print the answer; return the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m migrator.web.probe FILE\n")
         return 1
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def probe(path: str) -> tuple[bool, str]:
-    """Return whether the daemon at *path* is alive, and what it said."""
+    """Return whether the daemon at *path* is alive, and its answer."""
     with closing(HTTPConnection("daemon")) as line:
         line.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.sock.settimeout(_PATIENCE_S)
+        line.sock.settimeout(_TIMEOUT_S)
         try:
             line.sock.connect(path)
             line.request("GET", "/live")

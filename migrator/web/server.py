@@ -1,10 +1,7 @@
-"""Serving the HTTP side beside the daemon's work, from a thread of its own for each way in.
+"""The HTTP server of a running daemon: one thread for each socket.
 
-The main thread owns signals and logging; the server gets neither. What goes wrong here ends no
-other thread, and nothing of it is left when the context ends.
-
-Every answer is made of what the status service knows, every command goes to it. Paths, codes and
-documents are public: docs/control.md.
+The main thread owns signals and logging. A failure here ends no other thread, and all threads end
+with the context. Paths, codes and documents are public: docs/control.md.
 """
 
 from __future__ import annotations
@@ -53,18 +50,18 @@ _DATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPlan:
-    """Where to listen, and what to ask of whoever comes."""
+    """Where to listen, and the token."""
 
     socket: Path | None = None
     """File of the control socket; None: there is none."""
     needs_socket: bool = True
-    """False: nobody asked for the socket, so that the work goes on without it."""
+    """False: the socket is not configured, so the daemon works without it."""
     listen: tuple[str, int] | None = None
     """Address and port; port 0: any that is free; None: no TCP."""
     token: str | None = field(default=None, repr=False)
-    """None: over TCP one can only look, and only on this machine."""
+    """None: over TCP a client can only read, and only from this machine."""
     open_to_local: bool = False
-    """Whoever is on this machine may look without the token, too."""
+    """Clients on this machine may read without the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +133,7 @@ def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
 
 
 class _Server(Server):
-    """Looks at its clock once a second, not ten times: a daemon at rest answers nobody."""
+    """Ticks once a second, not ten times, to cost less at rest."""
 
     async def main_loop(self) -> None:
         """Wait for the end; the header ``Date`` is renewed meanwhile."""
@@ -146,7 +143,7 @@ class _Server(Server):
                 await asyncio.wait_for(self._ended.wait(), _DATE_S)
 
     def end(self) -> None:
-        """Have it end now, from another thread."""
+        """End it; for other threads."""
         self.should_exit = True
         if self.started:
             with suppress(RuntimeError):  # it ended by itself
@@ -208,7 +205,7 @@ def new_app(
 ) -> Starlette:
     """Return the application that serves *status* at *listener*, to the connections of *crowd*."""
     routes, wrong = _Routes(status, instruments, commands, listener), WrongTokens()
-    # whoever may open the socket has a command line; the page is for browsers
+    # a user who can open the socket has a command line; the page is for browsers
     page = [] if listener.is_socket else StatusPage(status, commands, listener, wrong).routes()
     app = Starlette(
         routes=[
@@ -278,7 +275,7 @@ class _Routes:
         """Return who commands: as they call themselves, and what is known of them."""
         peer = peer_of(request)
         way = (
-            f"{peer or 'somebody'} over the control socket"
+            f"{peer or 'an unknown user'} over the control socket"
             if self._listener.is_socket
             else f"token from {peer}"
         )

@@ -191,7 +191,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that hangs is told and closed."""
-    monkeypatch.setattr(http, "BODY_PATIENCE_S", 0.1)
+    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.1)
     request = (
         "POST /control HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {TOKEN}\r\ncontent-length: 20\r\n\r\n{{"
@@ -269,7 +269,7 @@ def test_connections_at_work_leave_room_for_the_health_paths(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With as many requests under way as one address may have, others of it are told 503."""
-    monkeypatch.setattr(http, "BODY_PATIENCE_S", 60.0)
+    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 60.0)
     half = b"POST /control HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     held = _held(site.address, half, count=connections.MOST_OF_ADDRESS)
     try:

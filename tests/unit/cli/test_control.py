@@ -218,7 +218,7 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
     program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     """Whoever asked is told that it may have been carried out."""
-    monkeypatch.setattr(daemon, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
+    monkeypatch.setattr(daemon, "DaemonClient", lambda path: DaemonClient(path, timeout_s=0.1))
     panel.answers.clear()
     assert "may have been carried out" in program("stop", codes=[4]).err
     panel.answers.set()

@@ -108,20 +108,20 @@ def test_a_daemon_that_does_not_answer_holds_nothing_up() -> None:
     panel.answers.clear()
 
     async def scenario() -> Answer:
-        commands, began_s = CommandQueue(panel, patience_s=0.5), time.monotonic()
+        commands, began_s = CommandQueue(panel, timeout_s=0.5), time.monotonic()
         with pytest.raises(UnansweredError, match="may still carry it out") as given:
             await commands.execute(Drain(), who="alice")
         assert given.value.status == 504
         assert time.monotonic() - began_s < 0.9  # its turn came at once
-        commands._commands._patience_s = 0.05
+        commands._commands._timeout_s = 0.05
         with pytest.raises(UnansweredError, match="nothing was done") as kept:
             await commands.execute(StopNow(), who="bob")
         assert kept.value.status == 503
         panel.answers.set()
-        commands._commands._patience_s = 30  # the first has to end, and then the third
+        commands._commands._timeout_s = 30  # the first has to end, and then the third
         answer = await commands.execute(Resume(endpoint=None), who="carol")
         panel.answers.clear()
-        commands._commands._patience_s = 0.05
+        commands._commands._timeout_s = 0.05
         with pytest.raises(UnansweredError):
             await commands.execute(Drain(), who="dave")
         return answer

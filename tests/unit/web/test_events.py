@@ -125,14 +125,14 @@ SAID: Final[list[tuple[str, dict[str, Any], str]]] = [
     (
         "pause",
         {"is_paused": True, "signal": "paused", "observed": "index (jo)"},
-        "Nothing new of Sales is claimed until somebody resumes it. Paused by an operator: "
+        "Claiming of Sales is paused until an operator resumes it. Paused by an operator: "
         "index (jo)",
     ),
     ("pause", {"is_paused": False}, "Sales is no longer paused"),
     (
         "hold_began",
         {"signal": "throttle_http", "limit": "", "observed": "busy {x}"},
-        "Nothing new of Sales is claimed. The throttle URL says no: busy {x}",
+        "Claiming of Sales is paused. The throttle URL says no: busy {x}",
     ),
     (
         "hold_ended",
@@ -232,18 +232,18 @@ SAID: Final[list[tuple[str, dict[str, Any], str]]] = [
     (
         "verified",
         {"verdict": "balanced", "rows_checked": 6107, "discrepancies": {}, "doubtful": []},
-        "alice verified what became of every timeout: everything agrees; 6 107 rows were compared",
+        "alice verified every timeout: everything agrees; 6 107 rows were compared",
     ),
     (
         "verified",
         {"verdict": "doubtful", "rows_checked": 1, "doubtful": [7, 9], "not_checked": ["a"]},
-        "alice verified what became of every timeout: everything agrees, but 2 batches (7, 9) may "
+        "alice verified every timeout: everything agrees, but 2 batches (7, 9) may "
         "be at the broker or not; 1 row was compared; 1 thing was not checked",
     ),
     (
         "verified",
         {"discrepancies": {"rows_gone": 1, "twice_in_levels": 2000}, "doubtful": [7]},
-        "alice verified what became of every timeout: 2 001 things do not agree (rows gone 1, "
+        "alice verified every timeout: 2 001 things do not agree (rows gone 1, "
         "twice in levels 2 000)",
     ),
     (

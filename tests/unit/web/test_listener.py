@@ -88,7 +88,7 @@ def test_two_that_start_at_once_wait_for_each_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the second would remove what the first just made; nobody waits for ever."""
-    monkeypatch.setattr(listener, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(listener, "_LOCK_TIMEOUT_S", 0.1)
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -148,7 +148,7 @@ def test_nobody_else_keeps_a_daemon_from_starting(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may look into the folder can lock it, but not the file that is locked."""
-    monkeypatch.setattr(listener, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(listener, "_LOCK_TIMEOUT_S", 0.3)
     path.parent.chmod(0o755)
     with unix_socket(path):
         pass
