@@ -178,7 +178,7 @@ def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> No
     staging = link.staging()
     rows = _stage(staging, an_attempt(1), _messages(5))
     _stage(staging, an_attempt(2), _messages(5))
-    with pytest.raises(HandOverDoubtful, match="5 rows are held, 4"):
+    with pytest.raises(HandOverDoubtful, match="5 rows are unacked, 4"):
         staging.commit(an_attempt(1), rows - {0})
     with pytest.raises(HandOverDoubtful, match="0 rows are held, 5"):
         staging.commit(an_attempt(7), rows)
