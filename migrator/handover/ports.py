@@ -87,7 +87,7 @@ class Link(Protocol):
 class Staging(Protocol):
     """A lane's staging and receipts queues. Rules: design section 5.2.
 
-    Deliveries stay unacked until ``discard``, ``commit``, ``settle_receipt`` or ``move_strays``.
+    Deliveries stay unacked until ``discard``, ``commit``, ``ack_receipt`` or ``move_strays``.
     """
 
     def publish(self, attempt: Attempt, chunks: Iterable[Sequence[Delayed]]) -> None:
@@ -154,6 +154,6 @@ class Staging(Protocol):
         """
         ...
 
-    def settle_receipt(self, attempt: Attempt) -> None:
+    def ack_receipt(self, attempt: Attempt) -> None:
         """Ack a receipt that the ledger has recorded; an unknown one is ignored."""
         ...

@@ -300,7 +300,7 @@ class StagedHandOver:
     def _note_receipts(self) -> None:
         for attempt, ago_s in tuple(self.staging.receipts().items()):
             self._note_receipt(attempt, arrived_s=self.clock.monotonic_s() - ago_s)
-            self.staging.settle_receipt(attempt)
+            self.staging.ack_receipt(attempt)
 
     def _note_receipt(self, attempt: Attempt, *, arrived_s: float) -> None:
         batch = self._known(attempt.batch)

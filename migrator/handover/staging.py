@@ -2,7 +2,7 @@
 
 Rules (design section 5.2; each was measured or cost a message somewhere):
 
-* every delivery stays unacked until ``discard``, ``commit`` or ``settle_receipt``; only its tag is
+* every delivery stays unacked until ``discard``, ``commit`` or ``ack_receipt``; only its tag is
   kept, by attempt and row, never its body;
 * the nack is sent on the consuming connection, on the one channel whose tags it names: under a
   memory alarm the broker stops reading connections that publish;
@@ -238,7 +238,7 @@ class RabbitStaging:
         del self._held[attempt]
         self._connection.flush(_FLUSH_S)
 
-    def settle_receipt(self, attempt: Attempt) -> None:
+    def ack_receipt(self, attempt: Attempt) -> None:
         self._published.discard(attempt)
         self._committed.discard(attempt)
         for tag in self._receipts.pop(attempt, _Receipts()).tags:

@@ -122,8 +122,8 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
         assert sum(_in_levels(url, version).values()) == 0
         _commit(staging, an_attempt(), rows)
         assert not staging.held()
-        staging.settle_receipt(an_attempt())
-        staging.settle_receipt(an_attempt())
+        staging.ack_receipt(an_attempt())
+        staging.ack_receipt(an_attempt())
         assert not staging.receipts()
         wait_until(lambda: _in_levels(url, version) == _expected(messages))
     with opened(link_settings(url, version=version)) as link:
@@ -230,7 +230,7 @@ def test_what_is_not_ours_is_moved_whole_and_nacked_never(
         put(b"4")
         staging.discard(an_attempt(5))
         _commit(staging, an_attempt(6), rows)
-        staging.settle_receipt(an_attempt(6))
+        staging.ack_receipt(an_attempt(6))
 
         def is_moved() -> bool:
             staging.move_strays()

@@ -45,7 +45,7 @@ ACTS = frozenset(
             "put",
             "release",
         ),
-        *("remove", "resume", "send", "set", "settle_receipt", "sleep", "start", "stop", "submit"),
+        *("remove", "resume", "send", "set", "ack_receipt", "sleep", "start", "stop", "submit"),
         *("update", "wait", "warning", "write"),
     }
 )

@@ -448,7 +448,7 @@ class MemoryStaging:
     def bind_again(self) -> None:
         self.broker.is_routed = True
 
-    def settle_receipt(self, attempt: Attempt) -> None:
+    def ack_receipt(self, attempt: Attempt) -> None:
         if attempt in self.broker.receipts:
             self.broker.receipts.remove(attempt)
 
