@@ -19,9 +19,7 @@ Delayed = tuple[EncodedTimeout, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What the staging consumer has unacked of one attempt."""
-
+class UnackedAttempt:
     rows: Set[int]
     """Row indexes; may be a live view."""
     has_receipt: bool
@@ -99,7 +97,7 @@ class Staging(Protocol):
         """
         ...
 
-    def held(self) -> Mapping[Attempt, Held]:
+    def unacked(self) -> Mapping[Attempt, UnackedAttempt]:
         """Return what is unacked now, by attempt.
 
         Raises:

@@ -183,13 +183,13 @@ class StagedHandOver:
         while (left_s := ends_s - self.clock.monotonic_s()) > 0:
             self.guard()
             self._set_aside_strays()
-            held = self._count_held()
+            unacked = self._count_unacked()
             self.staging.wait_for_event(min(left_s, 1.0))
-            if self._count_held() != held:
+            if self._count_unacked() != unacked:
                 ends_s = self.clock.monotonic_s() + quiet_s
 
-    def _count_held(self) -> int:
-        return sum(len(each.rows) + each.has_receipt for each in self.staging.held().values())
+    def _count_unacked(self) -> int:
+        return sum(len(each.rows) + each.has_receipt for each in self.staging.unacked().values())
 
     def _expected_s(self, prepared: Prepared) -> float:
         rows, seconds = self._last
@@ -235,13 +235,13 @@ class StagedHandOver:
         self._account_for_others(attempt)
 
     def _account_for_others(self, attempt: Attempt) -> None:
-        for other in self.staging.held():
+        for other in self.staging.unacked():
             if other != attempt:
                 self._account_for(other)
 
     def _is_complete(self, attempt: Attempt, rows: frozenset[int]) -> bool:
         """Return whether all of an attempt is unacked here, the receipt included."""
-        mine = self.staging.held().get(attempt)
+        mine = self.staging.unacked().get(attempt)
         if mine is None or len(mine.rows) < len(rows):
             return False
         if mine.rows != rows:
@@ -268,16 +268,16 @@ class StagedHandOver:
 
     def _set_aside_strays(self) -> None:
         """Ack what is provably waste; move what is not the lane's to the poison queue."""
-        for attempt in tuple(self.staging.held()):
+        for attempt in tuple(self.staging.unacked()):
             self._account_for(attempt)
         self.staging.move_strays()
 
     def _is_all_back(self, batch: Batch) -> bool:
-        held = self.staging.held().get(batch.current_attempt)
-        if held is None:
+        unacked = self.staging.unacked().get(batch.current_attempt)
+        if unacked is None:
             return False
         rows = {row.row_index for row in self.batches.rows(batch)}
-        return held.has_receipt and set(held.rows) == rows
+        return unacked.has_receipt and set(unacked.rows) == rows
 
     def _known(self, batch_id: BatchId) -> Batch:
         batch = self.batches.find(batch_id)

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from migrator.delays.routing import DelaysVersion, entry_level, level_name, routing_key
 from migrator.errors import HandOverDoubtful, TargetUnavailable
-from migrator.handover.ports import Delayed, Held
+from migrator.handover.ports import Delayed, UnackedAttempt
 from migrator.handover.strays import PoisonQueue, StraysOfQueue
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.incoming import RawMessage
@@ -106,7 +106,7 @@ def _route(admin: AdminSession, router: str, queue: str, value: str) -> None:
 
 
 @dataclass(slots=True)
-class _HeldAttempt:
+class _AttemptTags:
     """Tags of one attempt, by row."""
 
     tags: dict[int, int] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class RabbitStaging:
         self._publisher = publisher
         self._queues = queues
         self.bind_again = declare
-        self._held: dict[Attempt, _HeldAttempt] = {}
+        self._unacked: dict[Attempt, _AttemptTags] = {}
         self._known_begin, self._known_attempt = "", Attempt(batch=BatchId(0), number=0)
         """Tag prefix of the attempt delivered last; most tags repeat it."""
         self._published: set[Attempt] = set()
@@ -189,11 +189,13 @@ class RabbitStaging:
                 f"{len(settled.returned)} returned); abandon it"
             )
 
-    def held(self) -> Mapping[Attempt, Held]:
+    def unacked(self) -> Mapping[Attempt, UnackedAttempt]:
         self._raise_doubtful()
         return {
-            attempt: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
-            for attempt, found in self._held.items()
+            attempt: UnackedAttempt(
+                rows=found.tags.keys(), has_receipt=found.receipt_tag is not None
+            )
+            for attempt, found in self._unacked.items()
         }
 
     def receipts(self) -> Mapping[Attempt, float]:
@@ -206,13 +208,13 @@ class RabbitStaging:
 
     def discard(self, attempt: Attempt) -> None:
         self._published.discard(attempt)
-        found = self._held.pop(attempt, None)
+        found = self._unacked.pop(attempt, None)
         if found is not None:
             for tag in found.all_tags():
                 self._connection.send(self._channel.basic_ack, tag)
 
     def disown(self, attempt: Attempt) -> None:
-        found = self._held.pop(attempt, _HeldAttempt())
+        found = self._unacked.pop(attempt, _AttemptTags())
         begin = tag_of_rows(self._queues.ledger_id, attempt)
         for row_index, tag in found.tags.items():
             self._strays.note(tag, f"{begin}{row_index}")
@@ -228,14 +230,14 @@ class RabbitStaging:
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         self._connection.loop.check()
-        found = self._held.get(attempt, _HeldAttempt())
+        found = self._unacked.get(attempt, _AttemptTags())
         self._assert_alone(attempt, found, rows)
         self._strays.clear_below(found.highest_tag)
         self._committed.add(attempt)
         self._connection.send(
             self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False
         )
-        del self._held[attempt]
+        del self._unacked[attempt]
         self._connection.flush(_FLUSH_S)
 
     def ack_receipt(self, attempt: Attempt) -> None:
@@ -289,15 +291,15 @@ class RabbitStaging:
 
     # ── the one nack ────────────────────────────────────────────────────────────────────────
 
-    def _assert_alone(self, attempt: Attempt, found: _HeldAttempt, rows: frozenset[int]) -> None:
+    def _assert_alone(self, attempt: Attempt, found: _AttemptTags, rows: frozenset[int]) -> None:
         if found.tags.keys() != rows or found.receipt_tag is None:
             raise HandOverDoubtful(
                 f"batch {attempt.batch}: {counted(len(found.tags), 'row is', 'rows are')} "
                 f"unacked, {grouped(len(rows))} and a receipt were expected; nothing was sent"
             )
         self._raise_doubtful()
-        for other, held in self._held.items():
-            if other != attempt and any(tag < found.highest_tag for tag in held.all_tags()):
+        for other, unacked in self._unacked.items():
+            if other != attempt and any(tag < found.highest_tag for tag in unacked.all_tags()):
                 raise HandOverDoubtful(
                     f"batch {attempt.batch}: a nack would also move messages of batch "
                     f"{other.batch}, attempt {other.number}; nothing was sent"
@@ -312,9 +314,9 @@ class RabbitStaging:
             self._strays.note(tag, app_id)
             return
         attempt, row_index = own
-        found = self._held.get(attempt)
+        found = self._unacked.get(attempt)
         if found is None:
-            found = self._held[attempt] = _HeldAttempt()
+            found = self._unacked[attempt] = _AttemptTags()
         found.highest_tag = max(found.highest_tag, tag)
         if row_index is None:
             is_new, found.receipt_tag = found.receipt_tag is None, tag

@@ -238,8 +238,8 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
         link.publish(an_attempt(1), [[delayed(0, 0), delayed(64, 1)]], settled)
         staging = link.staging()
         staging.publish(an_attempt(2), [[delayed(1, 0)]])
-        assert await_staging(staging, lambda: an_attempt(2) in staging.held())
-        assert await_staging(staging, lambda: staging.held()[an_attempt(2)].has_receipt)
+        assert await_staging(staging, lambda: an_attempt(2) in staging.unacked())
+        assert await_staging(staging, lambda: staging.unacked()[an_attempt(2)].has_receipt)
         staging.commit(an_attempt(2), frozenset({0}))
         assert await_staging(staging, lambda: an_attempt(2) in staging.receipts())
     assert settled.confirmed == {0, 1}

@@ -71,8 +71,8 @@ def _messages(count: int) -> list[Delayed]:
 
 
 def _is_whole(staging: Staging, attempt: Attempt, count: int) -> bool:
-    held = staging.held().get(attempt)
-    return held is not None and len(held.rows) == count and held.has_receipt
+    found = staging.unacked().get(attempt)
+    return found is not None and len(found.rows) == count and found.has_receipt
 
 
 def _stage(staging: Staging, attempt: Attempt, messages: list[Delayed]) -> frozenset[int]:
@@ -118,10 +118,10 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
     with opened(link_settings(url, version=version)) as link:
         staging = link.staging()
         rows = _stage(staging, an_attempt(), messages)
-        assert staging.held()[an_attempt()].rows == rows
+        assert staging.unacked()[an_attempt()].rows == rows
         assert sum(_in_levels(url, version).values()) == 0
         _commit(staging, an_attempt(), rows)
-        assert not staging.held()
+        assert not staging.unacked()
         staging.ack_receipt(an_attempt())
         staging.ack_receipt(an_attempt())
         assert not staging.receipts()
@@ -129,7 +129,7 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
     with opened(link_settings(url, version=version)) as link:
         staging = link.staging()
         assert not await_staging(
-            staging, lambda: bool(staging.receipts() or staging.held()), seconds=0.5
+            staging, lambda: bool(staging.receipts() or staging.unacked()), seconds=0.5
         )
 
 
@@ -163,14 +163,14 @@ def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
         _comes_back(staging, an_attempt(), 300)
         staging.discard(an_attempt())
         staging.discard(an_attempt(batch=99))
-        assert not staging.held()
+        assert not staging.unacked()
         rows = _stage(staging, an_attempt(attempt=2), messages[:10])
         _commit(staging, an_attempt(attempt=2), rows)
     wait_until(lambda: _in_levels(fresh_url) == _expected(messages[:10]))
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
         assert await_staging(staging, lambda: an_attempt(attempt=2) in staging.receipts())
-        assert not staging.held()
+        assert not staging.unacked()
 
 
 def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> None:
@@ -255,7 +255,7 @@ def test_a_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -> None:
 
     def is_seen() -> bool:
         try:
-            staging.held()
+            staging.unacked()
         except HandOverDoubtful as exc:
             return queue in str(exc)
         return False

@@ -92,12 +92,12 @@ def test_a_consumer_timeout_ends_the_link_and_not_the_attempt(url: str) -> None:
     with opened(link_settings(url), lane=1) as link:
         staging = link.staging()
         staging.publish(an_attempt(), chunks([delayed(2**20)]))
-        assert await_staging(staging, lambda: an_attempt() in staging.held())
+        assert await_staging(staging, lambda: an_attempt() in staging.unacked())
         with pytest.raises(TargetUnavailable, match="ended the consumer"):
             link.idle(60)
     with opened(link_settings(url), lane=1) as link:
         staging = link.staging()
-        assert await_staging(staging, lambda: an_attempt() in staging.held())
+        assert await_staging(staging, lambda: an_attempt() in staging.unacked())
 
 
 def test_at_most_two_hashes_in_a_binding(url: str) -> None:

@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
-from migrator.handover.ports import Delayed, Held
+from migrator.handover.ports import Delayed, UnackedAttempt
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.parking import ParkedRows, SqlParking, Wanted
 from migrator.ledger.report import HeldDestination
@@ -73,7 +73,7 @@ class MemoryHeld(SqlHeldDestinations):
     def __init__(self) -> None:
         self.now: dict[str, HeldDestination] = {}
 
-    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+    def unacked(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         return list(self.now.values())
 
     def hold(self, held: Sequence[HeldDestination]) -> None:
@@ -389,9 +389,9 @@ class MemoryStaging:
         if self.broker.cut():
             raise TargetUnavailable("cut before the last confirm")
 
-    def held(self) -> Mapping[Attempt, Held]:
+    def unacked(self) -> Mapping[Attempt, UnackedAttempt]:
         return {
-            attempt: Held(
+            attempt: UnackedAttempt(
                 rows=frozenset(i for p, i, _ in self.unacked if p == attempt and i is not None),
                 has_receipt=any(p == attempt and i is None for p, i, _ in self.unacked),
             )
