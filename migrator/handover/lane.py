@@ -382,7 +382,7 @@ class LaneSession:
 
     def _serve(self) -> None:
         self._link.serve()
-        self._count_settled(wait_s=0.0)
+        self._count_handed_over(wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
         """Send *prepared* once the levels have room, and batches that get due meanwhile at once."""
@@ -397,7 +397,7 @@ class LaneSession:
             if due is None:
                 self.doing = f"paced: {booking.reason}"
                 self._link.idle(min(left_s, _PACED_SLICE_S))
-                self._count_settled(wait_s=0.0)
+                self._count_handed_over(wait_s=0.0)
                 continue
             due_began_s, sent = clock.monotonic_s(), self._sent
             self._book(due, due_began_s)  # it starts at once
@@ -459,13 +459,13 @@ class LaneSession:
                 },
             )
             prepared = self._setup.of(abandoned).preparer.prepare(abandoned, self._lease)
-        self._count_settled(wait_s=0.0)
+        self._count_handed_over(wait_s=0.0)
 
     def _finish_receipts(self) -> bool:
         if self._staged is None:
             return False
         self.doing = self._waiting()
-        self._count_settled(wait_s=0.5)
+        self._count_handed_over(wait_s=0.5)
         self._end_if_late()
         return self._staged.has_open_commits()
 
@@ -477,7 +477,7 @@ class LaneSession:
             "interrupted commit resolved",
             extra={"action": "commit_resolved", "batch": batch.id, "state": str(outcome.state)},
         )
-        self._count_settled(wait_s=0.0)
+        self._count_handed_over(wait_s=0.0)
 
     def _take_up(self, batch: Batch) -> None:
         self._guard()
@@ -573,9 +573,9 @@ class LaneSession:
     def _waiting(self) -> str:
         return self._staging().late_receipt() or "waiting for receipts"
 
-    def _count_settled(self, *, wait_s: float) -> None:
-        settled = self._staged.settled(wait_s) if self._staged is not None else ()
-        for batch, rows, seconds in settled:
+    def _count_handed_over(self, *, wait_s: float) -> None:
+        handed_over = () if self._staged is None else self._staged.take_handed_over(wait_s)
+        for batch, rows, seconds in handed_over:
             if seconds is not None and self._size.resize(rows, seconds):
                 _log.info(
                     "attempt was slow to reach the levels; the next batches are smaller",

@@ -85,7 +85,7 @@ class StagedHandOver:
     def hand_over(self, prepared: Prepared) -> Batch | None:
         """Commit one attempt; return the batch if the attempt was too slow and was abandoned.
 
-        Its receipt is reported by ``settled``. An abandoned batch is ``claimed`` again; nothing of
+        ``take_handed_over`` awaits its receipt. An abandoned batch is ``claimed`` again; nothing of
         it can reach a level.
 
         Raises:
@@ -101,7 +101,7 @@ class StagedHandOver:
         began_s = self.clock.monotonic_s()  # later, so that it is not nacked before that
         self._publish(batch, prepared, nacked_at)
         rows = prepared.rows
-        timeout_s = COMPLETE_TIMEOUT_S * self._patience(batch)
+        timeout_s = COMPLETE_TIMEOUT_S * self._timeout_factor(batch)
         is_complete = self._await_all(batch.current_attempt, rows, timeout_s)
         self._note_receipts()
         if not is_complete or self._is_too_old(batch, began_s):
@@ -110,8 +110,8 @@ class StagedHandOver:
         self.fault("staged.committing")
         self._last = len(rows), self.clock.monotonic_s() - began_s
         # delays count from the nack on, and no message may be early
-        while (left_s := began_s + age_s - self.clock.monotonic_s()) > 0:
-            self.staging.wait_for_event(left_s)
+        while (remaining_s := began_s + age_s - self.clock.monotonic_s()) > 0:
+            self.staging.wait_for_event(remaining_s)
         if self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ALL_REDELIVERED)  # we hold all: no nack was sent
         self.staging.commit(batch.current_attempt, rows)
@@ -121,7 +121,7 @@ class StagedHandOver:
         )
         return None
 
-    def settled(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
+    def take_handed_over(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
         """Return batches handed over since the last call: batch, rows sent, seconds.
 
         The seconds are those from first publish to receipt, during which the rows' delays did
@@ -134,11 +134,11 @@ class StagedHandOver:
         ends_s = self.clock.monotonic_s() + wait_s
         self.staging.wait_for_event(0.0)
         self._note_receipts()
-        while self._without_receipt and (left_s := ends_s - self.clock.monotonic_s()) > 0:
-            self.staging.wait_for_event(left_s)
+        while self._without_receipt and (remaining_s := ends_s - self.clock.monotonic_s()) > 0:
+            self.staging.wait_for_event(remaining_s)
             self._note_receipts()
-        self._set_aside_strays()
-        self._give_up_overdue()
+        self._remove_strays()
+        self._give_up_overdue_commits()
         done, self._handed_over = self._handed_over, []
         return done
 
@@ -147,7 +147,7 @@ class StagedHandOver:
 
         It returns ``handed_over``, ``claimed`` (not nacked), or ``doubtful`` (no proof in time).
         """
-        batch = self._known(batch.id)
+        batch = self._find_batch(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch
         attempt = self._resolving = batch.current_attempt
@@ -164,12 +164,12 @@ class StagedHandOver:
             self.guard()
             self._process_deliveries(attempt)
             self.staging.move_strays()
-            self._mind_late_receipts()
+            self._rebind_if_late()
         self._resolving = None
         if self._has_receipt(attempt):
-            return self._known(batch.id)
+            return self._find_batch(batch.id)
         del self._without_receipt[attempt]
-        batch = self._known(batch.id)
+        batch = self._find_batch(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch  # its redelivery was noticed while its older attempts were discarded
         event = Event.ALL_REDELIVERED if self._is_complete(attempt, rows) else Event.GIVE_UP
@@ -180,11 +180,11 @@ class StagedHandOver:
     def discard_leftovers(self, quiet_s: float) -> None:
         """Ack what abandoned attempts left in the queue, until nothing comes for *quiet_s*."""
         ends_s = self.clock.monotonic_s() + quiet_s
-        while (left_s := ends_s - self.clock.monotonic_s()) > 0:
+        while (remaining_s := ends_s - self.clock.monotonic_s()) > 0:
             self.guard()
-            self._set_aside_strays()
+            self._remove_strays()
             unacked = self._count_unacked()
-            self.staging.wait_for_event(min(left_s, 1.0))
+            self.staging.wait_for_event(min(remaining_s, 1.0))
             if self._count_unacked() != unacked:
                 ends_s = self.clock.monotonic_s() + quiet_s
 
@@ -209,9 +209,9 @@ class StagedHandOver:
 
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
         """Return whether delays are stale; each abandoned attempt doubles the limit (ADR 0003)."""
-        return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
+        return self.clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._timeout_factor(batch)
 
-    def _patience(self, batch: Batch) -> float:
+    def _timeout_factor(self, batch: Batch) -> float:
         return float(2 ** self._abandoned.get(batch.id, 0))
 
     def _abandon(self, batch: Batch, event: Event) -> Batch:
@@ -224,9 +224,9 @@ class StagedHandOver:
         ends_s = self.clock.monotonic_s() + timeout_s
         self._account_for_others(attempt)
         while not self._is_complete(attempt, rows):
-            if (left_s := ends_s - self.clock.monotonic_s()) <= 0:
+            if (remaining_s := ends_s - self.clock.monotonic_s()) <= 0:
                 return False
-            self.staging.wait_for_event(left_s)
+            self.staging.wait_for_event(remaining_s)
             self._account_for_others(attempt)
         return True
 
@@ -252,34 +252,34 @@ class StagedHandOver:
         return mine.has_receipt
 
     def _account_for(self, other: Attempt) -> None:
-        batch = self._known(other.batch)
+        batch = self._find_batch(other.batch)
         if other.number > batch.attempt:
             raise HandOverDoubtful(
                 f"the staging queue contains attempt {other.number} of batch {other.batch}, but "
                 f"the ledger is at attempt {batch.attempt}: was the database restored or cloned? "
                 "Nothing was moved"
             )
-        if batch.state in _UNRESOLVED and self._is_all_back(batch):
+        if batch.state in _UNRESOLVED and self._is_redelivered(batch):
             batch = self.batches.advance(batch, Event.ALL_REDELIVERED, self.lease)
         if other.number < batch.attempt:
             self.staging.discard(other)
         elif batch.lane != self.lease.lane or batch.state is BatchState.HANDED_OVER:
             self.staging.disown(other)  # a nacked attempt left as a whole: this is a copy
 
-    def _set_aside_strays(self) -> None:
+    def _remove_strays(self) -> None:
         """Ack what is provably waste; move what is not the lane's to the poison queue."""
         for attempt in tuple(self.staging.unacked()):
             self._account_for(attempt)
         self.staging.move_strays()
 
-    def _is_all_back(self, batch: Batch) -> bool:
+    def _is_redelivered(self, batch: Batch) -> bool:
         unacked = self.staging.unacked().get(batch.current_attempt)
         if unacked is None:
             return False
         rows = {row.row_index for row in self.batches.rows(batch)}
         return unacked.has_receipt and set(unacked.rows) == rows
 
-    def _known(self, batch_id: BatchId) -> Batch:
+    def _find_batch(self, batch_id: BatchId) -> Batch:
         batch = self.batches.find(batch_id)
         if batch is None:
             raise HandOverDoubtful(
@@ -295,7 +295,7 @@ class StagedHandOver:
             self.staging.wait_for_event(1.0)
             self._note_receipts()
             self.staging.move_strays()
-            self._give_up_overdue()
+            self._give_up_overdue_commits()
 
     def _note_receipts(self) -> None:
         for attempt, ago_s in tuple(self.staging.receipts().items()):
@@ -303,7 +303,7 @@ class StagedHandOver:
             self.staging.ack_receipt(attempt)
 
     def _note_receipt(self, attempt: Attempt, *, arrived_s: float) -> None:
-        batch = self._known(attempt.batch)
+        batch = self._find_batch(attempt.batch)
         if batch.attempt != attempt.number or batch.state not in _MAY_HAVE_RECEIPT:
             raise HandOverDoubtful(
                 f"attempt {attempt.number} of batch {batch.id} was committed, but in the ledger "
@@ -328,15 +328,15 @@ class StagedHandOver:
 
     @property
     def receipts_are_late(self) -> bool:
-        return self._waits_s() > _USUAL_S
+        return self._longest_wait_s() > _USUAL_S
 
-    def _waits_s(self) -> float:
+    def _longest_wait_s(self) -> float:
         now_s = self.clock.monotonic_s()
         return now_s - min((each.since_s for each in self._without_receipt.values()), default=now_s)
 
     def late_receipt(self) -> str | None:
         """Describe the commit that has waited longest; None: none has waited for long."""
-        waits_s = self._waits_s()
+        waits_s = self._longest_wait_s()
         if waits_s < _LATE_S:
             return None
         attempt = min(self._without_receipt, key=lambda each: self._without_receipt[each].since_s)
@@ -346,7 +346,7 @@ class StagedHandOver:
             "3 min"
         )
 
-    def _mind_late_receipts(self) -> None:
+    def _rebind_if_late(self) -> None:
         """Declare the bindings again when a receipt is late: a level may have been recreated."""
         now_s = self.clock.monotonic_s()
         late = self.late_receipt()
@@ -368,13 +368,13 @@ class StagedHandOver:
             },
         )
 
-    def _give_up_overdue(self) -> None:
-        self._mind_late_receipts()
+    def _give_up_overdue_commits(self) -> None:
+        self._rebind_if_late()
         now_s = self.clock.monotonic_s()
         for attempt, commit in tuple(self._without_receipt.items()):
             if attempt != self._resolving and now_s - commit.since_s > self.receipt_deadline_s:
                 del self._without_receipt[attempt]
-                self.batches.advance(self._known(attempt.batch), Event.GIVE_UP, self.lease)
+                self.batches.advance(self._find_batch(attempt.batch), Event.GIVE_UP, self.lease)
                 raise ReceiptMissing(
                     f"batch {attempt.batch}: no receipt within {self.receipt_deadline_s:g} s; the "
                     "batch is doubtful (`migrator db resolve`), and batches go one by one until a "
