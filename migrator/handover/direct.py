@@ -43,7 +43,7 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _NEW_LINK_EVERY: Final = 6
 """Refusals in a row until a new link is tried: after some 11 s, then every 30 s."""
-_HEARD_S: Final = 1.0
+_RECENT_S: Final = 1.0
 """For so long after an answer, a destination is sent several messages at once."""
 _REMEMBERED: Final = 8
 """Batches with answers from before a lost link."""
@@ -58,15 +58,15 @@ class DirectHandOver:
     clock: Clock
     fault: FaultPoint
     _answered: dict[Attempt, tuple[PublishResult, _Refusals]] = field(default_factory=dict)
-    _heard_s: dict[QueueName, float] = field(default_factory=dict)
+    _last_answer_s: dict[QueueName, float] = field(default_factory=dict)
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* for which this process has the broker's answer."""
-        settled, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
-        return settled.answered
+        answers, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
+        return answers.answered
 
     def hand_over(
-        self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
+        self, prepared: Prepared, link: Link, lease: Lease, *, report: Callable[[str], None]
     ) -> tuple[Batch, frozenset[int]]:
         """Return the batch once each row has an answer, and the rows that were not sent.
 
@@ -77,63 +77,71 @@ class DirectHandOver:
             LeaseLost, Interrupted: Stop; the lane's next owner publishes the batch again.
         """
         wanted = prepared.rows
-        prepared = replace(prepared, batch=self._begin(prepared.batch, lease))
-        settled, refusals = self._answered[prepared.batch.current_attempt]
-        tell(f"publishing batch {prepared.batch.id}")
-        prepared = self._without_late(prepared, settled, lease)
-        while rest := _unanswered(prepared, settled):
+        prepared = replace(prepared, batch=self._begin_attempt(prepared.batch, lease))
+        answers, refusals = self._answered[prepared.batch.current_attempt]
+        report(f"publishing batch {prepared.batch.id}")
+        prepared = self._without_late_destinations(prepared, answers, lease)
+        while rest := _unanswered(prepared, answers):
             now = self.clock.now()
             at_once = {each.row_index for each in rest if each.due_at <= now}
             if at_once:
-                prepared = self._publish_due(prepared, at_once, link, settled, lease)
-            later = [m for m in _unanswered(prepared, settled) if m.row_index not in at_once]
-            self._publish(prepared.batch, later, link, settled)
-            left = _unanswered(prepared, settled)
-            in_vain = refusals.note_at_once(each for each in left if each.row_index in at_once)
-            if in_vain:
-                names = {each.destination for each in left if each.row_index in in_vain}
-                prepared = self._set_aside(prepared, settled, lease, {n: refused(n) for n in names})
-                left = _unanswered(prepared, settled)
-            if left:
-                link.idle(refusals.pause_s(prepared.batch, left, at_once, tell))
+                prepared = self._publish_due(prepared, at_once, link, answers, lease)
+            later = [m for m in _unanswered(prepared, answers) if m.row_index not in at_once]
+            self._publish(prepared.batch, later, link, answers)
+            remaining = _unanswered(prepared, answers)
+            refused_too_often = refusals.count_refusals(
+                each for each in remaining if each.row_index in at_once
+            )
+            if refused_too_often:
+                names = {
+                    each.destination for each in remaining if each.row_index in refused_too_often
+                }
+                prepared = self._park(prepared, answers, lease, {n: refused(n) for n in names})
+                remaining = _unanswered(prepared, answers)
+            if remaining:
+                link.idle(refusals.pause_s(prepared.batch, remaining, at_once, report))
         self.fault("direct.confirmed")
-        batch = self._settle(prepared, settled, lease)
-        return batch, wanted - settled.confirmed
+        batch = self._complete(prepared, answers, lease)
+        return batch, wanted - answers.confirmed
 
     def _publish_due(
         self,
         prepared: Prepared,
         rows: Collection[int],
         link: Link,
-        settled: PublishResult,
+        answers: PublishResult,
         lease: Lease,
     ) -> Prepared:
         """Publish rows without a delay; return the batch without those that had to be parked."""
         slow: set[int] = set()
         skipped: set[QueueName] = set()
         for choose in (self._first_of_each, list[EncodedTimeout]):
-            rest = [m for m in _unanswered(prepared, settled) if m.row_index in rows]
+            rest = [m for m in _unanswered(prepared, answers) if m.row_index in rows]
             due = choose([m for m in rest if m.destination not in skipped])
-            slow.update(self._publish(prepared.batch, due, link, settled, silence_s=SLOW_S))
-            not_taken = slow | settled.refused
+            slow.update(self._publish(prepared.batch, due, link, answers, silence_s=SLOW_S))
+            not_taken = slow | answers.refused
             skipped |= {m.destination for m in due if m.row_index in not_taken}
-            heard = {m.destination for m in due if m.row_index in settled.confirmed}
-            self._heard_s |= dict.fromkeys(heard, self.clock.monotonic_s())
-        names = self._note_late(prepared, self._silent(slow, link, settled), settled)
-        return self._set_aside(prepared, settled, lease, {name: no_answer(name) for name in names})
+            answering = {m.destination for m in due if m.row_index in answers.confirmed}
+            self._last_answer_s |= dict.fromkeys(answering, self.clock.monotonic_s())
+        names = self._note_late(prepared, self._await_answers(slow, link, answers), answers)
+        return self._park(prepared, answers, lease, {name: no_answer(name) for name in names})
 
-    def _silent(self, slow: Collection[int], link: Link, settled: PublishResult) -> Collection[int]:
-        left = {*slow} - settled.answered - settled.refused
+    def _await_answers(
+        self, slow: Collection[int], link: Link, answers: PublishResult
+    ) -> Collection[int]:
+        remaining = {*slow} - answers.answered - answers.refused
         ends_s = self.clock.monotonic_s() + SILENCE_S - SLOW_S
-        while left and (link.blocked_reason or self.clock.monotonic_s() < ends_s):
+        while remaining and (link.blocked_reason or self.clock.monotonic_s() < ends_s):
             link.idle(LISTEN_S)
-            left -= settled.answered | settled.refused
-        return left
+            remaining -= answers.answered | answers.refused
+        return remaining
 
     def _first_of_each(self, messages: Sequence[EncodedTimeout]) -> list[EncodedTimeout]:
         now_s = self.clock.monotonic_s()
-        heard = {name for name, heard_s in self._heard_s.items() if now_s - heard_s < _HEARD_S}
-        first = {m.destination: m for m in reversed(messages) if m.destination not in heard}
+        answering = {
+            name for name, answer_s in self._last_answer_s.items() if now_s - answer_s < _RECENT_S
+        }
+        first = {m.destination: m for m in reversed(messages) if m.destination not in answering}
         return [*reversed(first.values())]
 
     def _publish(
@@ -141,7 +149,7 @@ class DirectHandOver:
         batch: Batch,
         messages: Sequence[EncodedTimeout],
         link: Link,
-        settled: PublishResult,
+        answers: PublishResult,
         *,
         silence_s: float = math.inf,
     ) -> Collection[int]:
@@ -154,22 +162,24 @@ class DirectHandOver:
             least_delay_s=int(silence_s == math.inf),
             halfway=lambda: self.fault("direct.publishing"),
         )
-        return link.publish(batch.current_attempt, chunks, settled, silence_s=silence_s)
+        return link.publish(batch.current_attempt, chunks, answers, silence_s=silence_s)
 
     # ── destinations that answer nothing ────────────────────────────────────────────────────
 
-    def _without_late(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Prepared:
+    def _without_late_destinations(
+        self, prepared: Prepared, answers: PublishResult, lease: Lease
+    ) -> Prepared:
         """Return the batch without rows for destinations that have not answered yet."""
         late = self.holding.late
         if not late:
             return prepared
-        sent = {m.row_index: late.sent(_key(prepared.batch, m)) for m in prepared.messages}
-        settled.confirmed.update(row for row, known in sent.items() if known is Sent.SURELY)
+        sent = {m.row_index: late.sent(_row_key(prepared.batch, m)) for m in prepared.messages}
+        answers.confirmed.update(row for row, known in sent.items() if known is Sent.SURELY)
         waiting = {each.queue for each in late.waiting()}
-        return self._set_aside(prepared, settled, lease, {n: no_answer(n) for n in waiting})
+        return self._park(prepared, answers, lease, {n: no_answer(n) for n in waiting})
 
     def _note_late(
-        self, prepared: Prepared, rows: Collection[int], settled: PublishResult
+        self, prepared: Prepared, rows: Collection[int], answers: PublishResult
     ) -> Collection[QueueName]:
         by_destination: dict[QueueName, list[EncodedTimeout]] = {}
         if not rows:
@@ -179,13 +189,13 @@ class DirectHandOver:
                 by_destination.setdefault(each.destination, []).append(each)
         for name, messages in by_destination.items():
             self.holding.late.note(
-                {_key(prepared.batch, each): each.row_index for each in messages},
-                settled,
+                {_row_key(prepared.batch, each): each.row_index for each in messages},
+                answers,
                 LateDestination(prepared.batch.source, name),
             )
         return by_destination.keys()
 
-    def _begin(self, batch: Batch, lease: Lease) -> Batch:
+    def _begin_attempt(self, batch: Batch, lease: Lease) -> Batch:
         if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
@@ -195,16 +205,16 @@ class DirectHandOver:
         self.fault("direct.begun")
         return batch
 
-    def _set_aside(
+    def _park(
         self,
         prepared: Prepared,
-        settled: PublishResult,
+        answers: PublishResult,
         lease: Lease,
         unreachable: Mapping[QueueName, Unreachable],
     ) -> Prepared:
         lost = [
             Lost(message=each, why=unreachable[each.destination])
-            for each in _unanswered(prepared, settled)
+            for each in _unanswered(prepared, answers)
             if each.destination in unreachable
         ]
         if not lost:
@@ -214,21 +224,21 @@ class DirectHandOver:
         messages = tuple(each for each in prepared.messages if each.row_index not in gone)
         return replace(prepared, batch=batch, messages=messages)
 
-    def _settle(self, prepared: Prepared, settled: PublishResult, lease: Lease) -> Batch:
+    def _complete(self, prepared: Prepared, answers: PublishResult, lease: Lease) -> Batch:
         batch = prepared.batch
         lost = [
             Lost(message=each, why=unroutable(each.destination))
             for each in prepared.messages
-            if each.row_index in settled.returned
+            if each.row_index in answers.returned
         ]
         if lost:
             batch = self.holding.set_aside(batch, lost, lease)
             self.holding.forget([each.message.destination for each in lost])
-        self.holding.reached(batch, _arrived(prepared, settled))
+        self.holding.reached(batch, _reached(prepared, answers))
         batch = self.batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_attempt, None)
         if self.holding.late:
-            self.holding.late.forget({_key(batch, each) for each in prepared.messages})
+            self.holding.late.forget({_row_key(batch, each) for each in prepared.messages})
         self.fault("direct.handed_over")
         return batch
 
@@ -238,11 +248,11 @@ class _Refusals:
 
     def __init__(self) -> None:
         self._by_destination = Counter[int]()
-        self._times = 0
-        self._in_vain = 0
-        self._left: int | None = None
+        self._refusals = 0
+        self._refusals_in_a_row = 0
+        self._last_remaining: int | None = None
 
-    def note_at_once(self, refused_rows: Iterable[EncodedTimeout]) -> Collection[int]:
+    def count_refusals(self, refused_rows: Iterable[EncodedTimeout]) -> Collection[int]:
         rows = [each.row_index for each in refused_rows]
         self._by_destination.update(rows)
         return {row for row in rows if self._by_destination[row] >= _TRIES}
@@ -250,61 +260,63 @@ class _Refusals:
     def pause_s(
         self,
         batch: Batch,
-        left: Sequence[EncodedTimeout],
+        remaining: Sequence[EncodedTimeout],
         at_once: Collection[int],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> float:
         """Return the pause before the next try; rows not in *at_once* were refused by a level."""
-        tries = [self._by_destination[m.row_index] for m in left if m.row_index in at_once]
+        tries = [self._by_destination[m.row_index] for m in remaining if m.row_index in at_once]
         pauses_s = [_PAUSES_S[min(tries)]] if tries else []
-        if len(left) > len(tries):
-            pauses_s.append(self._by_level(batch, len(left) - len(tries), tell))
+        if len(remaining) > len(tries):
+            pauses_s.append(self._pause_of_level_s(batch, len(remaining) - len(tries), report))
         return min(pauses_s)
 
-    def _by_level(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
-        """Report that a level refused *left* rows; return the pause before the next try.
+    def _pause_of_level_s(
+        self, batch: Batch, remaining: int, report: Callable[[str], None]
+    ) -> float:
+        """Report that a level refused *remaining* rows; return the pause before the next try.
 
         Raises:
             TargetUnavailable: A quorum queue may keep refusing a channel although a policy gave it
                 room (measured, 3.10): a new link is needed.
         """
-        is_stuck = self._left is not None and left >= self._left
-        self._in_vain = self._in_vain + 1 if is_stuck else 0
-        self._left = left
-        self._times += 1
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 10), _LONGEST_PAUSE_S)
-        rows = counted(left, "row")
+        is_stuck = self._last_remaining is not None and remaining >= self._last_remaining
+        self._refusals_in_a_row = self._refusals_in_a_row + 1 if is_stuck else 0
+        self._last_remaining = remaining
+        self._refusals += 1
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._refusals_in_a_row, 10), _LONGEST_PAUSE_S)
+        rows = counted(remaining, "row")
         text = f"the broker refuses {rows} of batch {batch.id}; is a level queue full?"
-        tell(f"publishing: {text}")
-        if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …
+        report(f"publishing: {text}")
+        if self._refusals & (self._refusals - 1) == 0:  # 1st, 2nd, 4th, 8th …
             _log.warning(
                 "the broker refuses rows; publishing them again. Is a level queue full?",
                 extra={
                     "action": "rows_refused",
                     "batch": batch.id,
-                    "rows": left,
-                    "times": self._times,
+                    "rows": remaining,
+                    "times": self._refusals,
                     "retry_in_s": pause_s,
                 },
             )
-        if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
+        if self._refusals_in_a_row and self._refusals_in_a_row % _NEW_LINK_EVERY == 0:
             raise TargetUnavailable(text)
         return pause_s
 
 
-def _key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
+def _row_key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
     return batch.source, message.timeout_id
 
 
-def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[QueueName]:
+def _reached(prepared: Prepared, answers: PublishResult) -> Collection[QueueName]:
     """Return the destinations that got a message; one with a delay has only reached a level."""
     return {
         message.destination
         for message in prepared.messages
-        if message.row_index in settled.confirmed and message.due_at <= prepared.prepared_at
+        if message.row_index in answers.confirmed and message.due_at <= prepared.prepared_at
     }
 
 
-def _unanswered(prepared: Prepared, settled: PublishResult) -> list[EncodedTimeout]:
-    answered = settled.answered
+def _unanswered(prepared: Prepared, answers: PublishResult) -> list[EncodedTimeout]:
+    answered = answers.answered
     return [each for each in prepared.messages if each.row_index not in answered]

@@ -437,11 +437,11 @@ class LaneSession:
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
         batch, unroutable = self._setup.of(prepared.batch).direct.hand_over(
-            prepared, self._link, self._lease, tell=self._tell
+            prepared, self._link, self._lease, report=self._report
         )
         self._count(batch, len(prepared.messages) - len(unroutable))
 
-    def _tell(self, doing: str) -> None:
+    def _report(self, doing: str) -> None:
         self.doing = doing
 
     def _hand_over_staged(self, prepared: Prepared) -> None:

@@ -98,7 +98,7 @@ class Settlement:
         by = self.publishing(batch)
         by.preparer.limit_frames(link.frame_max_bytes)
         prepared = by.preparer.prepare(batch, lease)
-        by.direct.hand_over(prepared, link, lease, tell=lambda _doing: None)
+        by.direct.hand_over(prepared, link, lease, report=lambda _activity: None)
 
     def _settle_staged(self, link: Link, held: OwnedLease) -> None:
         staged = StagedHandOver(
