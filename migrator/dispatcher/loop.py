@@ -233,7 +233,7 @@ class DispatcherSession:
         return self._context.link.silent_s
 
     @property
-    def doing(self) -> str:
+    def activity(self) -> str:
         if (blocked := self._context.link.blocked_reason) is not None:
             return f"throttled: {blocked}"
         if self.problem is not None:

@@ -279,7 +279,7 @@ class LaneSession:
         """Claimed staged batches that wait until older commits are resolved."""
         self.passed_on = 0
         """Batches given to other lanes."""
-        self.doing = "starting"
+        self.activity = "starting"
         self.stuck: SourceGone | None = None
         """Why a half-done batch of this lane needs the operator."""
         self.unfinished: StoreError | None = None
@@ -337,7 +337,7 @@ class LaneSession:
         return bool(put_in)
 
     def idle(self, wait_s: float) -> bool:
-        self.doing = "idle"
+        self.activity = "idle"
         self._link.idle(wait_s)
         return self._hear()
 
@@ -395,7 +395,7 @@ class LaneSession:
                 tuple(Mode), may_claim=self._may_claim(), until_s=booking.start_s
             )
             if due is None:
-                self.doing = f"paced: {booking.reason}"
+                self.activity = f"paced: {booking.reason}"
                 self._link.idle(min(left_s, _PACED_SLICE_S))
                 self._count_handed_over(wait_s=0.0)
                 continue
@@ -441,11 +441,11 @@ class LaneSession:
         )
         self._count(batch, len(prepared.messages) - len(unroutable))
 
-    def _report(self, doing: str) -> None:
-        self.doing = doing
+    def _report(self, activity: str) -> None:
+        self.activity = activity
 
     def _hand_over_staged(self, prepared: Prepared) -> None:
-        self.doing = f"staging batch {prepared.batch.id}"
+        self.activity = f"staging batch {prepared.batch.id}"
         staged = self._staging()
         while (abandoned := staged.hand_over(prepared)) is not None:
             self._guard()
@@ -464,13 +464,13 @@ class LaneSession:
     def _finish_receipts(self) -> bool:
         if self._staged is None:
             return False
-        self.doing = self._waiting()
+        self.activity = self._waiting()
         self._count_handed_over(wait_s=0.5)
         self._end_if_late()
         return self._staged.has_open_commits()
 
     def _resolve(self, batch: Batch) -> None:
-        self.doing = f"resolving batch {batch.id}"
+        self.activity = f"resolving batch {batch.id}"
         rows = frozenset(row.row_index for row in self._batches.rows(batch))
         outcome = self._staging().resolve(batch, rows)
         _log.info(
@@ -512,7 +512,7 @@ class LaneSession:
                 self._take_up(whole)
 
     def _resume(self, batch: Batch) -> Batch | None:
-        self.doing = f"finishing the {batch.state} of batch {batch.id}"
+        self.activity = f"finishing the {batch.state} of batch {batch.id}"
         try:
             resumed = self._prefetcher.resume(batch)
         except SourceGone as exc:
@@ -564,7 +564,7 @@ class LaneSession:
             self._pass_on(batch)
         while prepared := self._prefetcher.next_due([Mode.DIRECT], may_claim=self._may_claim()):
             self._hand_over(prepared)
-        self.doing = self._waiting()
+        self.activity = self._waiting()
 
     def _end_if_late(self) -> None:
         if self._is_ending() and (late := self._staging().late_receipt()) is not None:
@@ -622,5 +622,5 @@ class LaneSession:
             if left_s <= 0:
                 return
             self._guard()
-            self.doing = f"throttled: rate limit of {rate_words(limit)}"
+            self.activity = f"throttled: rate limit of {rate_words(limit)}"
             self._link.idle(min(left_s, 0.5))

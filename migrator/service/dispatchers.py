@@ -103,7 +103,7 @@ class DispatcherThread(Worker):
     def _work(self, held: OwnedLease) -> None:
         """Work over one link until all is done, or told to stop."""
         session = self.link = self._dispatcher.open(held.lease, partial(self.check, held))
-        held.doing = lambda: session.doing
+        held.doing = lambda: session.activity
         is_ours = True
         try:
             while True:

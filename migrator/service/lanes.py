@@ -160,7 +160,7 @@ class LaneWorker(Worker):
         """Return what *session* does, or why it waits, and at which of several nodes."""
         if blocked := link.blocked_reason:
             return f"throttled: {blocked}{node}"
-        doing = session.doing
+        doing = session.activity
         reason = self._throttle.reason_for_all(self._names) if doing == "idle" else None
         return (f"held: {reason.text}" if reason else doing) + node
 

@@ -336,7 +336,7 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
     def idle(wait_s: float) -> None:
         world.broker.clock.elapsed += wait_s
         pauses.append(wait_s)
-        shown.append(session.doing)
+        shown.append(session.activity)
         world.broker.failure_rate = float(len(pauses) < 20)
 
     world.broker.failure_rate = 1.0
@@ -415,7 +415,7 @@ def test_overdue_rows_do_not_wait_for_receipts(*, is_interrupted: bool, may_clai
         if world.clock.elapsed > 20:
             if not told:
                 world.ledger.stored[overdue.id] = overdue
-            told.append(session.doing)
+            told.append(session.activity)
 
     if is_interrupted:
         assert session.turn(may_claim=True)
@@ -805,7 +805,7 @@ def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
     world.ledger = MemoryLedger([timeout(n, 64.0) for n in range(600)])
     _, _, parts = world.process(mode)
     waits, said = list[float](), set[str]()
-    session, _ = world.session(replace(parts, paced=waits.append), lambda: said.add(session.doing))
+    session, _ = world.session(replace(parts, paced=waits.append), lambda: said.add(session.activity))
     work(session)
     taken_s = 500 * 7 * 1e-4 / FRACTION  # the last batch waits for those before it
     assert world.clock.elapsed == pytest.approx(taken_s, abs=0.2)
@@ -841,7 +841,7 @@ class FullLevel(World):
         """Return a session during which they come."""
 
         def guard() -> None:
-            if self.due and session.doing.startswith("paced: "):
+            if self.due and session.activity.startswith("paced: "):
                 self.ledger.stored |= {each.id: each for each in self.due}
                 self.ids += [each.id for each in self.due]
                 self.due = []
@@ -925,7 +925,7 @@ def test_a_lane_that_the_rate_limit_holds_says_so() -> None:
     world = World(rows=BATCH)
     _, _, parts = world.process(Mode.DIRECT)
     pace, said = Pace(batch_rows=BATCH, rate_limit_per_s=2), set[str]()
-    session, _ = world.session(replace(parts, pace=lambda: pace), lambda: said.add(session.doing))
+    session, _ = world.session(replace(parts, pace=lambda: pace), lambda: said.add(session.activity))
     assert session.turn(may_claim=True)
     assert "throttled: rate limit of 2 messages/s" in said
 

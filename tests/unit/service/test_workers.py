@@ -248,7 +248,7 @@ class Opened:
     blocked_reason: str | None = None
     silent_s = 0.0
     frame_max_bytes = 131_072
-    doing = "idle"
+    activity = "idle"
     passed_on = 0
     unfinished = None
 
@@ -553,7 +553,7 @@ def test_lanes_can_be_set_before_the_work_begins(make: Callable[..., Bench]) -> 
 class Dispatching:
     """One dispatcher's thread, and sessions that do at each turn what the test says."""
 
-    doing, has_polled, problem, blocked_reason = "dispatching", True, None, None
+    activity, has_polled, problem, blocked_reason = "dispatching", True, None, None
     silent_s = 0.0
 
     def __init__(self, leases: Leases, turn: Callable[[], None] = lambda: None, **how: Any) -> None:
