@@ -26,7 +26,7 @@ from migrator.config.sources import AUTO
 from migrator.config.work import EndpointMode
 from migrator.delays.releases import RECEIVING
 from migrator.errors import MigratorError
-from migrator.handover.claiming import Claimer, Look
+from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
 from migrator.handover.pace import ExchangeCost, Pacer
@@ -191,7 +191,9 @@ def _new_daemon(
     cost = ExchangeCost()
     pacer = Pacer(cost=cost, receiving=RECEIVING[broker.version], is_on=runtime.keeps_to_levels)
     holding = parts.new_holding(settings.handover.destination_map)
-    look = Look(claims, ledger.clock, rest_s=settings.handover.sweep_interval.total_seconds())
+    claimable = ClaimableCache(
+        claims, ledger.clock, rest_s=settings.handover.sweep_interval.total_seconds()
+    )
     due_times = DueTimeReader(store, ledger.clock, due_time_rules(settings))
     limit = QuarantineLimit(
         settings.handover.max_quarantined,
@@ -218,7 +220,7 @@ def _new_daemon(
         runtime=runtime,
         pacer=pacer,
         holding=holding,
-        look=look,
+        claimable=claimable,
         limit=limit,
         instruments=instruments,
     )
@@ -231,7 +233,7 @@ def _new_daemon(
             context,
             ends=ends,
             instruments=instruments,
-            failing=look.failing,
+            failing=claimable.failing,
         )
     ]
     adopter = lanes.new_adopter() if moved else None
@@ -295,9 +297,9 @@ def _new_daemon(
         Job("look", POLL_EVERY, partial(poll_ledger, poller, hook_events), may_lag=True),
         Job("scan", POLL_DETAILS_EVERY, poller.poll_details, may_lag=True),
     ]
-    failing = FailingSourcesTask(store, look.failing, throttle)
+    failing = FailingSourcesTask(store, claimable.failing, throttle)
     waiting = RefusedEndpoints(
-        StartCheck(servers), endpoints, refused, failing=look.failing, throttle=throttle
+        StartCheck(servers), endpoints, refused, failing=claimable.failing, throttle=throttle
     )
     delays = DelaysHere(
         connection=broker.connection, version=broker.version, find_bindings=broker.find_bindings
@@ -353,7 +355,7 @@ def _new_daemon(
         throttle=throttle,
         polls=polls,
         holding=holding,
-        failing_sources=look.failing,
+        failing_sources=claimable.failing,
         failing=failing,
         refused=waiting,
         workers=workers,
@@ -428,7 +430,7 @@ class LaneParts:
     runtime: RuntimeSettings
     pacer: Pacer
     holding: Holding
-    look: Look
+    claimable: ClaimableCache
     limit: QuarantineLimit
     instruments: Instruments
 
@@ -451,7 +453,7 @@ class LaneParts:
             endpoints=self.runs,
             mode=given.mode,
             max_bytes=given.batch_bytes,
-            look=self.look,
+            claimable=self.claimable,
             pacer=self.pacer,
             guard=self.guard,
             holding=self.holding,

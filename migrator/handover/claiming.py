@@ -45,11 +45,11 @@ _REWIND_S: Final = 30.0
 """Cursors go back so often, for rows that were written behind them."""
 _EMPTY_S: Final = 5.0
 """An empty range is not read again for so long."""
-_NOTHING_OVERDUE_S: Final = 0.5
+_NONE_OVERDUE_S: Final = 0.5
 """After a claim of overdue rows that found none."""
-_LOOK_EVERY_S: Final = 0.5
+_CHECK_EVERY_S: Final = 0.5
 """For so long a lane believes which sources have rows, and all lanes that none has."""
-_OTHERS_LOOK_S: Final = 0.3
+_SHARED_CHECK_S: Final = 0.3
 """A lane waits so long for an answer that another lane has asked for."""
 _LONGEST_PAUSE_S: Final = 1.5
 """Between checks that find nothing; each pause doubles. Only a row that another program writes due
@@ -75,10 +75,10 @@ class _Progress:
     """By range: the number of the last batch that came from it."""
 
 
-class Look:
+class ClaimableCache:
     """Which sources have claimable rows; all lanes share an answer that there are none."""
 
-    def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _LOOK_EVERY_S) -> None:
+    def __init__(self, claims: Claims, clock: Clock, *, rest_s: float = _CHECK_EVERY_S) -> None:
         self.failing = FailingSources(clock)
         """Neither checked nor claimed from."""
         self._claims = claims
@@ -89,22 +89,22 @@ class Look:
         self._is_asking = False
         self._asked: object = None
         self._pause_s = 0.0
-        self._nothing_until_s = float("-inf")
-        self.nothing_overdue_until_s: dict[str, float] = {}
+        self._none_until_s = float("-inf")
+        self.none_overdue_until_s: dict[str, float] = {}
         """By source, monotonic."""
 
-    def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
+    def sources_with_rows(self, requests: Sequence[ClaimRequest]) -> set[str]:
         """Return the sources whose request may find rows; *requests* has one per source."""
         asked = [(each.endpoint.source, each.due_after is None) for each in requests]
         with self._change:
             # another lane's answer is there soon, and spares the database the same question
-            self._change.wait_for(lambda: not self._is_asking, _OTHERS_LOOK_S)
+            self._change.wait_for(lambda: not self._is_asking, _SHARED_CHECK_S)
             now_s = self._clock.monotonic_s()
-            if now_s < self._nothing_until_s and asked == self._asked:
+            if now_s < self._none_until_s and asked == self._asked:
                 return set()
             self._is_asking = True
         try:
-            found = self._found(requests)
+            found = self._ask(requests)
         finally:
             with self._change:
                 self._is_asking = False
@@ -113,12 +113,12 @@ class Look:
         longest_s = _LONGEST_PAUSE_S if takes_overdue else _LONGEST_PAUSE_BEFORE_CUTOFF_S
         with self._change:
             is_again = not found and asked == self._asked
-            self._pause_s = min(self._pause_s * 2, longest_s) if is_again else _LOOK_EVERY_S
+            self._pause_s = min(self._pause_s * 2, longest_s) if is_again else _CHECK_EVERY_S
             self._asked = asked
-            self._nothing_until_s = float("-inf") if found else now_s + self._pause_s
+            self._none_until_s = float("-inf") if found else now_s + self._pause_s
         return found
 
-    def _found(self, requests: Sequence[ClaimRequest]) -> set[str]:
+    def _ask(self, requests: Sequence[ClaimRequest]) -> set[str]:
         """Ask for all at once; if that fails, for each alone, to find the source that fails."""
         sources = {each.endpoint.source for each in requests}
         try:
@@ -129,14 +129,14 @@ class Look:
             if len(requests) == 1:
                 self.failing.note_failed(requests[0].endpoint, exc)
                 return set()
-            return set().union(*(self._found([each]) for each in requests))
+            return set().union(*(self._ask([each]) for each in requests))
         for source in sources - found:
             self.failing.note_claimed(source)
         return found
 
     @property
     def rest_s(self) -> float:
-        return max(self._nothing_until_s - self._clock.monotonic_s(), self._shortest_rest_s)
+        return max(self._none_until_s - self._clock.monotonic_s(), self._shortest_rest_s)
 
     def forget(self) -> None:
         """Ask the database at the next check: rows may have become claimable."""
@@ -154,7 +154,7 @@ class Claimer:
     endpoints: Sequence[tuple[StoreEndpoint, RunId]]
     mode: Mode
     max_bytes: int
-    look: Look
+    claimable: ClaimableCache
     """Shared by all lanes, as is the pacer."""
     pacer: Pacer
     guard: ClaimGuard | None = None
@@ -163,8 +163,8 @@ class Claimer:
     fault: FaultPoint = no_fault
 
     def __post_init__(self) -> None:
-        self._looked_s = float("-inf")
-        self._worth = set[str]()
+        self._checked_s = float("-inf")
+        self._with_rows = set[str]()
         """Sources with claimable rows, by the last check."""
         self._turns = deque(_Progress(endpoint=e, run=r) for e, r in self.endpoints)
         self._is_parked_turn = False
@@ -178,12 +178,12 @@ class Claimer:
         self._is_parked_turn = not self._is_parked_turn and not only_overdue
         if self._is_parked_turn and (unparked := self._unpark(lease, max_rows)) is not None:
             return unparked
-        is_fresh = self.clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
-        if is_fresh:
-            self._look_again(lease)
+        is_check_due = self.clock.monotonic_s() - self._checked_s >= _CHECK_EVERY_S
+        if is_check_due:
+            self._check_sources(lease)
         claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
-        if claimed is None and not is_fresh and not only_overdue:
-            self._look_again(lease)
+        if claimed is None and not is_check_due and not only_overdue:
+            self._check_sources(lease)
             claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
         if claimed is None and not only_overdue and not self._is_parked_turn:
             return self._unpark(lease, max_rows)
@@ -204,23 +204,23 @@ class Claimer:
                 return batch
         return None
 
-    def _look_again(self, lease: Lease) -> None:
+    def _check_sources(self, lease: Lease) -> None:
         if not any(self._admit(each.endpoint) for each in self._turns):
             return
-        failing = self.look.failing
+        failing = self.claimable.failing
         asked = [each for each in self._turns if not failing.is_left_out(each.endpoint.source)]
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
-        floor = None if selection.takes_overdue else after
+        due_after = None if selection.takes_overdue else after
         # the same order in all lanes: they share the answer
         ordered = sorted(asked, key=attrgetter("endpoint.source"))
-        self._looked_s = self.clock.monotonic_s()
-        self._worth = self.look.sources(
-            [self._request(each, lease, self.mode, floor, until, None, 1) for each in ordered]
+        self._checked_s = self.clock.monotonic_s()
+        self._with_rows = self.claimable.sources_with_rows(
+            [self._request(each, lease, self.mode, due_after, until, None, 1) for each in ordered]
         )
 
     def _admit(self, endpoint: StoreEndpoint) -> bool:
-        if self.look.failing.is_left_out(endpoint.source):
+        if self.claimable.failing.is_left_out(endpoint.source):
             return False
         try:
             return self.guard is None or self.guard.admit(endpoint.name)
@@ -232,14 +232,14 @@ class Claimer:
         """Note that *endpoint* fails; raise an *error* that is not of its table alone."""
         if not error.is_of_source or not self.claims.is_atomic:
             raise error
-        self.look.failing.note_failed(endpoint, error)
+        self.claimable.failing.note_failed(endpoint, error)
 
     def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
         for _ in range(len(self._turns)):
             progress = self._turns[0]
             self._turns.rotate(-1)
             source = progress.endpoint.source
-            if source not in self._worth or not self._admit(progress.endpoint):
+            if source not in self._with_rows or not self._admit(progress.endpoint):
                 continue
             try:
                 batch = self._claim_of(progress, lease, max_rows, only_overdue=only_overdue)
@@ -247,11 +247,11 @@ class Claimer:
                 self._leave_out(progress.endpoint, exc)
                 continue
             if batch is not None or not only_overdue:
-                self.look.failing.note_claimed(source)
+                self.claimable.failing.note_claimed(source)
             if batch is not None:
                 return batch
             if not only_overdue:
-                self._worth.discard(source)
+                self._with_rows.discard(source)
         return None
 
     def _claim_of(
@@ -272,12 +272,12 @@ class Claimer:
         """After claims that found none: count the rows, by endpoint, that other programs locked."""
         selection, now = self.selection(), self.clock.now()
         after, until = selection.future(now)
-        floor = None if selection.takes_overdue else after
+        due_after = None if selection.takes_overdue else after
         found: dict[EndpointName, int] = {}
         for each in self._turns:
             if not self._admit(each.endpoint):
                 continue
-            request = self._request(each, lease, self.mode, floor, until, None, 1)
+            request = self._request(each, lease, self.mode, due_after, until, None, 1)
             try:
                 rows = self.claims.unclaimed(request)
             except StoreError as exc:
@@ -312,18 +312,18 @@ class Claimer:
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         selection = self.selection()
         source = progress.endpoint.source
-        overdue_is_stale = at_s >= self.look.nothing_overdue_until_s.get(source, at_s)
+        overdue_is_stale = at_s >= self.claimable.none_overdue_until_s.get(source, at_s)
         if selection.takes_overdue and overdue_is_stale:
             yield None, self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
             # only reached when there was none
             at_s = self.clock.monotonic_s()
-            self.look.nothing_overdue_until_s[source] = at_s + _NOTHING_OVERDUE_S
+            self.claimable.none_overdue_until_s[source] = at_s + _NONE_OVERDUE_S
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
             progress.above.clear()
         after, until = selection.future(now)
         soonest = _range(max(progress.reached or after, after), now)
-        if (chosen := self._free_first(progress, soonest, now, until)) != soonest:
+        if (chosen := self._range_with_room(progress, soonest, now, until)) != soonest:
             since = now + timedelta(seconds=range_from_s(chosen))
             cursor = progress.above.get(chosen)
             if cursor is not None and _range(cursor.due_at, now) != chosen:
@@ -339,7 +339,9 @@ class Claimer:
             progress.cursor, progress.rewound_s = None, at_s
             yield None, self._request(progress, lease, self.mode, after, until, None, rows)
 
-    def _free_first(self, progress: _Progress, soonest: int, now: datetime, until: datetime) -> int:
+    def _range_with_room(
+        self, progress: _Progress, soonest: int, now: datetime, until: datetime
+    ) -> int:
         """Choose the level with room first, then its quarter least recently claimed from."""
         at_s, level, last = self.clock.monotonic_s(), range_level(soonest), _range(until, now)
         if not self.claims.can_seek or self.pacer.free_s(level, now_s=at_s) <= at_s:

@@ -377,7 +377,7 @@ class LaneSession:
     def _hear(self) -> bool:
         if not self._setup.direct.holding.hear():
             return False
-        self._setup.claimer.look.forget()
+        self._setup.claimer.claimable.forget()
         return True
 
     def _serve(self) -> None:

@@ -402,7 +402,7 @@ class LaneThread(LaneWorker):
         if self._setup.direct.holding.late.waiting(for_at_most_s=_LATE_ANSWER_S):
             return False  # what is answered once nothing listens any more is sent again
         waits = self._throttle.delays_the_end(self._names)
-        waits = waits or self._setup.claimer.look.failing.is_any_awaited()
+        waits = waits or self._setup.claimer.claimable.failing.is_any_awaited()
         if waits or self._throttle.changes != changes:
             return False
         return not self._waits_for_locks(held)
@@ -424,9 +424,9 @@ class LaneThread(LaneWorker):
 
     def _rest(self, held: OwnedLease, session: LaneSession) -> None:
         """Idle until it is time to look again, or until somebody acted."""
-        look = self._setup.claimer.look
+        claimable = self._setup.claimer.claimable
         longest_s = _LONGEST_REST_ONCE_S if self._once else _LONGEST_REST_S
-        ends_s = time.monotonic() + min(look.rest_s, longest_s)
+        ends_s = time.monotonic() + min(claimable.rest_s, longest_s)
         while not (self.wake.is_set() or self.is_ending):
             self.beat()
             held.check()
@@ -436,7 +436,7 @@ class LaneThread(LaneWorker):
             if session.idle(min(left_s, self._slice_s)):
                 break
         if self.wake.is_set():
-            look.forget()
+            claimable.forget()
             self._look_at_s = 0.0
         self.wake.clear()
 

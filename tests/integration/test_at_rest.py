@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event
 
 from migrator.dispatcher.due import Poller
 from migrator.dispatcher.ledger import DispatchedBatches
-from migrator.handover.claiming import Claimer, Look
+from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.pace import Pacer
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.held_destinations import HeldDestinations
@@ -81,7 +81,7 @@ def test_looking_takes_no_transaction_id(site: Site) -> None:
         endpoints=[(looks.endpoint, looks.run)],
         mode=Mode.STAGED,
         max_bytes=1 << 20,
-        look=Look(site.claims, DatabaseClock(site.engine)),
+        claimable=ClaimableCache(site.claims, DatabaseClock(site.engine)),
         pacer=Pacer(),
     )
     queries = LedgerQueries(site.engine, site.tables)

@@ -73,7 +73,7 @@ class MemoryHeld(SqlHeldDestinations):
     def __init__(self) -> None:
         self.now: dict[str, HeldDestination] = {}
 
-    def unacked(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         return list(self.now.values())
 
     def hold(self, held: Sequence[HeldDestination]) -> None:
@@ -372,7 +372,7 @@ class MemoryStaging:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
-        self.unacked: list[Message] = []
+        self.deliveries: list[Message] = []
         self.is_void = False
         """What is held has been delivered again, so whatever is said of it has no effect."""
 
@@ -392,10 +392,10 @@ class MemoryStaging:
     def unacked(self) -> Mapping[Attempt, UnackedAttempt]:
         return {
             attempt: UnackedAttempt(
-                rows=frozenset(i for p, i, _ in self.unacked if p == attempt and i is not None),
-                has_receipt=any(p == attempt and i is None for p, i, _ in self.unacked),
+                rows=frozenset(i for p, i, _ in self.deliveries if p == attempt and i is not None),
+                has_receipt=any(p == attempt and i is None for p, i, _ in self.deliveries),
             )
-            for attempt in {p for p, _, _ in self.unacked}
+            for attempt in {p for p, _, _ in self.deliveries}
         }
 
     def receipts(self) -> Mapping[Attempt, float]:
@@ -406,17 +406,17 @@ class MemoryStaging:
     def wait_for_event(self, timeout_s: float) -> None:
         if self.broker.cut():
             raise TargetUnavailable("cut while waiting")
-        if self.is_void or (self.unacked and self.broker.split()):
+        if self.is_void or (self.deliveries and self.broker.split()):
             raise TargetUnavailable("delivered again")
         if self.broker.staging:
             take = self.broker.chance.randint(1, len(self.broker.staging))
-            self.unacked += self.broker.staging[:take]
+            self.deliveries += self.broker.staging[:take]
             del self.broker.staging[:take]
         else:
             self.broker.clock.elapsed += max(timeout_s / 4, 0.001)
 
     def discard(self, attempt: Attempt) -> None:
-        self.unacked = [m for m in self.unacked if m[0] != attempt]
+        self.deliveries = [m for m in self.deliveries if m[0] != attempt]
 
     def disown(self, attempt: Attempt) -> None:
         raise AssertionError("no stray was sent")
@@ -425,7 +425,7 @@ class MemoryStaging:
         pass  # there are none
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
-        if {(p, i) for p, i, _ in self.unacked} != {(attempt, i) for i in (*rows, None)}:
+        if {(p, i) for p, i, _ in self.deliveries} != {(attempt, i) for i in (*rows, None)}:
             raise HandOverDoubtful("the nack would cover something else")
         if self.broker.cut():
             if self.broker.chance.random() < 0.5:
@@ -436,14 +436,14 @@ class MemoryStaging:
             self._dead_letter(attempt)
 
     def _dead_letter(self, attempt: Attempt) -> None:
-        for _, index, _ in self.unacked:
+        for _, index, _ in self.deliveries:
             if index is not None:
                 self.broker.arrive(*self.broker.outgoing[attempt, index])
-        hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
+        hop_s = self.broker.hop_s_per_row * (len(self.deliveries) - 1)
         self.broker.arrived_s[attempt] = self.broker.clock.elapsed + hop_s
         self.broker.unrouted.append(attempt)
         self.broker.try_again()
-        self.unacked = []
+        self.deliveries = []
 
     def bind_again(self) -> None:
         self.broker.is_routed = True
@@ -453,8 +453,8 @@ class MemoryStaging:
             self.broker.receipts.remove(attempt)
 
     def die(self) -> None:
-        self.broker.staging[:0] = self.unacked
-        self.unacked = []
+        self.broker.staging[:0] = self.deliveries
+        self.deliveries = []
 
 
 class MemoryDestinations(Destinations):

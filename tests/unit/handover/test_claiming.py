@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from migrator.delays.releases import load
 from migrator.errors import StoreError, StoreLocked, StoreUnavailable
-from migrator.handover.claiming import Claimer, Look, PassSize
+from migrator.handover.claiming import ClaimableCache, Claimer, PassSize
 from migrator.handover.pace import Pacer
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
@@ -77,7 +77,7 @@ def lane_of(store: Store, clock: MemoryClock | None = None, **options: Any) -> C
         "max_bytes": 1 << 20,
         "pacer": Pacer(),
     }
-    given["look"] = Look(given["claims"], given["clock"])
+    given["claimable"] = ClaimableCache(given["claims"], given["clock"])
     return Claimer(**given | options)
 
 
@@ -113,7 +113,7 @@ def test_a_table_that_fails_is_left_out_alone_until_it_answers(error: StoreError
     store, clock = Store(40), MemoryClock()
     store.broken = {EndpointName("A"): error}
     lane = lane_of(store, clock)
-    failing = lane.look.failing
+    failing = lane.claimable.failing
     for times, wait_s in enumerate([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], 1):
         assert sorted(claimed(lane, 4)) == ["B", "B", "C", "C"]
         (known,) = failing.all()
@@ -136,7 +136,7 @@ def test_a_look_that_one_table_refuses_asks_the_others_alone() -> None:
     lane = lane_of(store, clock)
     assert claimed(lane, 3) == ["B", "B", "-"]
     assert store.looks == 1 + 3 + 1
-    assert [each.endpoint.name for each in lane.look.failing.all()] == ["A", "C"]
+    assert [each.endpoint.name for each in lane.claimable.failing.all()] == ["A", "C"]
 
 
 def test_a_database_that_does_not_answer_is_no_matter_of_one_table() -> None:
@@ -174,8 +174,8 @@ def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
 def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
     """A claim writes even when it finds nothing; all lanes share the answer for a moment."""
     store, clock = Store(0), MemoryClock()
-    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
-    lanes = [lane_of(store, clock, look=look) for _ in range(4)]
+    cache = ClaimableCache(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lanes = [lane_of(store, clock, claimable=cache) for _ in range(4)]
     for lane in lanes:
         assert claimed(lane, 3) == ["-"] * 3
     assert (store.asked, store.looks) == ([], 1)
@@ -203,11 +203,11 @@ def test_the_longer_there_is_nothing_the_less_often_it_is_looked_for(
     assert pauses[0] < 1.0
     assert max(pauses) <= longest_s + 0.2
     assert len(seen_s) <= 60 / longest_s + 4
-    lane.look.forget()
+    lane.claimable.forget()
     assert lane.claim(LEASE, max_rows=2) is None
-    assert lane.look.rest_s <= 0.5
+    assert lane.claimable.rest_s <= 0.5
     store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, 3600.0)])
-    lane.look.forget()
+    lane.claimable.forget()
     assert claimed(lane, 1) == ["B"]
 
 

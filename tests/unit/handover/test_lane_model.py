@@ -28,7 +28,7 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.handover.claiming import Claimer, Look
+from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
@@ -120,7 +120,7 @@ class World:
                 endpoints=[(ENDPOINT, RUN)],
                 mode=mode,
                 max_bytes=1 << 20,
-                look=Look(self.ledger, self.clock),  # type: ignore[arg-type]  # as above
+                claimable=ClaimableCache(self.ledger, self.clock),  # type: ignore[arg-type]  # as above
                 pacer=self.pacer,
                 holding=self.holding,
             ),
@@ -805,7 +805,9 @@ def test_batches_wait_until_their_level_has_room(mode: Mode) -> None:
     world.ledger = MemoryLedger([timeout(n, 64.0) for n in range(600)])
     _, _, parts = world.process(mode)
     waits, said = list[float](), set[str]()
-    session, _ = world.session(replace(parts, paced=waits.append), lambda: said.add(session.activity))
+    session, _ = world.session(
+        replace(parts, paced=waits.append), lambda: said.add(session.activity)
+    )
     work(session)
     taken_s = 500 * 7 * 1e-4 / FRACTION  # the last batch waits for those before it
     assert world.clock.elapsed == pytest.approx(taken_s, abs=0.2)
@@ -925,7 +927,9 @@ def test_a_lane_that_the_rate_limit_holds_says_so() -> None:
     world = World(rows=BATCH)
     _, _, parts = world.process(Mode.DIRECT)
     pace, said = Pace(batch_rows=BATCH, rate_limit_per_s=2), set[str]()
-    session, _ = world.session(replace(parts, pace=lambda: pace), lambda: said.add(session.activity))
+    session, _ = world.session(
+        replace(parts, pace=lambda: pace), lambda: said.add(session.activity)
+    )
     assert session.turn(may_claim=True)
     assert "throttled: rate limit of 2 messages/s" in said
 

@@ -286,8 +286,8 @@ class Bench:
         self.left, self.looked, self.batches = batches, 0, batches
         self.leases = leases or Leases()
         self.stop, self.throttle = Stop(), Throttle()
-        look = SimpleNamespace(rest_s=60.0, forget=lambda: None)
-        self.claimer = SimpleNamespace(look=look)
+        claimable = SimpleNamespace(rest_s=60.0, forget=lambda: None)
+        self.claimer = SimpleNamespace(claimable=claimable)
         self.direct = SimpleNamespace(holding=SimpleNamespace(late=LateAnswers()))
         self.stuck: MigratorError | None = how.get("stuck")
         self.fails: Exception | None = None
