@@ -180,7 +180,7 @@ def test_a_nack_that_would_take_along_others_is_not_sent(link: RabbitLink) -> No
     _stage(staging, an_attempt(2), _messages(5))
     with pytest.raises(HandOverDoubtful, match="5 rows are unacked, 4"):
         staging.commit(an_attempt(1), rows - {0})
-    with pytest.raises(HandOverDoubtful, match="0 rows are held, 5"):
+    with pytest.raises(HandOverDoubtful, match="0 rows are unacked, 5"):
         staging.commit(an_attempt(7), rows)
     with pytest.raises(HandOverDoubtful, match="also move messages of batch 1"):
         staging.commit(an_attempt(2), rows)
