@@ -77,7 +77,7 @@ def new_dispatchers(
             storing=one_by_one(ends, "storing"),
             claiming=one_by_one(ends, "dispatching"),
             sent=partial(instruments.sent, name),
-            settled=partial(instruments.batch_settled, name, mode),
+            completed=partial(instruments.batch_settled, name, mode),
         )
         yield DispatcherThread(
             dispatcher,

@@ -310,9 +310,9 @@ class Poller:
             lost = {name: each for name, each in routes.items() if isinstance(each, Unreachable)}
             self._checks.judge(due, lost)
 
-    # ── settling ────────────────────────────────────────────────────────────────────────────
+    # ── completing ────────────────────────────────────────────────────────────────────────────
 
-    def settle(self, sending: Sending, lease: Lease) -> None:
+    def complete(self, sending: Sending, lease: Lease) -> None:
         self.fault("dispatch.confirmed")
         batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
         self.routes.forget({QueueName(name) for name, _ in sending.returned.values()})
@@ -327,7 +327,7 @@ class DueRows:
     poller: Poller
     receiver: Receiver
     background: Executor
-    settled: Callable[[int, float], None]
+    completed: Callable[[int, float], None]
     """Called for each completed batch: rows sent, and seconds since its claim."""
     most_bytes: int
     """Bodies of claimed batches in memory; the last batch may exceed it."""
@@ -337,7 +337,7 @@ class DueRows:
         self._claim: Future[Sequence[Claimed]] | None = None
         self._claimed_for: Sequence[Delivery] = ()
         """The control messages that named the rows of that claim."""
-        self._settling: dict[BatchId, Future[None]] = {}
+        self._completing: dict[BatchId, Future[None]] = {}
         self._active: set[BatchId] = set()
         self._may_have_left = True
         self._claims_in_vain = False
@@ -355,7 +355,7 @@ class DueRows:
     @property
     def pending(self) -> Sequence[Future[object]]:
         claim = () if self._claim is None else (self._claim,)
-        return (*claim, *self._settling.values())
+        return (*claim, *self._completing.values())
 
     def is_busy(self, *, may_take: bool) -> bool:
         """Return whether there is work; while draining, work that cannot be done does not count."""
@@ -388,14 +388,14 @@ class DueRows:
 
     def finish(self) -> None:
         self._finish_claim()
-        self._finish_settling()
+        self._finish_completing()
 
     def sending(self, item: StoredRow) -> Sending:
         return self.poller.sending[item.batch]
 
-    def settle_answered(self, items: Sequence[Item]) -> None:
+    def complete_answered(self, items: Sequence[Item]) -> None:
         for batch in {item.batch for item in items if isinstance(item, StoredRow)}:
-            self._settle_if_answered(self.poller.sending[batch])
+            self._complete_if_answered(self.poller.sending[batch])
 
     def begin(self, *, may_take: bool) -> None:
         if self._claim is not None or not self._backoff.is_over:
@@ -466,7 +466,7 @@ class DueRows:
             self._note_looked_back()
         elif claimed_for:
             self.context.fault("control.claimed")
-            self.receiver.settle(claimed_for)
+            self.receiver.ack(claimed_for)
         else:
             self._note_polled(found)
 
@@ -498,7 +498,7 @@ class DueRows:
         for row in claimed.rows:
             if row.row.row_index in sending.waiting:
                 self._send_unless_sent(row, sending)
-        self._settle_if_answered(sending)
+        self._complete_if_answered(sending)
 
     def _send_unless_sent(self, row: StoredRow, sending: Sending) -> None:
         """Put *row* into the outbox, unless an earlier send may have reached its queue."""
@@ -511,19 +511,19 @@ class DueRows:
             case Sent.MAYBE:
                 sending.note_returned(row, no_answer(row.message.destination))
 
-    def _settle_if_answered(self, sending: Sending) -> None:
+    def _complete_if_answered(self, sending: Sending) -> None:
         batch = sending.batch.id
-        if sending.waiting or batch in self._settling:
+        if sending.waiting or batch in self._completing:
             return
-        self._settling[batch] = self.background.submit(
-            self.poller.settle, sending, self.context.lease
+        self._completing[batch] = self.background.submit(
+            self.poller.complete, sending, self.context.lease
         )
 
-    def _finish_settling(self) -> None:
-        for batch, pending in [*self._settling.items()]:
+    def _finish_completing(self) -> None:
+        for batch, pending in [*self._completing.items()]:
             if not pending.done():
                 continue
-            del self._settling[batch]
+            del self._completing[batch]
             self._active.discard(batch)
             try:
                 pending.result()
@@ -537,7 +537,7 @@ class DueRows:
     def _count(self, sending: Sending | None) -> None:
         if sending is not None:
             sent = len(sending.answered) - len(sending.returned) - len(sending.unfit)
-            self.settled(max(sent, 0), self._now_s() - sending.begun_s)
+            self.completed(max(sent, 0), self._now_s() - sending.begun_s)
 
     def _now_s(self) -> float:
         return self.context.time.monotonic_s()

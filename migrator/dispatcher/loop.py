@@ -81,7 +81,7 @@ class Dispatcher:
     fault: FaultPoint
     sent: Callable[[float], None]
     """Called for each confirmed stored row with the seconds since its due time."""
-    settled: Callable[[int, float], None]
+    completed: Callable[[int, float], None]
 
     def __post_init__(self) -> None:
         self.log_limiter = LogRateLimiter(self.clock.monotonic_s)
@@ -176,7 +176,7 @@ class DispatcherSession:
             poller=dispatcher.poller,
             receiver=self._receiver,
             background=_WakingTheLink(dispatcher.claiming, link),
-            settled=dispatcher.settled,
+            completed=dispatcher.completed,
             most_bytes=dispatcher.connection.prefetch_bytes,
         )
         self._sender = Sender(

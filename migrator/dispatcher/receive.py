@@ -51,7 +51,7 @@ _NOTHING: Final = Applied()
 
 @dataclass(slots=True)
 class Handled:
-    settled: list[Delivery] = field(default_factory=list)
+    to_ack: list[Delivery] = field(default_factory=list)
     """To be acked."""
     items: list[tuple[Item, datetime]] = field(default_factory=list)
     """To be sent, each with its due time; its delivery is acked once it is confirmed."""
@@ -93,7 +93,7 @@ class DelayedMessageHandler(ABC):
             handled.failed.append((reads[0][0], failure))
             return _NOTHING
         self.fault("intake.stored")
-        handled.settled += [delivery for delivery, _ in reads]
+        handled.to_ack += [delivery for delivery, _ in reads]
         return applied
 
 
@@ -300,14 +300,14 @@ class Receiver:
             return False
         self._backoff.succeeded()
         self.error = None
-        self.settle(handled.settled)
-        if handled.settled:
+        self.ack(handled.to_ack)
+        if handled.to_ack:
             self.context.fault("intake.acked")
         for item, due_at in handled.items:
             self.context.outbox.add(item, due_at=due_at)
         for delivery, failure in reversed(handled.failed):  # those tried again keep their order
             self.fail(delivery, failure)
-        return bool(handled.settled)
+        return bool(handled.to_ack)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """Handle *delivery* again at once, or send a copy of it for a later try."""
@@ -318,7 +318,7 @@ class Receiver:
         else:
             self.context.outbox.add(copy, due_at=now)
 
-    def settle(self, deliveries: Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
         tags = [delivery.tag for delivery in deliveries]
         self.context.link.acknowledge(tags)
         self.context.policy.forget(tags)

@@ -65,7 +65,7 @@ class Sender:
             self._send(to_levels)
         straight = [item for item in items if not _has_delay(item, now)]
         self._send_straight(straight)
-        self.rows.settle_answered(items)
+        self.rows.complete_answered(items)
 
     def _send_straight(self, items: Sequence[Item]) -> None:
         """Publish items without a delay, except for queues that have not answered.
@@ -155,7 +155,7 @@ class Sender:
                 harmless.append(item)
             else:
                 self._never_taken(item, error)
-        self.rows.settle_answered(items)
+        self.rows.complete_answered(items)
         chosen = self.detector.chosen(harmless)
         for item in harmless:
             if len(chosen) < len(harmless) and item is not chosen[0]:
@@ -209,7 +209,7 @@ class Sender:
             if not isinstance(item, StoredRow):
                 self.context.fault(_step(item))
                 done.append(item.delivery)
-        self.receiver.settle(done)
+        self.receiver.ack(done)
 
     def _not_taken(self, item: Item, why: Unreachable) -> None:
         if isinstance(item, StoredRow):

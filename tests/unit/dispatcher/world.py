@@ -414,7 +414,7 @@ class World:
             claiming=AtOnce(),
             fault=fault,
             sent=lambda _late_s: None,
-            settled=lambda _rows, _seconds: None,
+            completed=lambda _rows, _seconds: None,
         )
 
     def _handler(self, fault: Callable[[str], None]) -> DelayedMessageHandler:
