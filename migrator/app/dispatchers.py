@@ -140,7 +140,7 @@ def _poller(
         ),
         routes=routes,
         clock=ledger.clock,
-        every=given.poll_interval,
+        interval=given.poll_interval,
         look_ahead=given.look_ahead,
         max_rows=given.batch_size,
         max_bytes=servers.settings.handover.batch_bytes,

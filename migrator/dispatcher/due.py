@@ -123,7 +123,7 @@ class Poller:
     held: HeldDestinations
     routes: RabbitRoutes
     clock: Clock
-    every: timedelta
+    interval: timedelta
     """Between two polls; longer while there are no rows."""
     look_ahead: timedelta
     """Rows due within this are claimed and wait in memory."""
@@ -138,7 +138,7 @@ class Poller:
     def __post_init__(self) -> None:
         self._due_times_at_s = float("-inf")
         self._checks = HeldChecks(self.clock)
-        self.pause = self.every
+        self.pause = self.interval
         """Until the next poll."""
         self.sending: dict[BatchId, Sending] = {}
         """Used by the thread that serves the broker."""
@@ -150,7 +150,7 @@ class Poller:
 
     # ── claiming ────────────────────────────────────────────────────────────────────────────
 
-    def left_open(
+    def open_batches(
         self,
         lease: Lease,
         *,
@@ -172,9 +172,9 @@ class Poller:
         send all of it again.
         """
         self.held.free(self.late.take_heard())
-        found = self._unparked(lease)
+        found = self._claim_unparked(lease)
         now = self.clock.now()
-        if not self._look_ahead(lease, now):
+        if not self._poll_look_ahead(lease, now):
             if not found:
                 self._check_due_times(again_s=_DUE_TIMES_AT_REST_S)
             return found
@@ -186,7 +186,7 @@ class Poller:
                     break
         return found
 
-    def _unparked(self, lease: Lease) -> list[Claimed]:
+    def _claim_unparked(self, lease: Lease) -> list[Claimed]:
         """Claim parked rows of reachable destinations; check some destinations at intervals."""
         self._check_held()
         now = self.clock.now()
@@ -202,18 +202,18 @@ class Poller:
         batch = self.held.next_batch(wanted, now=now)
         return [] if batch is None else [self._prepared(batch, lease)]
 
-    def _look_ahead(self, lease: Lease, now: datetime) -> bool:
+    def _poll_look_ahead(self, lease: Lease, now: datetime) -> bool:
         """Return whether a row is due within the look-ahead; choose the next pause.
 
         The pause grows only while no row is due within the look-ahead and a longer pause.
         """
-        longer = min(self.pause * 2, max(LONGEST_PAUSE, self.every))
+        longer = min(self.pause * 2, max(LONGEST_PAUSE, self.interval))
         soon, later = (
             self._request(lease, until=now + span, only=None)
             for span in (self.look_ahead, self.look_ahead + longer)
         )
         found = self.claims.promising([soon, later])
-        self.pause = self.every if found or self.held.has_ready else longer
+        self.pause = self.interval if found or self.held.has_ready else longer
         return soon in found
 
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Sequence[Claimed]:
@@ -339,14 +339,14 @@ class DueRows:
         """The control messages that named the rows of that claim."""
         self._completing: dict[BatchId, Future[None]] = {}
         self._active: set[BatchId] = set()
-        self._may_have_left = True
-        self._claims_in_vain = False
+        self._may_have_open_batches = True
+        self._has_claim_failed = False
         """The last claim failed; a successful read of open batches does not change that."""
         self._backoff = new_backoff(self.context.time.monotonic_s)
         self.error: MigratorError | None = None
         """The last error of the store; the work is repeated."""
         self._next_poll_s = float("-inf")
-        self._is_awaited = False
+        self._may_have_new_rows = False
         """Rows may have been written since the last poll began."""
         self._next_prune_s = self.context.time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
@@ -361,7 +361,9 @@ class DueRows:
         """Return whether there is work; while draining, work that cannot be done does not count."""
         if self._active or (self._claim is not None and not may_take):
             return True
-        return bool(self._control) if may_take else self._may_have_left and self.error is None
+        return (
+            bool(self._control) if may_take else self._may_have_open_batches and self.error is None
+        )
 
     @property
     def next_poll_in_s(self) -> float | None:
@@ -379,11 +381,11 @@ class DueRows:
     def add_control(self, delivery: Delivery) -> None:
         self._control.append(delivery)
 
-    def look_soon(self) -> None:
+    def poll_soon(self) -> None:
         """Poll after the shortest pause: rows may have just been written."""
-        self._is_awaited = True
+        self._may_have_new_rows = True
         self._next_poll_s = min(
-            self._next_poll_s, self._now_s() + self.poller.every.total_seconds()
+            self._next_poll_s, self._now_s() + self.poller.interval.total_seconds()
         )
 
     def finish(self) -> None:
@@ -400,23 +402,23 @@ class DueRows:
     def begin(self, *, may_take: bool) -> None:
         if self._claim is not None or not self._backoff.is_over:
             return
-        if self._may_have_left:
-            self._begin_looking_back()
+        if self._may_have_open_batches:
+            self._begin_resuming()
         elif not may_take or self._is_full:
             return
         elif self._control:
             self._begin_control()
         elif self._now_s() >= self._next_poll_s:
-            self._is_awaited = False
+            self._may_have_new_rows = False
             self._claim = self.background.submit(self._poll)
 
-    def _begin_looking_back(self) -> None:
+    def _begin_resuming(self) -> None:
         """Resume open batches of an earlier session, or of a claim whose answer was lost."""
         sending, active = self.poller.sending, frozenset(self._active)
         answered = {batch: frozenset(known.answered) for batch, known in sending.items()}
-        look = self.poller.left_open
+        open_batches = self.poller.open_batches
         lease = self.context.lease
-        self._claim = self.background.submit(look, lease, answered=answered, but_for=active)
+        self._claim = self.background.submit(open_batches, lease, answered=answered, but_for=active)
 
     def _poll(self) -> Sequence[Claimed]:
         self.context.time.read()
@@ -453,37 +455,37 @@ class DueRows:
             raise
         except MigratorError as exc:
             self._control.extendleft(reversed(claimed_for))
-            self._claims_in_vain = self._claims_in_vain or not self._may_have_left
-            self._look_back_after(exc)
+            self._has_claim_failed = self._has_claim_failed or not self._may_have_open_batches
+            self._resume_after(exc)
             return
-        self._claims_in_vain = self._claims_in_vain and self._may_have_left
-        if not self._claims_in_vain:
+        self._has_claim_failed = self._has_claim_failed and self._may_have_open_batches
+        if not self._has_claim_failed:
             self._backoff.succeeded()
             self.error = None
         for claimed in found:
             self._begin_sending(claimed)
-        if self._may_have_left:
-            self._note_looked_back()
+        if self._may_have_open_batches:
+            self._note_resumed()
         elif claimed_for:
             self.context.fault("control.claimed")
             self.receiver.ack(claimed_for)
         else:
             self._note_polled(found)
 
-    def _look_back_after(self, exc: MigratorError) -> None:
+    def _resume_after(self, exc: MigratorError) -> None:
         """Pause; then look for what was committed before *exc*, before any new claim."""
         self._backoff.failed()
         self.error = exc
-        self._may_have_left = True
+        self._may_have_open_batches = True
 
-    def _note_looked_back(self) -> None:
-        self._may_have_left = False
+    def _note_resumed(self) -> None:
+        self._may_have_open_batches = False
         for batch in [known for known in self.poller.sending if known not in self._active]:
             del self.poller.sending[batch]  # completed before an error, or by another owner
 
     def _note_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
-            pause = self.poller.every if self._is_awaited else self.poller.pause
+            pause = self.poller.interval if self._may_have_new_rows else self.poller.pause
             self._next_poll_s = self._now_s() + pause.total_seconds()
         self.has_polled = True
 
@@ -530,7 +532,7 @@ class DueRows:
             except (LeaseLost, Interrupted):
                 raise
             except MigratorError as exc:
-                self._look_back_after(exc)  # what was sent stays known
+                self._resume_after(exc)  # what was sent stays known
             else:
                 self._count(self.poller.sending.pop(batch, None))
 

@@ -44,7 +44,7 @@ _SLICE: Final = timedelta(milliseconds=100)
 """Longest sleep: a lost lease or a stop is noticed after this."""
 _SLICE_IN_WORK: Final = timedelta(milliseconds=20)
 """Longest sleep while the background works; its end wakes the link."""
-_LOOK_AGAIN_S: Final = 10.0
+_CHECK_MISSING_S: Final = 10.0
 """Between two checks for a missing queue."""
 
 
@@ -115,7 +115,7 @@ class Dispatcher:
             return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
 
 
-class _WakingTheLink(Executor):
+class _WakingExecutor(Executor):
     """Wakes the link whenever a piece of work is done."""
 
     def __init__(self, background: Executor, link: SatelliteLink) -> None:
@@ -165,17 +165,17 @@ class DispatcherSession:
             fault=dispatcher.fault,
         )
         self._last_busy_s = context.time.monotonic_s()
-        self._looks_again_s = self._last_busy_s + _LOOK_AGAIN_S
+        self._check_missing_at_s = self._last_busy_s + _CHECK_MISSING_S
         self._receiver = Receiver(
             context=context,
             handler=dispatcher.handler,
-            background=_WakingTheLink(dispatcher.storing, link),
+            background=_WakingExecutor(dispatcher.storing, link),
         )
         self._rows = DueRows(
             context=context,
             poller=dispatcher.poller,
             receiver=self._receiver,
-            background=_WakingTheLink(dispatcher.claiming, link),
+            background=_WakingExecutor(dispatcher.claiming, link),
             completed=dispatcher.completed,
             most_bytes=dispatcher.connection.prefetch_bytes,
         )
@@ -197,9 +197,9 @@ class DispatcherSession:
         *may_take* is false while draining: claimed rows and unacked messages are finished.
         """
         self._context.guard()
-        self._look_again()
+        self._end_if_queue_missing()
         if self._receiver.finish():
-            self._rows.look_soon()
+            self._rows.poll_soon()
         self._rows.finish()
         self._consume()
         self._sort_deliveries()
@@ -212,8 +212,8 @@ class DispatcherSession:
         self._context.link.idle(self._rest(may_take=may_take).total_seconds())
         return is_busy
 
-    def look_soon(self) -> None:
-        self._rows.look_soon()
+    def poll_soon(self) -> None:
+        self._rows.poll_soon()
 
     @property
     def has_polled(self) -> bool:
@@ -267,9 +267,9 @@ class DispatcherSession:
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
-    def _look_again(self) -> None:
+    def _end_if_queue_missing(self) -> None:
         """End the session by an error when it is time to check again for the missing queue."""
-        if self._missing is None or self._context.time.monotonic_s() < self._looks_again_s:
+        if self._missing is None or self._context.time.monotonic_s() < self._check_missing_at_s:
             return
         if not self._rows.is_busy(may_take=False):
             raise self._missing

@@ -110,7 +110,7 @@ class DispatcherThread(Worker):
                 self.beat()
                 if self.wake.is_set():
                     self.wake.clear()
-                    session.look_soon()
+                    session.poll_soon()
                 finishing = self.is_ending or self._finishes_only
                 is_busy = session.turn(may_take=not finishing)
                 if isinstance(session.problem, LedgerAdopted):

@@ -378,7 +378,7 @@ class World:
             ),
             routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,
-            every=timedelta(milliseconds=500),
+            interval=timedelta(milliseconds=500),
             look_ahead=timedelta(seconds=1),
             max_rows=BATCH,
             max_bytes=1 << 20,
