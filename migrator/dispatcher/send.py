@@ -29,7 +29,7 @@ from migrator.nservicebus.recoverability import Failure
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import LISTEN_S, SILENCE_S, SLOW_S
 
-_HEARD_S: Final = 1.0
+_RECENT_S: Final = 1.0
 """For so long after an answer, a queue is sent several messages at once."""
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """Until the next try of a copy that no queue accepted."""
@@ -50,14 +50,14 @@ class Sender:
     """Called for each confirmed stored row with the seconds since its due time."""
     late: list[_Unanswered] = field(default_factory=list)
     """Sent, with their deliveries unacked until the queue answers."""
-    heard_s: dict[str, float] = field(default_factory=dict)
+    last_answer_s: dict[str, float] = field(default_factory=dict)
 
     def send(self) -> None:
         """Publish due items and process each answer."""
         if self.late:
-            self.late = [*self._left(self.late)]
+            self.late = [*self._still_unanswered(self.late)]
         now = self.context.time.now()
-        items = self._chosen(self.context.outbox.take(now))
+        items = self._choose(self.context.outbox.take(now))
         if not items:
             return
         to_levels = [item for item in items if _has_delay(item, now)]
@@ -73,115 +73,117 @@ class Sender:
         Of several items for a queue the first goes alone, so that no more wait for an answer.
         """
         silent = {*self.rows.poller.late.waiting()}
-        silent |= {_where(item) for item, *_ in self.late}
+        silent |= {_queue_of(item) for item, *_ in self.late}
         begun: set[int] = set()
         slow: list[_Unanswered] = []
         for choose in (self._first_of_each, list[Item]):
             rest = [item for item in items if id(item) not in begun]
-            some = choose([item for item in rest if _where(item) not in silent])
+            some = choose([item for item in rest if _queue_of(item) not in silent])
             slow += self._send(some, silence_s=SLOW_S)
-            silent |= {_where(item) for item, *_ in slow}
+            silent |= {_queue_of(item) for item, *_ in slow}
             begun |= {id(item) for item in some}
-        self._listen(slow)
+        self._await_answers(slow)
         for item in items:
             if id(item) not in begun:
-                self._not_taken(item, no_answer(_where(item)))
+                self._handle_not_accepted(item, no_answer(_queue_of(item)))
 
-    def _listen(self, slow: Sequence[_Unanswered]) -> None:
+    def _await_answers(self, slow: Sequence[_Unanswered]) -> None:
         """Wait briefly for answers; items that still have none are late."""
         if not slow:
             return
         link, monotonic_s = self.context.link, self.context.time.monotonic_s
         ends_s = monotonic_s() + SILENCE_S - SLOW_S
-        left = slow
-        while left and (link.blocked_reason or monotonic_s() < ends_s):
+        unanswered = slow
+        while unanswered and (link.blocked_reason or monotonic_s() < ends_s):
             link.idle(LISTEN_S)
-            left = self._left(left)
-        for item, answers, key in left:
+            unanswered = self._still_unanswered(unanswered)
+        for item, answers, key in unanswered:
             if isinstance(item, StoredRow):
                 late: dict[Hashable, int] = {item.row.id: key}
                 self.rows.poller.late.note(late, answers, item.message.destination)
-                self._not_taken(item, no_answer(_where(item)))
+                self._handle_not_accepted(item, no_answer(_queue_of(item)))
             else:
                 self.late.append((item, answers, key))
 
-    def _left(self, waiting: Sequence[_Unanswered]) -> Sequence[_Unanswered]:
+    def _still_unanswered(self, waiting: Sequence[_Unanswered]) -> Sequence[_Unanswered]:
         """Process answers that came; return the items without one."""
-        left: list[_Unanswered] = []
+        unanswered: list[_Unanswered] = []
         for item, answers, key in waiting:
-            sent = _sorted_out({key: item}, answers)
-            self._note(sent)
-            self._answered(sent)
-            left += [(item, answers, key) for key, item in sent.unanswered]
-        return left
+            sent = _by_answer({key: item}, answers)
+            self._note_confirmed(sent)
+            self._process_answers(sent)
+            unanswered += [(item, answers, key) for key, item in sent.unanswered]
+        return unanswered
 
     def _send(self, items: Sequence[Item], *, silence_s: float = math.inf) -> Sequence[_Unanswered]:
         if not items:
             return ()
         answers = PublishResult()
         try:
-            self.context.link.publish(self._routed(items), answers, silence_s=silence_s)
+            self.context.link.publish(self._with_routes(items), answers, silence_s=silence_s)
         except TargetError as exc:
-            self._look_for_poison(items, answers, exc)
+            self._note_suspects(items, answers, exc)
             raise
         finally:
-            self._note(_sorted_out(items, answers))
+            self._note_confirmed(_by_answer(items, answers))
         self.detector.clear(items)
-        sent = _sorted_out(items, answers)
-        self._answered(sent)
-        heard = map(_where, sent.confirmed)
-        self.heard_s |= dict.fromkeys(heard, self.context.time.monotonic_s())
+        sent = _by_answer(items, answers)
+        self._process_answers(sent)
+        answering = map(_queue_of, sent.confirmed)
+        self.last_answer_s |= dict.fromkeys(answering, self.context.time.monotonic_s())
         return [(item, answers, key) for key, item in sent.unanswered]
 
-    def _answered(self, sent: _Sent) -> None:
-        self._confirmed(sent.confirmed)
+    def _process_answers(self, sent: _Sent) -> None:
+        self._ack_confirmed(sent.confirmed)
         for item in sent.returned:
-            self._not_taken(item, unroutable(_where(item)))
+            self._handle_not_accepted(item, unroutable(_queue_of(item)))
         for item in sent.refused:
-            self._not_taken(item, refused(_where(item)))
+            self._handle_not_accepted(item, refused(_queue_of(item)))
 
     def _first_of_each(self, items: Sequence[Item]) -> list[Item]:
         now_s = self.context.time.monotonic_s()
-        heard = {name for name, heard_s in self.heard_s.items() if now_s - heard_s < _HEARD_S}
-        first = {_where(item): item for item in reversed(items) if _where(item) not in heard}
+        answering = {name for name, at_s in self.last_answer_s.items() if now_s - at_s < _RECENT_S}
+        first = {
+            _queue_of(item): item for item in reversed(items) if _queue_of(item) not in answering
+        }
         return [*reversed(first.values())]
 
-    def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
+    def _choose(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return items that may be sent together; give up those that closed a channel alone."""
-        harmless = []
+        sendable = []
         for item in items:
             error = self.detector.verdict(item)
             if error is None:
-                harmless.append(item)
+                sendable.append(item)
             else:
-                self._never_taken(item, error)
+                self._give_up(item, error)
         self.rows.complete_answered(items)
-        chosen = self.detector.chosen(harmless)
-        for item in harmless:
-            if len(chosen) < len(harmless) and item is not chosen[0]:
+        chosen = self.detector.chosen(sendable)
+        for item in sendable:
+            if len(chosen) < len(sendable) and item is not chosen[0]:
                 self.context.outbox.add(item, due_at=self.context.time.now())
         return chosen
 
-    def _look_for_poison(
+    def _note_suspects(
         self, items: Sequence[Item], answers: PublishResult, error: TargetError
     ) -> None:
         """Note items that may have closed the channel; forget routes: an exchange may be gone."""
-        unanswered = [item for _, item in _sorted_out(items, answers).unanswered]
+        unanswered = [item for _, item in _by_answer(items, answers).unanswered]
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
         self.rows.poller.routes.forget(names)
         self.detector.note(unanswered, error)
 
-    def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
+    def _with_routes(self, items: Sequence[Item]) -> Iterator[Routed]:
         half = len(items) // 2
         for key, item in enumerate(items):
-            routed = self._routed_item(item)
+            routed = self._with_route(item)
             self.context.guard()
             if key == half and any(isinstance(item, StoredRow) for item in items):
                 self.context.fault("dispatch.publishing")
             yield routed
 
-    def _routed_item(self, item: Item) -> Routed:
+    def _with_route(self, item: Item) -> Routed:
         now = self.context.time.now()
         match item:
             case Copy():
@@ -195,7 +197,7 @@ class Sender:
             case PassedOn():
                 return item.route, item.message
 
-    def _note(self, sent: _Sent) -> None:
+    def _note_confirmed(self, sent: _Sent) -> None:
         """Note confirmed rows, also when the link was lost."""
         now = self.context.time.now()
         for item in sent.confirmed:
@@ -203,25 +205,25 @@ class Sender:
                 self.rows.sending(item).note_sent(item)
                 self.sent((now - item.message.due_at).total_seconds())
 
-    def _confirmed(self, items: Sequence[Item]) -> None:
+    def _ack_confirmed(self, items: Sequence[Item]) -> None:
         done: list[Delivery] = []
         for item in items:
             if not isinstance(item, StoredRow):
-                self.context.fault(_step(item))
+                self.context.fault(_fault_point_of(item))
                 done.append(item.delivery)
         self.receiver.ack(done)
 
-    def _not_taken(self, item: Item, why: Unreachable) -> None:
+    def _handle_not_accepted(self, item: Item, why: Unreachable) -> None:
         if isinstance(item, StoredRow):
             self.rows.sending(item).note_returned(item, why)
         elif isinstance(item, Copy):
-            self._copy_not_taken(item, why)
+            self._handle_copy_not_accepted(item, why)
         else:
             self.rows.poller.routes.forget([item.message.destination])
             text = f"{why.reason}: {why.detail}"
             self.receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
 
-    def _never_taken(self, item: Item, error: TargetError) -> None:
+    def _give_up(self, item: Item, error: TargetError) -> None:
         """Give up a message that closed the channel alone."""
         # without a missing right or a missing exchange, the message itself is the cause
         is_ours = type(error) is TargetError or isinstance(error, MessageTooLarge)
@@ -230,12 +232,12 @@ class Sender:
             reason = Reason.BODY_TOO_LARGE if is_large else Reason.REFUSED
             self.rows.sending(item).note_unfit(item.row, reason, str(error))
         elif isinstance(item, StoredRow | Copy):
-            self._not_taken(item, Unreachable(reason=Reason.REFUSED, detail=str(error)))
+            self._handle_not_accepted(item, Unreachable(reason=Reason.REFUSED, detail=str(error)))
         else:
             failure = Failure(kind="migrator.Refused", text=str(error), is_final=is_ours)
             self.receiver.fail(item.delivery, failure)
 
-    def _copy_not_taken(self, item: Copy, why: Unreachable) -> None:
+    def _handle_copy_not_accepted(self, item: Copy, why: Unreachable) -> None:
         if item.is_renewal:  # a queue that is full, or no right to write to it
             self.receiver.add_as_it_is(item.delivery)
             return
@@ -263,7 +265,7 @@ class _Sent:
     """With their keys in the result."""
 
 
-def _sorted_out(items: Sequence[Item] | Mapping[int, Item], answers: PublishResult) -> _Sent:
+def _by_answer(items: Sequence[Item] | Mapping[int, Item], answers: PublishResult) -> _Sent:
     sent = _Sent()
     for key, item in items.items() if isinstance(items, Mapping) else enumerate(items):
         if key in answers.returned:
@@ -281,12 +283,12 @@ def _has_delay(item: Item, now: datetime) -> bool:
     return isinstance(item, Forwarded) and item.message.due_at > now
 
 
-def _step(item: PassedOn | Forwarded | Copy) -> str:
+def _fault_point_of(item: PassedOn | Forwarded | Copy) -> str:
     """Name the fault point between the confirm of a message and the ack of its delivery."""
     if isinstance(item, Copy):
         return "error.published" if item.is_final else "retry.published"
     return "pass_on.confirmed" if isinstance(item, PassedOn) else "forward.confirmed"
 
 
-def _where(item: Item) -> str:
+def _queue_of(item: Item) -> str:
     return item.queue if isinstance(item, Copy) else item.message.destination
