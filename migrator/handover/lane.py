@@ -42,7 +42,7 @@ _DEPTH: Final = 2
 _SERVE_EVERY_S: Final = 0.2
 """While a batch is prefetched; receipts are read soon, because their latency is measured."""
 _PACED_SLICE_S: Final = 0.05
-_SAY_PACED_EVERY_S: Final = 60.0
+_LOG_PACED_EVERY_S: Final = 60.0
 _OVERDUE_EVERY_S: Final = 0.2
 """After a claim of overdue rows that found none, while a batch waits for its levels."""
 _SOONEST_S: Final = 1.0
@@ -125,7 +125,7 @@ class Prefetcher:
         self._lease = lease
         self._rows = rows
         self._serve = serve
-        self._under_way: deque[Future[Prepared | None]] = deque()
+        self._futures: deque[Future[Prepared | None]] = deque()
         self._awaited: Future[Any] | None = None
         self._overdue: Future[Prepared | None] | None = None
         """A running claim of overdue rows."""
@@ -136,13 +136,13 @@ class Prefetcher:
     def next(self, *, may_claim: bool) -> Prepared | None:
         """Return the next batch and prefetch those behind it; None: there are no rows."""
         prepared = None
-        while prepared is None and self._under_way:
-            prepared = self._wait_for(self._under_way.popleft())
+        while prepared is None and self._futures:
+            prepared = self._wait_for(self._futures.popleft())
         if prepared is None and may_claim:
             prepared = self._wait_for(self._begin())
         if prepared is not None and may_claim:
-            while len(self._under_way) < _DEPTH:
-                self._under_way.append(self._begin())
+            while len(self._futures) < _DEPTH:
+                self._futures.append(self._begin())
         return prepared
 
     def next_due(
@@ -155,21 +155,21 @@ class Prefetcher:
         clock, claim = self._setup.clock, self._overdue
         if may_claim and claim is None and clock.monotonic_s() >= self._overdue_at_s:
             claim = self._overdue = self._begin(only_overdue=True)
-            self._under_way.append(claim)
+            self._futures.append(claim)
         while claim is not None and not claim.done() and clock.monotonic_s() < until_s:
             self._wait_a_little(claim, min(until_s - clock.monotonic_s(), _SERVE_EVERY_S))
         if claim is not None and claim.done():
             self._overdue = None
             if claim.result() is None:
                 self._overdue_at_s = clock.monotonic_s() + _OVERDUE_EVERY_S
-        for future in tuple(self._under_way):
+        for future in tuple(self._futures):
             if not future.done():
                 continue
             found = future.result()
             if found is None:
-                self._under_way.remove(future)
+                self._futures.remove(future)
             elif found.batch.mode in modes and _is_due(found, clock.now()):
-                self._under_way.remove(future)
+                self._futures.remove(future)
                 return found
         return None
 
@@ -185,10 +185,10 @@ class Prefetcher:
         return self._wait_for(given.claiming.submit(given.claimer.resume, batch, self._lease))
 
     def end(self) -> None:
-        left = [*filter(None, [self._awaited]), *self._under_way]
+        pending = [*filter(None, [self._awaited]), *self._futures]
         self._awaited = None
-        self._under_way.clear()
-        for future in left:
+        self._futures.clear()
+        for future in pending:
             try:
                 future.result()
             except Exception:
@@ -273,7 +273,7 @@ class LaneSession:
         self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
         self._sent = 0
         """Rows handed over, including unroutable ones."""
-        self._paced_s, self._say_paced_s = 0.0, float("-inf")
+        self._paced_s, self._log_paced_at_s = 0.0, float("-inf")
         """Seconds that batches waited for the levels since the last log line, and its next time."""
         self._behind: list[Batch] = []
         """Claimed staged batches that wait until older commits are resolved."""
@@ -296,11 +296,11 @@ class LaneSession:
         need the document store. A batch whose store is gone stays as it is and stops nothing
         else. So does a batch for another broker; if claimed, it goes to a daemon connected there.
         """
-        opened = [self._taken_back(batch) for batch in self._batches.open_batches(self._lease)]
-        opened = self._for_here(opened)
+        opened = [self._claimed_again(batch) for batch in self._batches.open_batches(self._lease)]
+        opened = self._for_this_broker(opened)
         for batch in opened:
             if batch.mode is Mode.DIRECT and batch.state not in HALF_DONE:
-                self._take_up(batch)
+                self._recover_batch(batch)
         self._behind = [
             batch
             for batch in opened
@@ -310,15 +310,15 @@ class LaneSession:
             if batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
         self._behind = []
-        for batch in self._for_here(self._batches.open_batches(self._lease)):
+        for batch in self._for_this_broker(self._batches.open_batches(self._lease)):
             if batch.state not in HALF_DONE:
-                self._take_up(batch)
+                self._recover_batch(batch)
         self._half_done = [batch for batch in opened if batch.state in HALF_DONE]
         self._finish_half_done()
 
     def turn(self, *, may_claim: bool) -> bool:
         """Hand over one batch, or wait for receipts; return False when there is no work now."""
-        self._hear()
+        self._take_late_answers()
         prepared = self._prefetcher.next(may_claim=may_claim)
         if prepared is None:
             return self._finish_receipts()
@@ -330,16 +330,16 @@ class LaneSession:
         self._finish_half_done()
         others = self._setup.others
         not_of = () if others is None else others.known_elsewhere
-        put_in = self._for_here(self._batches.put_in(self._lease, not_of=not_of))
+        put_in = self._for_this_broker(self._batches.put_in(self._lease, not_of=not_of))
         for batch in put_in:
             self._setup.of(batch).preparer.holding.let_try(batch)
-            self._take_up(batch)
+            self._recover_batch(batch)
         return bool(put_in)
 
     def idle(self, wait_s: float) -> bool:
         self.activity = "idle"
         self._link.idle(wait_s)
-        return self._hear()
+        return self._take_late_answers()
 
     def close(self) -> None:
         """Await the prefetched batches, so that the next session sees what was claimed."""
@@ -347,13 +347,13 @@ class LaneSession:
 
     # ── recovery ────────────────────────────────────────────────────────────────────────────
 
-    def _taken_back(self, batch: Batch) -> Batch:
+    def _claimed_again(self, batch: Batch) -> Batch:
         if batch.state is not BatchState.STAGING:
             return batch
         # without its nack, nothing of the attempt can have left
         return self._batches.advance(batch, Event.ABANDON, self._lease)
 
-    def _for_here(self, opened: Sequence[Batch]) -> list[Batch]:
+    def _for_this_broker(self, opened: Sequence[Batch]) -> list[Batch]:
         """Return the batches that go to this link's broker; pass on those that do not."""
         mine = []
         for batch in opened:
@@ -374,7 +374,7 @@ class LaneSession:
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
-    def _hear(self) -> bool:
+    def _take_late_answers(self) -> bool:
         if not self._setup.direct.holding.hear():
             return False
         self._setup.claimer.claimable.forget()
@@ -389,24 +389,24 @@ class LaneSession:
         clock, pacer, sent_before = self._setup.clock, self._setup.pacer, self._sent
         began_s = clock.monotonic_s()
         booking = self._book(prepared, began_s)
-        while pacer.is_on() and (left_s := booking.start_s - clock.monotonic_s()) > 0:
+        while pacer.is_on() and (remaining_s := booking.start_s - clock.monotonic_s()) > 0:
             self._guard()
             due = self._prefetcher.next_due(
                 tuple(Mode), may_claim=self._may_claim(), until_s=booking.start_s
             )
             if due is None:
                 self.activity = f"paced: {booking.reason}"
-                self._link.idle(min(left_s, _PACED_SLICE_S))
+                self._link.idle(min(remaining_s, _PACED_SLICE_S))
                 self._count_handed_over(wait_s=0.0)
                 continue
             due_began_s, sent = clock.monotonic_s(), self._sent
             self._book(due, due_began_s)  # it starts at once
             self._send(due)
-            self._hold_rate(self._sent - sent, due_began_s)
+            self._wait_for_rate_limit(self._sent - sent, due_began_s)
         if booking.start_s > began_s:
-            self._note_pace(clock.monotonic_s() - began_s, booking.reason)
+            self._note_wait_for_levels(clock.monotonic_s() - began_s, booking.reason)
         self._send(prepared)
-        self._hold_rate(self._sent - sent_before, began_s)  # with what went out of turn meanwhile
+        self._wait_for_rate_limit(self._sent - sent_before, began_s)
 
     def _book(self, prepared: Prepared, began_s: float) -> Booking:
         pacer, messages = self._setup.pacer, prepared.messages
@@ -464,9 +464,9 @@ class LaneSession:
     def _finish_receipts(self) -> bool:
         if self._staged is None:
             return False
-        self.activity = self._waiting()
+        self.activity = self._receipt_activity()
         self._count_handed_over(wait_s=0.5)
-        self._end_if_late()
+        self._end_if_receipt_late()
         return self._staged.has_open_commits()
 
     def _resolve(self, batch: Batch) -> None:
@@ -479,7 +479,7 @@ class LaneSession:
         )
         self._count_handed_over(wait_s=0.0)
 
-    def _take_up(self, batch: Batch) -> None:
+    def _recover_batch(self, batch: Batch) -> None:
         self._guard()
         _log.info(
             "recovering an open batch",
@@ -496,8 +496,8 @@ class LaneSession:
         if not self._half_done or now_s < self._resume_at_s:
             return
         self._resume_at_s = now_s + _RESUME_EVERY_S
-        left, self._half_done, self.unfinished = self._half_done, [], None
-        for batch in left:
+        pending, self._half_done, self.unfinished = self._half_done, [], None
+        for batch in pending:
             try:
                 resumed = self._resume(batch)
             except StoreError as exc:
@@ -508,8 +508,8 @@ class LaneSession:
                     extra={"action": "claim_waits", "batch": batch.id, "error": str(exc)},
                 )
                 continue
-            for whole in self._for_here([] if resumed is None else [resumed]):
-                self._take_up(whole)
+            for whole in self._for_this_broker([] if resumed is None else [resumed]):
+                self._recover_batch(whole)
 
     def _resume(self, batch: Batch) -> Batch | None:
         self.activity = f"finishing the {batch.state} of batch {batch.id}"
@@ -548,15 +548,15 @@ class LaneSession:
                 lease=self._lease,
                 receipt_deadline_s=given.receipt_deadline_s,
                 fault=given.fault,
-                guard=self._meanwhile,
+                guard=self._guard_receipts,
                 max_without_receipt=self._max_commits,
             )
         return self._staged
 
-    def _meanwhile(self) -> None:
+    def _guard_receipts(self) -> None:
         """While receipts are late, pass on the batches behind them and hand over overdue rows."""
         self._guard()
-        self._end_if_late()
+        self._end_if_receipt_late()
         if not self._staging().receipts_are_late:
             return
         behind, self._behind = self._behind, []
@@ -564,13 +564,13 @@ class LaneSession:
             self._pass_on(batch)
         while prepared := self._prefetcher.next_due([Mode.DIRECT], may_claim=self._may_claim()):
             self._hand_over(prepared)
-        self.activity = self._waiting()
+        self.activity = self._receipt_activity()
 
-    def _end_if_late(self) -> None:
+    def _end_if_receipt_late(self) -> None:
         if self._is_ending() and (late := self._staging().late_receipt()) is not None:
             raise Interrupted(f"asked to stop while a receipt is late: {late}")
 
-    def _waiting(self) -> str:
+    def _receipt_activity(self) -> str:
         return self._staging().late_receipt() or "waiting for receipts"
 
     def _count_handed_over(self, *, wait_s: float) -> None:
@@ -604,23 +604,23 @@ class LaneSession:
             },
         )
 
-    def _note_pace(self, waited_s: float, reason: str) -> None:
+    def _note_wait_for_levels(self, waited_s: float, reason: str) -> None:
         self._setup.paced(waited_s)
         self._paced_s += waited_s
         now_s = self._setup.clock.monotonic_s()
-        if now_s >= self._say_paced_s:
+        if now_s >= self._log_paced_at_s:
             _log.info(
                 "throttled: delay levels at their release rate",
                 extra={"action": "paced", "why": reason, "seconds": round(self._paced_s, 1)},
             )
-            self._say_paced_s, self._paced_s = now_s + _SAY_PACED_EVERY_S, 0.0
+            self._log_paced_at_s, self._paced_s = now_s + _LOG_PACED_EVERY_S, 0.0
 
-    def _hold_rate(self, rows: int, began_s: float) -> None:
+    def _wait_for_rate_limit(self, rows: int, began_s: float) -> None:
         """Wait until *rows* are within the rate limit; a new limit counts at once."""
         while rows and (limit := self._setup.pace().rate_limit_per_s):
-            left_s = began_s + rows / limit - self._setup.clock.monotonic_s()
-            if left_s <= 0:
+            remaining_s = began_s + rows / limit - self._setup.clock.monotonic_s()
+            if remaining_s <= 0:
                 return
             self._guard()
             self.activity = f"throttled: rate limit of {rate_words(limit)}"
-            self._link.idle(min(left_s, 0.5))
+            self._link.idle(min(remaining_s, 0.5))
