@@ -109,21 +109,15 @@ class Prefetcher:
 
     Futures are begun in order, awaited in order, and always awaited. While the lane waits, *serve*
     keeps the connections alive: a claim of documents may outlast two heartbeats of the broker. It
-    is no heartbeat of the lane: a hanging claim is for the watchdog. *rows* is the size of the
-    next batch. Only the lane's thread uses it.
+    is no heartbeat of the lane: a hanging claim is for the watchdog. For the lane's thread only.
     """
 
     def __init__(
-        self,
-        setup: LaneSetup,
-        lease: Lease,
-        *,
-        rows: Callable[[], int],
-        serve: Callable[[], None],
+        self, setup: LaneSetup, lease: Lease, size: PassSize, *, serve: Callable[[], None]
     ) -> None:
         self._setup = setup
         self._lease = lease
-        self._rows = rows
+        self._size = size
         self._serve = serve
         self._futures: deque[Future[Prepared | None]] = deque()
         self._awaited: Future[Any] | None = None
@@ -201,7 +195,7 @@ class Prefetcher:
     def _begin(self, *, only_overdue: bool = False) -> Future[Prepared | None]:
         given = self._setup
         claimed = given.claiming.submit(
-            given.claimer.claim, self._lease, max_rows=self._rows(), only_overdue=only_overdue
+            given.claimer.claim, self._lease, max_rows=self._size.rows, only_overdue=only_overdue
         )
 
         def prepare() -> Prepared | None:
@@ -270,7 +264,7 @@ class LaneSession:
         self._max_commits = max_commits
         self._staged: StagedHandOver | None = None
         self._size = PassSize(lambda: setup.pace().batch_rows)
-        self._prefetcher = Prefetcher(setup, lease, rows=lambda: self._size.rows, serve=self._serve)
+        self._prefetcher = Prefetcher(setup, lease, self._size, serve=self._serve)
         self._sent = 0
         """Rows handed over, including unroutable ones."""
         self._paced_s, self._log_paced_at_s = 0.0, float("-inf")
